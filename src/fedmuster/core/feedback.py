@@ -1,0 +1,162 @@
+"""Check what came back from a cohort before a policy may learn from it.
+
+A message that cannot be read at all (wrong round, columns of different length) is refused
+whole, and the round stays open. A bad row costs only its own client: it is dropped, counted by
+reason, and the client is taken as not completed; the good rows count.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.errors import FeedbackError
+from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeedbackReport:
+    """What became of a feedback message.
+
+    Args:
+        round: the round it closed.
+        accepted: rows that counted.
+        refused: rows that did not, by reason.
+        not_completed: the selected clients of which no valid answer came.
+    """
+
+    round: int
+    accepted: int
+    refused: Mapping[str, int]
+    not_completed: IntArray
+
+
+def clean(feedback: Feedback, selection: Selection) -> tuple[Feedback, FeedbackReport]:
+    """One row for each selected client, in the order of the selection, and what was refused.
+
+    Clients without a valid answer get ``completed = False``, an infinite latency (speed 0) and
+    signals of NaN, which a policy must not read where ``completed`` is False.
+    """
+    if feedback.round != selection.round:
+        raise FeedbackError(
+            f"feedback is for round {feedback.round}, but round {selection.round} is open: it came "
+            "late or was sent twice; drop it"
+        )
+    clients, latency, completed, signals = _columns(feedback)
+    refused: dict[str, int] = {}
+    row = np.searchsorted(selection.clients, clients)
+    good = row < len(selection.clients)
+    good[good] = selection.clients[row[good]] == clients[good]
+    _count(refused, "not selected", ~good)
+
+    wrong = good & completed & ~(np.isfinite(latency) & (latency > 0))
+    _count(refused, "latency not finite and positive", wrong)
+    good &= ~wrong
+    for name, values in signals.items():
+        wrong = good & completed & ~np.isfinite(values)
+        _count(refused, f"signal {name!r} not finite", wrong)
+        good &= ~wrong
+    good = _without_duplicates(row, good, completed, latency, signals, refused)
+
+    size = len(selection.clients)
+    done = np.zeros(size, dtype=np.bool_)
+    done[row[good]] = completed[good]
+    answered = good & completed
+    full_latency = np.full(size, np.inf)
+    full_latency[row[answered]] = latency[answered]
+    full_signals = {}
+    for name, values in signals.items():
+        full_signals[name] = np.full(size, np.nan)
+        full_signals[name][row[answered]] = values[answered]
+    report = FeedbackReport(
+        round=selection.round,
+        accepted=int(np.count_nonzero(good)),
+        refused=refused,
+        not_completed=selection.clients[~done],
+    )
+    cleaned = Feedback(
+        round=selection.round,
+        clients=selection.clients,
+        latency_seconds=full_latency,
+        completed=done,
+        signals=full_signals,
+    )
+    return cleaned, report
+
+
+def _columns(
+    feedback: Feedback,
+) -> tuple[IntArray, FloatArray, BoolArray, dict[str, FloatArray]]:
+    clients = np.asarray(feedback.clients)
+    if clients.ndim != 1 or not (np.issubdtype(clients.dtype, np.integer) or clients.size == 0):
+        raise FeedbackError(
+            f"feedback.clients is {clients.dtype}{clients.shape}, expected a list of client indices"
+        )
+    size = len(clients)
+    latency = _column("latency_seconds", feedback.latency_seconds, np.float64, size)
+    if feedback.completed is None:
+        completed = np.ones(size, dtype=np.bool_)
+    else:
+        completed = np.asarray(feedback.completed)
+        if completed.dtype != np.bool_ and completed.size:
+            raise FeedbackError(
+                f"feedback.completed is of type {completed.dtype}, expected booleans"
+            )
+        completed = _column("completed", completed, np.bool_, size)
+    signals = {
+        name: _column(f"signals[{name!r}]", values, np.float64, size)
+        for name, values in feedback.signals.items()
+    }
+    return clients.astype(np.int64), latency, completed, signals
+
+
+def _column(name: str, values: Any, dtype: type, size: int) -> NDArray[Any]:
+    try:
+        column = np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise FeedbackError(f"feedback.{name} holds something that is no number: {error}") from None
+    if column.shape != (size,):
+        raise FeedbackError(
+            f"feedback.{name} has shape {column.shape}, expected one value for each of the {size} "
+            "rows of feedback.clients"
+        )
+    return column
+
+
+def _without_duplicates(
+    row: IntArray,
+    good: BoolArray,
+    completed: BoolArray,
+    latency: FloatArray,
+    signals: Mapping[str, FloatArray],
+    refused: dict[str, int],
+) -> BoolArray:
+    """Copies of one answer count once; answers that contradict each other count not at all."""
+    rows = np.flatnonzero(good)
+    _, first, inverse, counts = np.unique(
+        row[rows], return_index=True, return_inverse=True, return_counts=True
+    )
+    if len(first) == len(rows):
+        return good
+    original = rows[first][inverse]
+    same = completed[rows] == completed[original]
+    for column in (latency, *signals.values()):
+        same &= (column[rows] == column[original]) | ~completed[rows]
+    consistent = np.ones(len(first), dtype=np.bool_)
+    np.logical_and.at(consistent, inverse, same)
+    refused["duplicate"] = int((counts[consistent] - 1).sum())
+    refused["contradictory duplicates"] = int(counts[~consistent].sum())
+    for reason in ("duplicate", "contradictory duplicates"):
+        if not refused[reason]:
+            del refused[reason]
+    kept = np.zeros_like(good)
+    kept[rows[first[consistent]]] = True
+    return kept
+
+
+def _count(refused: dict[str, int], reason: str, rows: BoolArray) -> None:
+    number = int(np.count_nonzero(rows))
+    if number:
+        refused[reason] = number

@@ -1,0 +1,49 @@
+"""The protocol that every selection policy follows."""
+
+from typing import ClassVar, Literal, Protocol, TypeVar
+
+from numpy.random import Generator
+
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+
+S = TypeVar("S")
+
+CohortRule = Literal["exact", "at most", "everyone"]
+"""How many clients a policy chooses: ``min(m, available)``, at most that, or all available."""
+
+
+class Policy(Protocol[S]):
+    """A frozen, keyword-only dataclass of hyper-parameters with three methods.
+
+    Its state ``S`` is a dataclass of numpy arrays, see :mod:`fedmuster.core.state`. A policy
+    that wants nothing unusual subclasses :class:`PolicyTraits` for the three class variables.
+    """
+
+    name: ClassVar[str]
+    cohort_rule: ClassVar[CohortRule]
+    oracle: ClassVar[bool]
+    learns: ClassVar[bool]
+
+    def init(self, problem: Problem) -> S:
+        """The state before the first round."""
+        ...
+
+    def select(self, state: S, view: RoundView, rng: Generator) -> Selection:
+        """Choose a cohort. Pure: changes nothing, repeats for the same arguments."""
+        ...
+
+    def observe(self, state: S, selection: Selection, feedback: Feedback) -> None:
+        """Learn from a round. The only place that changes the state, in place."""
+        ...
+
+
+class PolicyTraits:
+    """The usual traits; a policy overrides those in which it differs."""
+
+    __slots__ = ()
+
+    cohort_rule: ClassVar[CohortRule] = "exact"
+    oracle: ClassVar[bool] = False
+    """Whether it must be told the true expectations (``RoundView.truth``)."""
+    learns: ClassVar[bool] = True
+    """Whether what it observes changes what it selects."""

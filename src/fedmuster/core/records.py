@@ -1,0 +1,197 @@
+"""The records that everything speaks: Problem, RoundView, Selection, Feedback.
+
+They are frozen dataclasses of numpy arrays. A client is its index 0 … K-1; every per-client
+array has the clients on axis 0. Rounds count from 1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.errors import DataError
+
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """What the server knows for the whole run.
+
+    Args:
+        num_clients: K.
+        cohort_size: m, how many clients a round may use.
+        num_samples: data set size of each client, ``|X_k|``; None when all are alike.
+        quality: data quality of each client in [0, 1], ``q_k``; None when all are alike.
+        clusters: a label >= 0 for each client, where clients share an access point, subnet or
+            region; None when they do not.
+    """
+
+    num_clients: int
+    cohort_size: int
+    num_samples: IntArray | None = None
+    quality: FloatArray | None = None
+    clusters: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_clients", "cohort_size"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+                raise DataError(f"Problem: {name} is {value!r}, expected an integer >= 1")
+        self._check("num_samples", np.integer, "integers >= 0", low=0)
+        self._check("quality", np.floating, "numbers in [0, 1]", low=0, high=1)
+        self._check("clusters", np.integer, "labels >= 0", low=0)
+        if self.num_samples is not None and not np.any(self.num_samples):
+            raise DataError("Problem: num_samples is 0 for every client, so no client has data")
+
+    def _check(self, name: str, kind: type, expected: str, low: float, high: float = np.inf) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        array = np.asarray(value)
+        if array.shape != (self.num_clients,):
+            raise DataError(
+                f"Problem: {name} has shape {array.shape}, expected one value for each of "
+                f"{self.num_clients} clients"
+            )
+        if np.issubdtype(array.dtype, np.integer) and kind is np.floating:
+            array = array.astype(np.float64)
+        # A comparison with NaN is false, so NaN is refused here too.
+        if not np.issubdtype(array.dtype, kind) or not np.all((array >= low) & (array <= high)):
+            raise DataError(f"Problem: {name} must hold {expected}; got {array!r}")
+        wide = np.int64 if kind is np.integer else np.float64
+        object.__setattr__(self, name, array.astype(wide))
+
+    def data_weights(self) -> FloatArray | None:
+        """``d_k = q_k |X_k|`` (BSFL Eq. 4), or None when all clients count alike."""
+        if self.num_samples is None and self.quality is None:
+            return None
+        size = np.ones(self.num_clients) if self.num_samples is None else self.num_samples
+        return np.asarray(size * (1.0 if self.quality is None else self.quality), dtype=np.float64)
+
+    def target_share(self) -> FloatArray:
+        """The share of rounds each client should join, ``m d_k / sum d`` (BSFL Eq. 3, 4).
+
+        0-d when all clients count alike, so that nobody reads a million equal numbers.
+        """
+        weights = self.data_weights()
+        if weights is None or not weights.any():
+            return np.asarray(self.cohort_size / self.num_clients)
+        return self.cohort_size * weights / weights.sum()
+
+    def grown(
+        self,
+        count: int,
+        *,
+        num_samples: IntArray | None = None,
+        quality: FloatArray | None = None,
+        clusters: IntArray | None = None,
+    ) -> "Problem":
+        """The same problem after ``count`` more clients joined at the end."""
+        extended: dict[str, NDArray[np.generic] | None] = {}
+        for name, new in (("num_samples", num_samples), ("quality", quality), ("clusters", clusters)):
+            old = getattr(self, name)
+            if (old is None) != (new is None):
+                raise DataError(
+                    f"Problem: {name} must be given for joining clients exactly when the others "
+                    f"have it (they {'do not' if old is None else 'do'})"
+                )
+            if old is not None and new is not None:
+                if np.shape(new) != (count,):
+                    raise DataError(
+                        f"Problem: {name} has shape {np.shape(new)}, expected one value for each "
+                        f"of {count} joining clients"
+                    )
+                extended[name] = np.concatenate([old, np.asarray(new)])
+        return replace(self, num_clients=self.num_clients + count, **extended)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Truth:
+    """The round's true expectations, which only oracles (Genie, fastest in expectation) see."""
+
+    mean_latency_seconds: FloatArray
+    mean_speed: FloatArray
+    """``mu_k = E[tau_min / tau_k]``, in [0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundView:
+    """All that a server may know before it chooses.
+
+    Args:
+        round: t = 1, 2, …
+        cohort_size: how many clients this round may use.
+        available: bool[K], who can be asked now.
+        num_available: how many those are.
+        features: [K, d] context of each client, or None.
+        truth: given to oracle policies only.
+    """
+
+    round: int
+    cohort_size: int
+    available: BoolArray
+    num_available: int
+    features: FloatArray | None = None
+    truth: Truth | None = None
+
+    @property
+    def num_to_choose(self) -> int:
+        """``min(m, available)``."""
+        return min(self.cohort_size, self.num_available)
+
+    def candidates(self) -> IntArray | slice:
+        """The available clients as an index: ``slice(None)`` (no copy) when all of them are."""
+        if self.num_available == len(self.available):
+            return slice(None)
+        return np.flatnonzero(self.available)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The cohort of a round.
+
+    Args:
+        round: the round it was chosen for.
+        clients: int64[m], increasing.
+        inclusion: P(chosen) of each of them, where the rule is random and knows it.
+    """
+
+    round: int
+    clients: IntArray
+    inclusion: FloatArray | None = None
+
+    @classmethod
+    def of(cls, view: RoundView, candidates: IntArray | slice, positions: IntArray) -> "Selection":
+        """The clients at ``positions`` of ``candidates`` (see :meth:`RoundView.candidates`)."""
+        chosen = positions if isinstance(candidates, slice) else candidates[positions]
+        return cls(round=view.round, clients=np.sort(chosen))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Feedback:
+    """What came back from a cohort: any subset of it, in any order.
+
+    Args:
+        round: the round that was answered.
+        clients: int64[n].
+        latency_seconds: time from asking to answer, > 0; ignored where not completed.
+        completed: who answered; None means all of ``clients``.
+        signals: whatever else was measured, one float per row ("loss", "accuracy_gain", …).
+    """
+
+    round: int
+    clients: IntArray
+    latency_seconds: FloatArray
+    completed: BoolArray | None = None
+    signals: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    @property
+    def answered(self) -> BoolArray:
+        """bool[n]: ``completed``, with None spelled out."""
+        if self.completed is None:
+            return np.ones(len(self.clients), dtype=np.bool_)
+        return self.completed

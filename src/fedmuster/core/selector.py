@@ -1,0 +1,249 @@
+"""The stateful shell that users hold: validates data, orders calls, saves and restores."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedmuster.core import state as states
+from fedmuster.core.errors import CallOrderError, DataError, PolicyError, StateError
+from fedmuster.core.feedback import FeedbackReport, clean
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import Feedback, IntArray, Problem, RoundView, Selection, Truth
+from fedmuster.core.streams import POLICY, stream
+
+S = TypeVar("S")
+
+_PER_CLIENT = ("num_samples", "quality", "clusters")
+
+
+class Selector(Generic[S]):
+    """Ask it for a cohort, tell it what came back, in turn.
+
+    Args:
+        policy: how to choose.
+        problem: what is known of the clients for the whole run.
+        seed: the same seed and the same feedback give the same cohorts, bit for bit.
+
+    Example:
+        >>> from fedmuster.policies import Random
+        >>> selector = Selector(Random(), Problem(num_clients=10, cohort_size=3), seed=7)
+        >>> cohort = selector.select()
+        >>> len(cohort.clients)
+        3
+        >>> report = selector.observe(
+        ...     Feedback(round=1, clients=cohort.clients, latency_seconds=np.array([1.0, 2.0, -1.0]))
+        ... )
+        >>> dict(report.refused), selector.round
+        ({'latency not finite and positive': 1}, 2)
+    """
+
+    def __init__(self, policy: Policy[S], problem: Problem, *, seed: int = 0) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise DataError(f"Selector: seed is {seed!r}, expected an integer >= 0")
+        self.policy = policy
+        self.problem = problem
+        self.seed = seed
+        self.round = 1
+        """The round that is open, or that the next ``select`` opens."""
+        self.pending: Selection | None = None
+        """The cohort that was chosen and not yet observed."""
+        self.refused: Counter[str] = Counter()
+        """Feedback rows refused so far, by reason."""
+        self.state = policy.init(problem)
+
+    def select(
+        self,
+        *,
+        available: ArrayLike | None = None,
+        cohort_size: int | None = None,
+        features: ArrayLike | None = None,
+        truth: Truth | None = None,
+    ) -> Selection:
+        """Choose the cohort of this round.
+
+        Args:
+            available: bool[K], who can be asked now; None means everyone.
+            cohort_size: m for this round only; None means the problem's.
+            features: [K, d] context of each client, for policies that use it.
+            truth: the true expectations; reaches oracle policies only.
+        """
+        if self.pending is not None:
+            raise CallOrderError(
+                f"select: round {self.round} is still open: call observe() first (with no rows, "
+                "if nobody answered)"
+            )
+        view = self._view(available, cohort_size, features, truth)
+        selection = self.policy.select(self.state, view, stream(self.seed, POLICY, self.round))
+        self._check(selection, view)
+        self.pending = selection
+        return selection
+
+    def observe(self, feedback: Feedback) -> FeedbackReport:
+        """Learn from what came back, and close the round.
+
+        Clients of the cohort that ``feedback`` does not mention did not complete. Rows that
+        cannot be right are dropped and counted, see :class:`FeedbackReport`. Feedback for
+        another round is refused with :class:`FeedbackError` and the round stays open.
+        """
+        if self.pending is None:
+            raise CallOrderError(
+                f"observe: no cohort has been chosen for round {self.round}: call select() first"
+            )
+        cleaned, report = clean(feedback, self.pending)
+        self.policy.observe(self.state, self.pending, cleaned)
+        self.refused.update(report.refused)
+        self.pending = None
+        self.round += 1
+        return report
+
+    def join(
+        self,
+        count: int,
+        *,
+        num_samples: IntArray | None = None,
+        quality: ArrayLike | None = None,
+        clusters: IntArray | None = None,
+    ) -> IntArray:
+        """Let ``count`` new, unseen clients join, even while a round is open. Their indices."""
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise DataError(f"join: count is {count!r}, expected an integer >= 1")
+        first = self.problem.num_clients
+        problem = self.problem.grown(
+            int(count),
+            num_samples=num_samples,
+            quality=None if quality is None else np.asarray(quality, dtype=np.float64),
+            clusters=clusters,
+        )
+        self.state = states.grow(self.state, self.policy.init(problem))
+        self.problem = problem
+        return np.arange(first, problem.num_clients)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one ``.npz`` file; a crash leaves the old file or the new one."""
+        states.write_file(Path(path), self.to_bytes())
+
+    @classmethod
+    def restore(cls, path: str | Path, policy: Policy[S]) -> "Selector[S]":
+        """Continue from :meth:`save`, with the same policy and hyper-parameters."""
+        try:
+            image = Path(path).read_bytes()
+        except OSError as error:
+            raise StateError(f"cannot read {path}: {error.strerror}") from error
+        return cls.from_bytes(image, policy, source=str(path))
+
+    def to_bytes(self) -> bytes:
+        """The image that :meth:`save` writes."""
+        arrays = {f"state.{name}": a for name, a in states.to_arrays(self.state).items()}
+        for name in _PER_CLIENT:
+            values = getattr(self.problem, name)
+            if values is not None:
+                arrays[f"problem.{name}"] = values
+        if self.pending is not None:
+            arrays["pending.clients"] = self.pending.clients
+            if self.pending.inclusion is not None:
+                arrays["pending.inclusion"] = self.pending.inclusion
+        meta = {
+            "policy": repr(self.policy),
+            "num_clients": self.problem.num_clients,
+            "cohort_size": self.problem.cohort_size,
+            "seed": self.seed,
+            "round": self.round,
+            "refused": dict(self.refused),
+        }
+        return states.to_bytes(arrays, meta)
+
+    @classmethod
+    def from_bytes(cls, image: bytes, policy: Policy[S], *, source: str) -> "Selector[S]":
+        """The selector whose image :meth:`to_bytes` made."""
+        arrays, meta = states.from_bytes(image, source=source)
+        if meta["policy"] != repr(policy):
+            raise StateError(
+                f"{source} was saved with the policy {meta['policy']}, not {policy!r}: "
+                "restore it with the same policy and hyper-parameters"
+            )
+        problem = Problem(
+            num_clients=meta["num_clients"],
+            cohort_size=meta["cohort_size"],
+            **{name: arrays.get(f"problem.{name}") for name in _PER_CLIENT},
+        )
+        selector = cls(policy, problem, seed=meta["seed"])
+        prefix = "state."
+        states.load_arrays(
+            selector.state,
+            {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)},
+        )
+        selector.round = meta["round"]
+        selector.refused.update(meta["refused"])
+        if "pending.clients" in arrays:
+            selector.pending = Selection(
+                round=selector.round,
+                clients=arrays["pending.clients"],
+                inclusion=arrays.get("pending.inclusion"),
+            )
+        return selector
+
+    def _view(
+        self,
+        available: ArrayLike | None,
+        cohort_size: int | None,
+        features: ArrayLike | None,
+        truth: Truth | None,
+    ) -> RoundView:
+        clients = self.problem.num_clients
+        if available is None:
+            mask = np.ones(clients, dtype=np.bool_)
+        else:
+            mask = np.asarray(available)
+            if mask.dtype != np.bool_ or mask.shape != (clients,):
+                raise DataError(
+                    f"select: available is {mask.dtype}{mask.shape}, expected bool({clients},)"
+                )
+        size = self.problem.cohort_size if cohort_size is None else cohort_size
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise DataError(f"select: cohort_size is {size!r}, expected an integer >= 1")
+        context = None
+        if features is not None:
+            context = np.asarray(features, dtype=np.float64)
+            if context.ndim != 2 or len(context) != clients:
+                raise DataError(
+                    f"select: features has shape {context.shape}, expected ({clients}, d)"
+                )
+            if not np.isfinite(context).all():
+                raise DataError("select: features holds NaN or infinite values")
+        if self.policy.oracle and truth is None:
+            raise DataError(
+                f"select: {self.policy.name} is an oracle and needs the truth, which only a "
+                "simulated world knows"
+            )
+        return RoundView(
+            round=self.round,
+            cohort_size=int(size),
+            available=mask,
+            num_available=int(np.count_nonzero(mask)),
+            features=context,
+            truth=truth if self.policy.oracle else None,
+        )
+
+    def _check(self, selection: Selection, view: RoundView) -> None:
+        clients = selection.clients
+        fault = None
+        if selection.round != view.round:
+            fault = f"a selection for round {selection.round}"
+        elif clients.dtype != np.int64 or clients.ndim != 1:
+            fault = f"clients as {clients.dtype}{clients.shape}"
+        elif np.any(clients[1:] <= clients[:-1]):
+            fault = "clients that are not in increasing order without repetition"
+        elif clients.size and (clients[0] < 0 or clients[-1] >= self.problem.num_clients):
+            fault = f"a client outside 0 … {self.problem.num_clients - 1}"
+        elif not view.available[clients].all():
+            fault = "a client that is not available"
+        else:
+            wanted = view.num_available if self.policy.cohort_rule == "everyone" else view.num_to_choose
+            few = len(clients) < wanted and self.policy.cohort_rule != "at most"
+            if few or len(clients) > wanted:
+                fault = f"{len(clients)} clients instead of {self.policy.cohort_rule} {wanted}"
+        if fault is not None:
+            raise PolicyError(f"policy {self.policy.name} chose {fault} in round {view.round}")

@@ -1,0 +1,132 @@
+"""Save, restore and grow the state of any policy.
+
+A state is a dataclass whose fields are numpy arrays or again such dataclasses. A field is one
+of three kinds:
+
+- the usual: learned, one row per client on axis 0;
+- ``shared()``: learned, one value for all clients (0-d or any shape);
+- ``given()``: not learned but derived from the Problem, and derived again when clients join.
+
+Files are ``.npz`` without pickle, written to a temporary name, synced and renamed, so that a
+crash leaves the old file or the new one and never half of one.
+"""
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.errors import StateError
+
+S = TypeVar("S")
+Array = NDArray[Any]
+
+_KIND = "fedmuster.kind"
+_META = "__meta__"
+
+
+def shared() -> Any:
+    """Marks a state field that is one value for all clients."""
+    return field(metadata={_KIND: "shared"})
+
+
+def given() -> Any:
+    """Marks a state field that follows from the Problem alone."""
+    return field(metadata={_KIND: "given"})
+
+
+def _leaves(state: Any, prefix: str = "") -> Iterator[tuple[str, str, Any, str]]:
+    """(dotted name, kind, owner, attribute) of every array of a state."""
+    if not is_dataclass(state):
+        raise StateError(
+            f"a policy's state must be a dataclass of arrays, got {type(state).__name__}"
+        )
+    for item in fields(state):
+        value = getattr(state, item.name)
+        if is_dataclass(value):
+            yield from _leaves(value, f"{prefix}{item.name}.")
+        elif isinstance(value, np.ndarray):
+            yield f"{prefix}{item.name}", item.metadata.get(_KIND, "client"), state, item.name
+        else:
+            raise StateError(
+                f"state field {prefix}{item.name} is {type(value).__name__}, expected a numpy array"
+            )
+
+
+def to_arrays(state: Any) -> dict[str, Array]:
+    """The arrays of a state by dotted name. They are the state's own, not copies."""
+    return {name: getattr(owner, attribute) for name, _, owner, attribute in _leaves(state)}
+
+
+def load_arrays(state: Any, arrays: Mapping[str, Array]) -> None:
+    """Put saved ``arrays`` into ``state``, which must have the same names, types and shapes."""
+    leaves = {name: (owner, attribute) for name, _, owner, attribute in _leaves(state)}
+    if leaves.keys() != arrays.keys():
+        raise StateError(
+            f"saved state has the arrays {sorted(arrays)}, this policy needs {sorted(leaves)}: "
+            "it was saved by another policy or version"
+        )
+    for name, (owner, attribute) in leaves.items():
+        old, new = getattr(owner, attribute), arrays[name]
+        if old.shape != new.shape or old.dtype != new.dtype:
+            raise StateError(
+                f"saved state array {name} is {new.dtype}{new.shape}, expected "
+                f"{old.dtype}{old.shape}: it was saved with other hyper-parameters or clients"
+            )
+        setattr(owner, attribute, new.copy())
+
+
+def grow(old: Any, fresh: S) -> S:
+    """``fresh`` (the initial state of the larger problem) with everything ``old`` had learned."""
+    learned = {name: getattr(owner, attribute) for name, _, owner, attribute in _leaves(old)}
+    for name, kind, owner, attribute in _leaves(fresh):
+        if kind == "shared":
+            setattr(owner, attribute, learned[name])
+        elif kind == "client":
+            getattr(owner, attribute)[: len(learned[name])] = learned[name]
+    return fresh
+
+
+def to_bytes(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> bytes:
+    """An ``.npz`` image of arrays and JSON-able metadata."""
+    buffer = io.BytesIO()
+    members: dict[str, Any] = {**arrays, _META: np.array(json.dumps(meta))}
+    np.savez(buffer, **members)
+    return buffer.getvalue()
+
+
+def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """What :func:`to_bytes` was given. ``source`` names the file in error messages."""
+    try:
+        with np.load(io.BytesIO(image), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        meta = json.loads(str(arrays.pop(_META)))
+    except (zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError) as error:
+        raise StateError(
+            f"{source} is damaged or not a fedmuster state file ({error}): restore it from a "
+            "copy or start anew"
+        ) from error
+    return arrays, meta
+
+
+def write_file(path: Path, image: bytes) -> None:
+    """Write ``image`` so that a crash leaves either the old file or the new one, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(image)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)  # the rename itself
+    finally:
+        os.close(directory)

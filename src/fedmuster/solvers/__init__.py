@@ -1,0 +1,1 @@
+"""Which set of clients is best: exact solvers, annealing, brute force."""
