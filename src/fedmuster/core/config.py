@@ -64,8 +64,9 @@ def named(kinds: Mapping[str, type[T]], table: Any, *, key: Key, what: str) -> T
 
 def from_table(kind: type[T], table: Mapping[str, Any], *, key: Key = ()) -> T:
     """An instance of the dataclass ``kind`` from a table; unknown and ill-typed keys are errors."""
-    hints = get_type_hints(kind)
-    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    config: Any = kind
+    hints = get_type_hints(config)
+    known = {item.name: item for item in fields(config)}
     values = {}
     for name, value in table.items():
         if name not in known:
@@ -96,18 +97,18 @@ def _convert(value: Any, hint: Any, key: Key) -> Any:
         item_hints = options[:1] * len(value) if options[-1] is Ellipsis else options
         _expect(len(value) == len(item_hints), value, f"a list of {len(item_hints)}", key)
         return tuple(_convert(v, h, key) for v, h in zip(value, item_hints, strict=True))
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         if hasattr(hint, "name"):
-            return named({hint.name: hint}, value, key=key, what=key[-1])  # type: ignore[dict-item]
+            return named({hint.name: hint}, value, key=key, what=key[-1])
         _expect(isinstance(value, Mapping), value, "a table", key)
-        return from_table(hint, value, key=key)  # type: ignore[type-var]
+        return from_table(hint, value, key=key)
     return _convert_scalar(value, hint, key)
 
 
 def _convert_union(value: Any, options: Iterable[Any], key: Key) -> Any:
-    classes = [option for option in options if is_dataclass(option)]
+    classes: list[Any] = [option for option in options if is_dataclass(option)]
     if classes:
-        return named({c.name: c for c in classes}, value, key=key, what=key[-1])  # type: ignore[union-attr,misc]
+        return named({c.name: c for c in classes}, value, key=key, what=key[-1])
     (hint,) = (option for option in options if option is not types.NoneType)
     return _convert(value, hint, key)
 

@@ -114,7 +114,7 @@ def _columns(
 
 def _column(name: str, values: Any, dtype: type, size: int) -> NDArray[Any]:
     try:
-        column = np.asarray(values, dtype=dtype)
+        column: NDArray[Any] = np.asarray(values, dtype=dtype)
     except (TypeError, ValueError) as error:
         raise FeedbackError(f"feedback.{name} holds something that is no number: {error}") from None
     if column.shape != (size,):

@@ -6,6 +6,7 @@ array has the clients on axis 0. Rounds count from 1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ class Problem:
         quality: data quality of each client in [0, 1], ``q_k``; None when all are alike.
         clusters: a label >= 0 for each client, where clients share an access point, subnet or
             region; None when they do not.
+        num_features: d, how many numbers describe each client in a round (``RoundView.features``).
+        first_round: the first round in which the newest clients can be chosen.
     """
 
     num_clients: int
@@ -35,19 +38,24 @@ class Problem:
     num_samples: IntArray | None = None
     quality: FloatArray | None = None
     clusters: IntArray | None = None
+    num_features: int = 0
+    first_round: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("num_clients", "cohort_size"):
+        for name in ("num_clients", "cohort_size", "num_features", "first_round"):
+            least = 0 if name == "num_features" else 1
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-                raise DataError(f"Problem: {name} is {value!r}, expected an integer >= 1")
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+                raise DataError(f"Problem: {name} is {value!r}, expected an integer >= {least}")
         self._check("num_samples", np.integer, "integers >= 0", low=0)
         self._check("quality", np.floating, "numbers in [0, 1]", low=0, high=1)
         self._check("clusters", np.integer, "labels >= 0", low=0)
         if self.num_samples is not None and not np.any(self.num_samples):
             raise DataError("Problem: num_samples is 0 for every client, so no client has data")
 
-    def _check(self, name: str, kind: type, expected: str, low: float, high: float = np.inf) -> None:
+    def _check(
+        self, name: str, kind: type, expected: str, low: float, high: float = np.inf
+    ) -> None:
         value = getattr(self, name)
         if value is None:
             return
@@ -80,19 +88,25 @@ class Problem:
         weights = self.data_weights()
         if weights is None or not weights.any():
             return np.asarray(self.cohort_size / self.num_clients)
-        return self.cohort_size * weights / weights.sum()
+        share: FloatArray = self.cohort_size * weights / weights.sum()
+        return share
 
     def grown(
         self,
         count: int,
         *,
+        first_round: int,
         num_samples: IntArray | None = None,
         quality: FloatArray | None = None,
         clusters: IntArray | None = None,
     ) -> "Problem":
-        """The same problem after ``count`` more clients joined at the end."""
-        extended: dict[str, NDArray[np.generic] | None] = {}
-        for name, new in (("num_samples", num_samples), ("quality", quality), ("clusters", clusters)):
+        """The same problem after ``count`` more clients joined, at the end of every array."""
+        extended: dict[str, Any] = {}
+        for name, new in (
+            ("num_samples", num_samples),
+            ("quality", quality),
+            ("clusters", clusters),
+        ):
             old = getattr(self, name)
             if (old is None) != (new is None):
                 raise DataError(
@@ -106,7 +120,9 @@ class Problem:
                         f"of {count} joining clients"
                     )
                 extended[name] = np.concatenate([old, np.asarray(new)])
-        return replace(self, num_clients=self.num_clients + count, **extended)
+        return replace(
+            self, num_clients=self.num_clients + count, first_round=first_round, **extended
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,17 +174,21 @@ class Selection:
         round: the round it was chosen for.
         clients: int64[m], increasing.
         inclusion: P(chosen) of each of them, where the rule is random and knows it.
+        features: [m, d] what the view said of each of them, for policies that learn from it.
     """
 
     round: int
     clients: IntArray
     inclusion: FloatArray | None = None
+    features: FloatArray | None = None
 
     @classmethod
     def of(cls, view: RoundView, candidates: IntArray | slice, positions: IntArray) -> "Selection":
         """The clients at ``positions`` of ``candidates`` (see :meth:`RoundView.candidates`)."""
         chosen = positions if isinstance(candidates, slice) else candidates[positions]
-        return cls(round=view.round, clients=np.sort(chosen))
+        clients = np.sort(chosen)
+        features = None if view.features is None else view.features[clients]
+        return cls(round=view.round, clients=clients, features=features)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,3 +215,8 @@ class Feedback:
         if self.completed is None:
             return np.ones(len(self.clients), dtype=np.bool_)
         return self.completed
+
+
+def of_rows(values: FloatArray, rows: IntArray | slice) -> FloatArray:
+    """``values[rows]``, where a 0-d array stands for the same value for all clients."""
+    return values if values.ndim == 0 else values[rows]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +16,9 @@ from fedmuster.core.streams import POLICY, stream
 
 S = TypeVar("S")
 
+_NUMBERS = ("num_clients", "cohort_size", "num_features", "first_round")
 _PER_CLIENT = ("num_samples", "quality", "clusters")
+_PENDING = ("clients", "inclusion", "features")
 
 
 class Selector(Generic[S]):
@@ -33,9 +35,9 @@ class Selector(Generic[S]):
         >>> cohort = selector.select()
         >>> len(cohort.clients)
         3
-        >>> report = selector.observe(
-        ...     Feedback(round=1, clients=cohort.clients, latency_seconds=np.array([1.0, 2.0, -1.0]))
-        ... )
+        >>> seconds = np.array([1.0, 2.0, -1.0])
+        >>> answers = Feedback(round=1, clients=cohort.clients, latency_seconds=seconds)
+        >>> report = selector.observe(answers)
         >>> dict(report.refused), selector.round
         ({'latency not finite and positive': 1}, 2)
     """
@@ -113,6 +115,7 @@ class Selector(Generic[S]):
         first = self.problem.num_clients
         problem = self.problem.grown(
             int(count),
+            first_round=self.round if self.pending is None else self.round + 1,
             num_samples=num_samples,
             quality=None if quality is None else np.asarray(quality, dtype=np.float64),
             clusters=clusters,
@@ -142,13 +145,13 @@ class Selector(Generic[S]):
             if values is not None:
                 arrays[f"problem.{name}"] = values
         if self.pending is not None:
-            arrays["pending.clients"] = self.pending.clients
-            if self.pending.inclusion is not None:
-                arrays["pending.inclusion"] = self.pending.inclusion
+            for name in _PENDING:
+                values = getattr(self.pending, name)
+                if values is not None:
+                    arrays[f"pending.{name}"] = values
         meta = {
             "policy": repr(self.policy),
-            "num_clients": self.problem.num_clients,
-            "cohort_size": self.problem.cohort_size,
+            "problem": {name: getattr(self.problem, name) for name in _NUMBERS},
             "seed": self.seed,
             "round": self.round,
             "refused": dict(self.refused),
@@ -164,11 +167,9 @@ class Selector(Generic[S]):
                 f"{source} was saved with the policy {meta['policy']}, not {policy!r}: "
                 "restore it with the same policy and hyper-parameters"
             )
-        problem = Problem(
-            num_clients=meta["num_clients"],
-            cohort_size=meta["cohort_size"],
-            **{name: arrays.get(f"problem.{name}") for name in _PER_CLIENT},
-        )
+        described: dict[str, Any] = dict(meta["problem"])
+        described.update((name, arrays.get(f"problem.{name}")) for name in _PER_CLIENT)
+        problem = Problem(**described)
         selector = cls(policy, problem, seed=meta["seed"])
         prefix = "state."
         states.load_arrays(
@@ -178,11 +179,8 @@ class Selector(Generic[S]):
         selector.round = meta["round"]
         selector.refused.update(meta["refused"])
         if "pending.clients" in arrays:
-            selector.pending = Selection(
-                round=selector.round,
-                clients=arrays["pending.clients"],
-                inclusion=arrays.get("pending.inclusion"),
-            )
+            pending: dict[str, Any] = {name: arrays.get(f"pending.{name}") for name in _PENDING}
+            selector.pending = Selection(round=selector.round, **pending)
         return selector
 
     def _view(
@@ -205,11 +203,12 @@ class Selector(Generic[S]):
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
             raise DataError(f"select: cohort_size is {size!r}, expected an integer >= 1")
         context = None
-        if features is not None:
+        if features is not None or self.problem.num_features:
             context = np.asarray(features, dtype=np.float64)
-            if context.ndim != 2 or len(context) != clients:
+            if context.shape != (clients, self.problem.num_features):
                 raise DataError(
-                    f"select: features has shape {context.shape}, expected ({clients}, d)"
+                    f"select: features has shape {context.shape}, expected "
+                    f"({clients}, {self.problem.num_features}) as Problem.num_features says"
                 )
             if not np.isfinite(context).all():
                 raise DataError("select: features holds NaN or infinite values")
@@ -241,7 +240,9 @@ class Selector(Generic[S]):
         elif not view.available[clients].all():
             fault = "a client that is not available"
         else:
-            wanted = view.num_available if self.policy.cohort_rule == "everyone" else view.num_to_choose
+            wanted = (
+                view.num_available if self.policy.cohort_rule == "everyone" else view.num_to_choose
+            )
             few = len(clients) < wanted and self.policy.cohort_rule != "at most"
             if few or len(clients) > wanted:
                 fault = f"{len(clients)} clients instead of {self.policy.cohort_rule} {wanted}"

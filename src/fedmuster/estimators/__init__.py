@@ -1,0 +1,1 @@
+"""What is unknown: means, speeds, linear models, and how sure we are."""

@@ -1,0 +1,1 @@
+"""Specs, runs and their journals."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.objectives.diversity import repeats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,12 +56,8 @@ class Instance:
 
         Infinite energies tie; their additive parts decide.
         """
-        rest = float(self.weight[positions].sum()) / self.size
+        # The mean, so that a cohort of another size than m (everyone, say) can be judged too.
+        rest = float(self.weight[positions].mean())
         if self.penalty > 0 and self.clusters is not None:
             rest -= self.penalty * repeats(self.clusters[positions])
         return float(self.bottleneck[positions].min()), rest
-
-
-def repeats(labels: IntArray) -> int:
-    """``sum_r max(0, |S ∩ C_r| - 1)``: clients beyond the first of their cluster (PAUSE Eq. 22)."""
-    return len(labels) - len(np.unique(labels))

@@ -1,0 +1,201 @@
+"""How long the exact solver takes, in units of reading its two arrays once.
+
+    python benchmarks/solver_speed.py [--clients 1000 ... --sizes 10 25 100 --rounds 9]
+
+Solver and floor (``u.sum(); w.sum()``) are measured in turn, so that a noisy machine slows both;
+the medians are divided. ``STATES`` makes the instances: states a bandit passes through, and
+adversarial ones.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+from numpy.random import Generator
+
+from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.core.streams import stream
+from fedmuster.solvers.bottleneck import Exact
+from fedmuster.solvers.instance import Instance
+
+StateMaker = Callable[[int, int, Generator], Instance]
+
+
+def bandit(
+    counts: IntArray,
+    size: int,
+    rng: Generator,
+    *,
+    alpha: float = 3.0,
+    beta: float = 1.2,
+    gamma: float = 0.0,
+    targets: FloatArray | float = 1.0,
+) -> Instance:
+    """The state of BSFL (or PAUSE, with ``gamma``) after clients took part ``counts`` times."""
+    num_clients = len(counts)
+    rounds = max(2.0, counts.sum() / size)
+    mean_speed = np.minimum(1.0, 0.3 * np.exp(0.5 * rng.standard_normal(num_clients)))
+    with np.errstate(divide="ignore"):
+        ucb = mean_speed + np.sqrt((size + 1) * np.log(rounds) / counts)  # BSFL Eq. 8
+    x = size * (targets / np.mean(targets)) / num_clients - counts / rounds
+    weight = alpha * np.sign(x) * np.abs(x) ** beta  # BSFL Eq. 3
+    if gamma:
+        weight = weight + gamma * np.exp(-0.04 * counts)  # PAUSE Eq. 7
+    return Instance(bottleneck=ucb, weight=weight, size=size)
+
+
+def _first_round(num_clients: int, size: int, rng: Generator) -> Instance:
+    return bandit(np.zeros(num_clients, dtype=np.int64), size, rng)
+
+
+def _half_seen(num_clients: int, size: int, rng: Generator) -> Instance:
+    return bandit(rng.integers(0, 2, num_clients), size, rng)
+
+
+def _few_counts(num_clients: int, size: int, rng: Generator) -> Instance:
+    return bandit(rng.integers(1, 6, num_clients), size, rng)
+
+
+def _geometric_counts(num_clients: int, size: int, rng: Generator) -> Instance:
+    return bandit(rng.geometric(0.2, num_clients), size, rng)
+
+
+def _many_counts(num_clients: int, size: int, rng: Generator) -> Instance:
+    return bandit(1 + rng.poisson(200, num_clients), size, rng)
+
+
+def _last_of_a_class(num_clients: int, size: int, rng: Generator) -> Instance:
+    """Fewer than m clients have the smallest count; ties decide nearly everything."""
+    counts = 2 + rng.integers(0, 2, num_clients)
+    counts[rng.choice(num_clients, size // 2, replace=False)] = 1
+    return bandit(counts, size, rng)
+
+
+def _uneven_targets(num_clients: int, size: int, rng: Generator) -> Instance:
+    """Clients hold different amounts of data; alpha makes their shares matter at this K."""
+    targets = rng.lognormal(0.0, 1.0, num_clients)
+    counts = 1 + rng.poisson(20 * targets)
+    return bandit(counts, size, rng, alpha=num_clients / size, beta=1.0, targets=targets)
+
+
+def _pause(num_clients: int, size: int, rng: Generator) -> Instance:
+    return bandit(1 + rng.poisson(10, num_clients), size, rng, gamma=5.0)
+
+
+def _pause_clustered(num_clients: int, size: int, rng: Generator) -> Instance:
+    plain = _pause(num_clients, size, rng)
+    return Instance(
+        bottleneck=plain.bottleneck,
+        weight=plain.weight,
+        size=size,
+        clusters=rng.integers(0, 20, num_clients),
+        penalty=0.05,
+    )
+
+
+def _independent(num_clients: int, size: int, rng: Generator) -> Instance:
+    return Instance(bottleneck=rng.random(num_clients), weight=rng.random(num_clients), size=size)
+
+
+def _weights_dominate(num_clients: int, size: int, rng: Generator) -> Instance:
+    return Instance(
+        bottleneck=rng.random(num_clients), weight=100 * rng.random(num_clients), size=size
+    )
+
+
+def _independent_clustered(num_clients: int, size: int, rng: Generator) -> Instance:
+    return Instance(
+        bottleneck=rng.random(num_clients),
+        weight=rng.random(num_clients),
+        size=size,
+        clusters=rng.integers(0, 1 + num_clients // 50, num_clients),
+        penalty=0.01,
+    )
+
+
+def _all_equal(num_clients: int, size: int, rng: Generator) -> Instance:
+    same = np.full(num_clients, rng.random())
+    return Instance(bottleneck=same, weight=same.copy(), size=size)
+
+
+def _two_weights(num_clients: int, size: int, rng: Generator) -> Instance:
+    """u is fine and w coarse, with too few of the best: the bound on u alone drops nobody."""
+    weight = rng.integers(0, 2, num_clients).astype(np.float64)
+    weight[rng.choice(num_clients, size // 2, replace=False)] = 10.0
+    return Instance(bottleneck=rng.random(num_clients), weight=weight, size=size)
+
+
+def _arc(num_clients: int, size: int, rng: Generator) -> Instance:
+    """Everyone on a quarter circle: nobody is dominated."""
+    angle = rng.random(num_clients) * np.pi / 2
+    return Instance(bottleneck=np.sin(angle), weight=np.cos(angle), size=size)
+
+
+def _opposed(num_clients: int, size: int, rng: Generator) -> Instance:
+    """w = -u: nobody is dominated and all thresholds are nearly equally good."""
+    u = rng.random(num_clients)
+    return Instance(bottleneck=u, weight=-u, size=size)
+
+
+TYPICAL: Mapping[str, StateMaker] = {
+    "first round": _first_round,
+    "half seen": _half_seen,
+    "counts 1-5": _few_counts,
+    "geometric counts": _geometric_counts,
+    "many counts": _many_counts,
+    "last of a class": _last_of_a_class,
+    "uneven targets": _uneven_targets,
+    "PAUSE": _pause,
+    "PAUSE, 20 clusters": _pause_clustered,
+}
+ADVERSARIAL: Mapping[str, StateMaker] = {
+    "independent": _independent,
+    "independent, clusters": _independent_clustered,
+    "weights dominate": _weights_dominate,
+    "all equal": _all_equal,
+    "two weights": _two_weights,
+    "arc": _arc,
+    "w = -u": _opposed,
+}
+STATES: Mapping[str, StateMaker] = {**TYPICAL, **ADVERSARIAL}
+
+
+def measure(instance: Instance, rounds: int) -> tuple[float, float]:
+    """Median seconds of one solve and of reading u and w once, taken in turn."""
+    solver, solves, floors = Exact(), [], []
+    for index in range(rounds + 1):
+        rng = stream(index, "benchmark")
+        start = perf_counter()
+        solver.solve(instance, rng)
+        middle = perf_counter()
+        instance.bottleneck.sum()
+        instance.weight.sum()
+        end = perf_counter()
+        if index:  # the first one warms up
+            solves.append(middle - start)
+            floors.append(end - middle)
+    return median(solves), median(floors)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, nargs="+", default=[10**3, 10**4, 10**5, 10**6])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10, 25, 100])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--states", nargs="+", default=list(STATES), choices=list(STATES))
+    options = parser.parse_args()
+    print(f"{'state':24}{'m':>5}", *(f"{f'K = {k:,}':>21}" for k in options.clients))
+    for name in options.states:
+        for size in options.sizes:
+            cells = []
+            for num_clients in options.clients:
+                instance = STATES[name](num_clients, size, stream(0, "layout", num_clients))
+                solve, floor = measure(instance, options.rounds)
+                cells.append(f"{1e3 * solve:9.3f} ms {solve / floor:7.1f} ×")
+            print(f"{name:24}{size:5}", *cells, flush=True)
+
+
+if __name__ == "__main__":
+    main()

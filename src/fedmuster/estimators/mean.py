@@ -1,0 +1,146 @@
+"""The mean of what was observed of each client: of all samples, the last few, or the recent.
+
+All three keep the same state and cost O(clients observed) per round, never O(K).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedmuster.core.config import require
+from fedmuster.core.records import FloatArray, IntArray
+
+
+@dataclass(slots=True)
+class MeanState:
+    """Observations ever (``c_k``), their estimated mean, and what the estimator must remember."""
+
+    count: IntArray
+    mean: FloatArray
+    memory: FloatArray
+
+
+def _fresh(num_clients: int, memory: int) -> MeanState:
+    return MeanState(
+        count=np.zeros(num_clients, dtype=np.int64),
+        mean=np.zeros(num_clients),
+        memory=np.zeros((num_clients, memory)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleMean:
+    """The mean of all samples, for clients that do not change (BSFL Eq. 8, 11)."""
+
+    name: ClassVar[str] = "mean"
+
+    def init(self, num_clients: int) -> MeanState:
+        """Nobody observed yet."""
+        return _fresh(num_clients, 0)
+
+    def update(
+        self, state: MeanState, clients: IntArray, values: FloatArray, *, round_: int
+    ) -> None:
+        """One new sample for each of ``clients`` (distinct)."""
+        state.count[clients] += 1  # BSFL Eq. 10
+        mean = state.mean[clients]
+        state.mean[clients] = mean + (values - mean) / state.count[clients]  # BSFL Eq. 11
+
+    def effective_count(
+        self, state: MeanState, rows: IntArray | slice, *, round_: int
+    ) -> IntArray | FloatArray:
+        """How many samples stand behind each mean."""
+        return state.count[rows]
+
+    def horizon(self, rounds: int) -> float:
+        """How many rounds the confidence radius must hold over."""
+        return rounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WindowedMean:
+    """The mean of each client's last ``window`` samples, for clients that change abruptly.
+
+    A window over a client's own samples rather than over rounds (as SW-UCB has it), because in a
+    large fleet a client is seen every few thousand rounds only.
+    """
+
+    name: ClassVar[str] = "windowed"
+    window: int = 20
+
+    def __post_init__(self) -> None:
+        require(self.window >= 1, self, "window", "an integer >= 1")
+
+    def init(self, num_clients: int) -> MeanState:
+        """Nobody observed yet."""
+        return _fresh(num_clients, self.window)
+
+    def update(
+        self, state: MeanState, clients: IntArray, values: FloatArray, *, round_: int
+    ) -> None:
+        """One new sample for each of ``clients`` (distinct)."""
+        state.memory[clients, state.count[clients] % self.window] = values
+        state.count[clients] += 1
+        # Slots not yet filled are 0 and do not disturb the sum.
+        total = state.memory[clients].sum(axis=1)
+        state.mean[clients] = total / np.minimum(state.count[clients], self.window)
+
+    def effective_count(
+        self, state: MeanState, rows: IntArray | slice, *, round_: int
+    ) -> IntArray | FloatArray:
+        """How many samples stand behind each mean."""
+        return np.minimum(state.count[rows], self.window)
+
+    def horizon(self, rounds: int) -> float:
+        """How many rounds the confidence radius must hold over."""
+        return rounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiscountedMean:
+    """A sample made n rounds ago weighs ``discount ** n``, for clients that drift (D-UCB).
+
+    Weights and sums of a client shrink together, so its mean changes only when it is observed;
+    what shrinks meanwhile is the weight, and it is enough to keep it as of the last observation.
+
+    References:
+        Garivier and Moulines, On Upper-Confidence Bound Policies for Switching Bandit Problems,
+        ALT 2011.
+    """
+
+    name: ClassVar[str] = "discounted"
+    discount: float = 0.99
+
+    def __post_init__(self) -> None:
+        require(0 < self.discount < 1, self, "discount", "a number in (0, 1)")
+
+    def init(self, num_clients: int) -> MeanState:
+        """Nobody observed yet."""
+        return _fresh(num_clients, 2)  # weight, and the round it is as of
+
+    def update(
+        self, state: MeanState, clients: IntArray, values: FloatArray, *, round_: int
+    ) -> None:
+        """One new sample for each of ``clients`` (distinct)."""
+        weight = self.effective_count(state, clients, round_=round_) + 1.0
+        mean = state.mean[clients]
+        state.mean[clients] = mean + (values - mean) / weight
+        state.memory[clients, 0] = weight
+        state.memory[clients, 1] = round_
+        state.count[clients] += 1
+
+    def effective_count(
+        self, state: MeanState, rows: IntArray | slice, *, round_: int
+    ) -> IntArray | FloatArray:
+        """How much weight of samples stands behind each mean."""
+        age = round_ - state.memory[rows, 1]
+        weight: FloatArray = state.memory[rows, 0] * self.discount**age
+        return weight
+
+    def horizon(self, rounds: int) -> float:
+        """The total weight of all rounds, ``(1 - discount^t) / (1 - discount)``."""
+        return (1.0 - self.discount**rounds) / (1.0 - self.discount)
+
+
+MeanEstimator = SampleMean | WindowedMean | DiscountedMean

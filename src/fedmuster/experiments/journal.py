@@ -1,0 +1,180 @@
+"""The journal of one run: an SQLite file that survives ``kill -9``.
+
+Rows of finished rounds and the checkpoint that follows them are committed in one transaction, so
+whatever is found after a crash fits together: continue from the checkpoint, and the rounds that
+were lost are played again, bit for bit.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core import state as states
+from fedmuster.core.errors import StateError
+from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.simulation import Checkpoint, RoundRow
+
+FILE_NAME = "journal.sqlite"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS starts (
+    start INTEGER PRIMARY KEY, after_round INTEGER NOT NULL, versions TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS clients (id INTEGER PRIMARY KEY CHECK (id = 0), npz BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS rounds (
+    round INTEGER PRIMARY KEY, seconds REAL NOT NULL, reward REAL, regret REAL,
+    num_available INTEGER NOT NULL, num_completed INTEGER NOT NULL, num_refused INTEGER NOT NULL,
+    clients BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS checkpoint (
+    id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL,
+    selector BLOB NOT NULL, judge BLOB);
+"""
+
+_COLUMNS = ("round", "seconds", "reward", "regret", "num_available", "num_completed", "num_refused")
+
+
+class Journal:
+    """One writer at a time (a second one is refused), any number of readers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE_NAME
+        self._lock = _hold_lock(folder)
+        self._database = _connect(self.path)
+        try:
+            self._database.execute("PRAGMA journal_mode = WAL")
+            # NORMAL loses nothing when the process dies; a power cut may cost the last second.
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.executescript(_SCHEMA)
+        except sqlite3.DatabaseError as error:
+            self.__exit__(None, None, None)
+            raise StateError(f"{self.path} is damaged or no journal: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._database.close()
+        self._lock.close()
+
+    def begin(self, versions: Mapping[str, str], clients: Mapping[str, NDArray[Any]]) -> None:
+        """Note that a process starts or continues the run, and who the clients are."""
+        checkpoint = self.checkpoint()
+        with self._database as database:
+            database.execute(
+                "INSERT INTO starts (after_round, versions) VALUES (?, ?)",
+                (0 if checkpoint is None else checkpoint.round, json.dumps(versions)),
+            )
+            database.execute(
+                "INSERT OR IGNORE INTO clients VALUES (0, ?)", (states.to_bytes(clients, {}),)
+            )
+
+    def append(self, rows: Iterable[RoundRow], checkpoint: Checkpoint) -> None:
+        """Commit rounds and the checkpoint after the last of them, or nothing."""
+        with self._database as database:
+            database.executemany(
+                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (
+                        *(getattr(row, name) for name in _COLUMNS),
+                        row.clients.astype("<i4").tobytes(),
+                    )
+                    for row in rows
+                ),
+            )
+            database.execute("INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?)", checkpoint)
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Where the run stands; None before its first commit."""
+        row = self._database.execute("SELECT round, selector, judge FROM checkpoint").fetchone()
+        return None if row is None else Checkpoint(*row)
+
+
+class JournalReader:
+    """What a journal says; may be read while the run goes on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE_NAME
+        if not self.path.is_file():
+            raise StateError(f"{folder} is no run: it holds no {FILE_NAME}")
+        with closing(_connect(self.path)) as database:
+            try:
+                rows = database.execute("SELECT * FROM rounds ORDER BY round").fetchall()
+                clients = database.execute("SELECT npz FROM clients").fetchone()
+                starts = database.execute("SELECT versions FROM starts ORDER BY start").fetchall()
+            except sqlite3.DatabaseError as error:
+                raise StateError(f"{self.path} is damaged or no journal: {error}") from error
+        columns = zip(*rows, strict=True) if rows else ([] for _ in range(len(_COLUMNS) + 1))
+        *numbers, cohorts = (list(column) for column in columns)
+        self.columns: dict[str, FloatArray] = {
+            name: np.array(values, dtype=np.float64)
+            for name, values in zip(_COLUMNS, numbers, strict=True)
+        }
+        """round, seconds, reward, regret, num_available, num_completed, num_refused."""
+        self.cohorts: list[IntArray] = [
+            np.frombuffer(cohort, dtype="<i4").astype(np.int64) for cohort in cohorts
+        ]
+        """The clients chosen in each round."""
+        self.versions: list[dict[str, str]] = [json.loads(text) for (text,) in starts]
+        """The versions of what ran, one entry for each time the run was started or continued."""
+        self.clients: dict[str, NDArray[Any]] = (
+            {} if clients is None else states.from_bytes(clients[0], source=str(self.path))[0]
+        )
+        """``group``, ``mean_latency_seconds``, ``mean_speed`` of each client."""
+
+    def __len__(self) -> int:
+        return len(self.cohorts)
+
+    def digest(self) -> str:
+        """A fingerprint of every bit of every round: equal for runs with equal results."""
+        fingerprint = hashlib.sha256()
+        for name in _COLUMNS:
+            fingerprint.update(self.columns[name].tobytes())
+        for cohort in self.cohorts:
+            fingerprint.update(len(cohort).to_bytes(8, "little"))
+            fingerprint.update(cohort.tobytes())
+        return fingerprint.hexdigest()
+
+
+def rounds_done(folder: Path) -> int:
+    """How many rounds of a run are committed; 0 before it started."""
+    path = folder / FILE_NAME
+    if not path.is_file():
+        return 0
+    with closing(_connect(path)) as database:
+        try:
+            (last,) = database.execute("SELECT max(round) FROM rounds").fetchone()
+        except sqlite3.OperationalError:  # created a moment ago, its tables are not there yet
+            return 0
+        except sqlite3.DatabaseError as error:
+            raise StateError(f"{path} is damaged or no journal: {error}") from error
+    return int(last or 0)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        return sqlite3.connect(path, timeout=30.0)
+    except sqlite3.Error as error:
+        raise StateError(f"cannot open {path}: {error}") from error
+
+
+def _hold_lock(folder: Path) -> sqlite3.Connection:
+    """An open transaction on a file of its own: the system releases it however we die."""
+    lock = sqlite3.connect(folder / "lock.sqlite", timeout=0.0, isolation_level=None)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        lock.close()
+        raise StateError(f"{folder} is in use: another process is running it ({error})") from error
+    return lock

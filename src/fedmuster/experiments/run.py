@@ -1,0 +1,72 @@
+"""Run one cell (a policy, a seed) in a folder, or go on where it was interrupted."""
+
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import fedmuster
+from fedmuster.core.state import write_file
+from fedmuster.experiments.journal import Journal
+from fedmuster.experiments.spec import Experiment
+from fedmuster.simulation import RoundRow, Simulation
+
+SPEC_NAME = "spec.toml"
+
+_COMMIT_SECONDS = 0.25
+
+
+def prepare(folder: Path, cell: Experiment) -> None:
+    """Write the spec of a cell into its folder; from then on :func:`execute` needs nothing else."""
+    write_file(folder / SPEC_NAME, cell.to_toml().encode())
+
+
+def execute(folder: Path, on_commit: Callable[[int], None] = lambda _: None) -> None:
+    """Play all rounds of the cell in ``folder`` that its journal does not hold yet.
+
+    ``on_commit`` is called with the last round that is safe on disk.
+    """
+    cell = Experiment.load(folder / SPEC_NAME)
+    ((_, policy),) = cell.policies.items()
+    (seed,) = cell.seeds
+    with Journal(folder) as journal:
+        simulation = Simulation(policy, cell.world, seed=seed, genie=cell.genie)
+        checkpoint = journal.checkpoint()
+        if checkpoint is not None:
+            if checkpoint.round >= cell.rounds:
+                return
+            simulation.load(checkpoint, source=str(journal.path))
+        world = simulation.world
+        truth = world.realise(1).truth
+        journal.begin(
+            versions(),
+            {
+                "group": world.groups,
+                "mean_latency_seconds": truth.mean_latency_seconds,
+                "mean_speed": truth.mean_speed,
+            },
+        )
+        rows: list[RoundRow] = []
+        pause, committed = _COMMIT_SECONDS, time.monotonic()
+        while simulation.selector.round <= cell.rounds:
+            rows.append(simulation.step())
+            now = time.monotonic()
+            if now - committed > pause or rows[-1].round == cell.rounds:
+                journal.append(rows, simulation.checkpoint())
+                on_commit(rows[-1].round)
+                rows.clear()
+                committed = time.monotonic()
+                # A checkpoint of a million clients is slow: at most a tenth of the time for it.
+                pause = max(_COMMIT_SECONDS, 10 * (committed - now))
+
+
+def versions() -> dict[str, str]:
+    """What decides the bits of a result."""
+    return {
+        "fedmuster": fedmuster.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }

@@ -1,0 +1,65 @@
+"""Run many cells side by side, in processes of one thread each."""
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+
+from fedmuster.core.errors import StateError
+from fedmuster.core.state import write_file
+from fedmuster.experiments.journal import rounds_done
+from fedmuster.experiments.run import SPEC_NAME, execute, prepare
+from fedmuster.experiments.spec import Experiment
+
+EXPERIMENT_NAME = "experiment.toml"
+
+Progress = Callable[[dict[Path, int]], None]
+"""Called now and then with the rounds done in each run folder."""
+
+
+def lay_out(folder: Path, experiment: Experiment) -> list[Path]:
+    """Write the spec of an experiment and of each of its cells; the cells' folders."""
+    if (folder / EXPERIMENT_NAME).exists() or (folder / SPEC_NAME).exists():
+        raise StateError(
+            f"{folder} already holds an experiment: continue it with `fedmuster resume {folder}`, "
+            "or choose another folder with --out"
+        )
+    write_file(folder / EXPERIMENT_NAME, experiment.to_toml().encode())
+    return _complete(folder)
+
+
+def find_cells(folder: Path) -> list[Path]:
+    """The run folders of an experiment or of a single run; also of one cut short at its start."""
+    if (folder / SPEC_NAME).is_file():
+        return [folder]
+    if (folder / EXPERIMENT_NAME).is_file():
+        return _complete(folder)
+    raise StateError(f"{folder} is no run: it holds neither {EXPERIMENT_NAME} nor {SPEC_NAME}")
+
+
+def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: Progress) -> None:
+    """Run (or continue) all cells that are not finished."""
+    cells = list(cells)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # one process per cell, one thread per process
+    workers = min(processes or os.cpu_count() or 1, len(cells))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        waiting = {pool.submit(execute, cell) for cell in cells}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                progress({cell: rounds_done(cell) for cell in cells})
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _complete(folder: Path) -> list[Path]:
+    cells = Experiment.load(folder / EXPERIMENT_NAME).cells()
+    for path, cell in cells.items():
+        if not (folder / path / SPEC_NAME).exists():
+            prepare(folder / path, cell)
+    return [folder / path for path in cells]

@@ -1,0 +1,56 @@
+"""The reward of a cohort beyond its speed: generalisation, privacy and diversity."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmuster.core.config import require
+from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.objectives.generalisation import generalisation
+from fedmuster.objectives.privacy import remaining_privacy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CohortReward:
+    """``alpha Phi_g + gamma Phi_p`` (PAUSE Eq. 9, 18, 22); ``gamma = rho = 0`` is BSFL's Eq. 5.
+
+    Args:
+        alpha: weight of generalisation, >= 0.
+        beta: exponent of the generalisation term, > 0.
+        gamma: weight of the privacy that is left, >= 0.
+        eta: decay of the geometric privacy schedule, > 0.
+        rho: what each further client of a cluster costs in ``Phi_g``, >= 0.
+    """
+
+    alpha: float = 2.0
+    beta: float = 1.0
+    gamma: float = 0.0
+    eta: float = 0.04
+    rho: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "gamma", "rho"):
+            value = getattr(self, name)
+            require(bool(np.isfinite(value)) and value >= 0, self, name, "a number >= 0")
+        for name in ("beta", "eta"):
+            value = getattr(self, name)
+            require(bool(np.isfinite(value)) and value > 0, self, name, "a number > 0")
+
+    def weights(self, count: IntArray, rounds: int, target_share: FloatArray) -> FloatArray:
+        """What each client adds, before the division by m (BSFL Eq. 5; PAUSE Eq. 9, 18)."""
+        # Where all clients count alike, the weight is a function of the count alone: evaluate it
+        # once for each possible count. Powers and exponentials of a million numbers are slow.
+        if target_share.ndim == 0 and len(count) and (top := int(count.max())) < len(count):
+            return self._weights(np.arange(top + 1), rounds, target_share)[count]
+        return self._weights(count, rounds, target_share)
+
+    def _weights(self, count: IntArray, rounds: int, target_share: FloatArray) -> FloatArray:
+        weights = self.alpha * generalisation(count, rounds, target_share, beta=self.beta)
+        if self.gamma > 0:
+            weights += self.gamma * remaining_privacy(count, eta=self.eta)
+        return weights
+
+    @property
+    def penalty(self) -> float:
+        """What each further client of a cluster costs in energy: ``alpha rho`` (PAUSE Eq. 22)."""
+        return self.alpha * self.rho

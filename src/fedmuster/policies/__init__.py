@@ -1,0 +1,36 @@
+"""One file per paper or baseline, and the registry of all policies."""
+
+from typing import Any, Final
+
+from fedmuster.core.policy import Policy
+from fedmuster.policies.bsfl import BSFL
+from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
+from fedmuster.policies.genie import Genie
+from fedmuster.policies.pause import PAUSE
+from fedmuster.policies.rbcs_f import RBCSF
+from fedmuster.policies.simple import AllClients, FastestInExpectation, Random
+
+POLICIES: Final[dict[str, type[Policy[Any]]]] = {
+    "bsfl": BSFL,
+    "pause": PAUSE,
+    "cs-ucb": CSUCB,
+    "cs-ucb-q": CSUCBQ,
+    "rbcs-f": RBCSF,
+    "random": Random,
+    "all-clients": AllClients,
+    "fastest": FastestInExpectation,
+    "genie": Genie,
+}
+
+__all__ = [
+    "BSFL",
+    "CSUCB",
+    "CSUCBQ",
+    "PAUSE",
+    "POLICIES",
+    "RBCSF",
+    "AllClients",
+    "FastestInExpectation",
+    "Genie",
+    "Random",
+]

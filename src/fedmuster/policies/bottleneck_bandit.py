@@ -1,0 +1,88 @@
+"""What BSFL and PAUSE have in common: an optimistic speed, a cohort reward, a solver."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.records import (
+    Feedback,
+    FloatArray,
+    IntArray,
+    Problem,
+    RoundView,
+    Selection,
+    of_rows,
+)
+from fedmuster.core.state import given
+from fedmuster.estimators.speed import SpeedEstimator, SpeedState
+from fedmuster.objectives.reward import CohortReward
+from fedmuster.solvers.cohort import Solver, best_cohort
+
+
+@dataclass(slots=True)
+class BanditState:
+    """What is known of each client.
+
+    ``target_share`` is ``m d_k / sum d`` (0-d where all clients count alike); ``clusters`` is
+    empty where the reward does not look at them.
+    """
+
+    speed: SpeedState
+    target_share: FloatArray = given()
+    clusters: IntArray = given()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BottleneckBandit:
+    """Maximise ``min ucb + alpha Phi_g + gamma Phi_p`` (BSFL Eq. 13; PAUSE Eq. 14)."""
+
+    speed: SpeedEstimator
+    reward: CohortReward
+    solver: Solver
+
+    def init(self, problem: Problem) -> BanditState:
+        """Nobody observed yet."""
+        return BanditState(
+            speed=self.speed.init(problem.num_clients),
+            target_share=problem.target_share(),
+            clusters=clusters_for(self.reward, problem),
+        )
+
+    def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
+        """The best cohort for the optimistic speeds."""
+        rows = view.candidates()
+        speed = self.speed.upper_bound(
+            state.speed, rows, round_=view.round, cohort_size=view.cohort_size
+        )
+        weight = self.reward.weights(
+            state.speed.inverse.count[rows], view.round, of_rows(state.target_share, rows)
+        )
+        return best_cohort(
+            view,
+            rows,
+            bottleneck=speed,
+            weight=weight,
+            clusters=state.clusters[rows] if self.reward.rho > 0 else None,
+            penalty=self.reward.penalty,
+            solver=self.solver,
+            rng=rng,
+        )
+
+    def observe(self, state: BanditState, feedback: Feedback) -> None:
+        """Update counts and means of the cohort."""
+        self.speed.update(state.speed, feedback)
+
+
+def clusters_for(reward: CohortReward, problem: Problem) -> IntArray:
+    """The clusters that ``reward`` looks at: none, unless it charges for repeats."""
+    if reward.rho == 0:
+        return np.empty(0, dtype=np.int64)
+    if problem.clusters is None:
+        raise ConfigError(
+            f"rho = {reward.rho} charges for clients of the same cluster, but the problem has no "
+            "clusters: give Problem.clusters (or num_clusters of the world), or set rho = 0",
+            key=("rho",),
+        )
+    return problem.clusters

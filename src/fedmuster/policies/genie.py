@@ -1,0 +1,120 @@
+"""The genie: knows the true expected speeds, and only those."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+
+from fedmuster.core.errors import DataError
+from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.records import (
+    Feedback,
+    FloatArray,
+    IntArray,
+    Problem,
+    RoundView,
+    Selection,
+    of_rows,
+)
+from fedmuster.core.state import given
+from fedmuster.objectives.reward import CohortReward
+from fedmuster.policies.bottleneck_bandit import clusters_for
+from fedmuster.solvers.bottleneck import Exact
+from fedmuster.solvers.cohort import nobody
+from fedmuster.solvers.instance import Instance
+
+
+@dataclass(slots=True)
+class GenieState:
+    """How often each client took part, and what follows from the problem."""
+
+    count: IntArray
+    target_share: FloatArray = given()
+    clusters: IntArray = given()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Genie(PolicyTraits):
+    """The best cohort that true expected speeds can buy; regret is measured against it.
+
+    Takes the m-set with the largest ``min mu_k + alpha Phi_g + gamma Phi_p`` for the true
+    ``mu_k = E[tau_min / tau_k]`` (BSFL Eq. 6; PAUSE Eq. 10), solved exactly for any K.
+
+    Args:
+        alpha: weight of generalisation.
+        beta: exponent of the generalisation term.
+        gamma: weight of the privacy that is left; 0 for BSFL's reward.
+        eta: decay of the privacy schedule.
+        rho: what each further client of a cluster costs.
+
+    State:
+        Of each client the participations.
+
+    Deviations:
+        1. Where a world drops answers, ``mu_k`` counts a dropped answer as speed 0, as the
+           policies do.
+
+    References:
+        D. Ben Ami, K. Cohen, Q. Zhao, Client Selection for Generalization in Accelerated
+        Federated Learning: A Multi-Armed Bandit Approach, IEEE Access 13, 2025.
+
+    Example:
+        >>> from fedmuster import Problem, Selector
+        >>> from fedmuster.core.records import Truth
+        >>> seconds = np.array([0.5, 0.1, 0.2, 0.4])
+        >>> truth = Truth(mean_latency_seconds=seconds, mean_speed=0.1 / seconds)
+        >>> Selector(Genie(), Problem(num_clients=4, cohort_size=2)).select(truth=truth).clients
+        array([1, 2])
+    """
+
+    name: ClassVar[str] = "genie"
+    oracle: ClassVar[bool] = True
+
+    alpha: float = 2.0
+    beta: float = 1.0
+    gamma: float = 0.0
+    eta: float = 0.04
+    rho: float = 0.0
+
+    def __post_init__(self) -> None:
+        _ = self._reward  # checks the hyper-parameters
+
+    @property
+    def _reward(self) -> CohortReward:
+        return CohortReward(
+            alpha=self.alpha, beta=self.beta, gamma=self.gamma, eta=self.eta, rho=self.rho
+        )
+
+    def init(self, problem: Problem) -> GenieState:
+        """Nobody took part yet."""
+        return GenieState(
+            count=np.zeros(problem.num_clients, dtype=np.int64),
+            target_share=problem.target_share(),
+            clusters=clusters_for(self._reward, problem),
+        )
+
+    def instance(self, state: GenieState, view: RoundView) -> Instance:
+        """This round's problem over the candidates of ``view`` (BSFL Eq. 6; PAUSE Eq. 10)."""
+        if view.truth is None:
+            raise DataError("Genie: the view holds no truth, which only a simulated world knows")
+        rows = view.candidates()
+        target = of_rows(state.target_share, rows)
+        return Instance(
+            bottleneck=view.truth.mean_speed[rows],
+            weight=self._reward.weights(state.count[rows], view.round, target),
+            size=view.num_to_choose,
+            clusters=state.clusters[rows] if self.rho > 0 else None,
+            penalty=self._reward.penalty,
+        )
+
+    def select(self, state: GenieState, view: RoundView, rng: Generator) -> Selection:
+        """The best cohort by Eq. 6."""
+        if view.num_to_choose == 0:
+            return nobody(view)
+        positions = Exact().solve(self.instance(state, view), rng)
+        return Selection.of(view, view.candidates(), positions)
+
+    def observe(self, state: GenieState, selection: Selection, feedback: Feedback) -> None:
+        """Count who took part."""
+        state.count[feedback.clients] += 1

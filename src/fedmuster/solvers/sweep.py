@@ -1,0 +1,179 @@
+"""Lower the bottleneck step by step and keep the best clients above it.
+
+For a fixed threshold on u the best cohort is the m largest weights among the clients at or above
+it, and the minimum of u over that cohort is at least the threshold. So the maximum over
+thresholds of ``u + (m largest weights) / m`` is the optimum of the whole problem.
+
+With a penalty, ``charge = m * penalty`` in units of w: the best client of each cluster (its
+leader) counts w, every other w - charge, and the m largest of these adjusted weights are best.
+Proof: the penalty asks for each cluster's clients by falling weight, the first free, the others
+charged alike; marginal values fall, so taking the m largest of all respects that order.
+"""
+
+from collections import Counter
+from heapq import heapify, heappop, heappush, heapreplace
+from math import fsum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from fedmuster.core.records import FloatArray, IntArray
+
+
+class Field(NamedTuple):
+    """The clients that compete: u, w and, where a penalty couples them, their clusters."""
+
+    bottleneck: FloatArray
+    weight: FloatArray
+    clusters: IntArray | None
+    size: int
+    charge: float
+
+    def part(self, where: IntArray | slice) -> "Field":
+        """The same competition among fewer clients."""
+        return Field(
+            self.bottleneck[where],
+            self.weight[where],
+            None if self.clusters is None else self.clusters[where],
+            self.size,
+            self.charge,
+        )
+
+
+class Frontier(NamedTuple):
+    """What a sweep found.
+
+    Args:
+        best: the largest energy.
+        pivots: every threshold that reaches it, increasing.
+        levels: the thresholds at which the m largest (adjusted) weights changed, falling.
+        bars: the m-th largest of them from that level on; below a bar nobody gets in.
+    """
+
+    best: float
+    pivots: list[float]
+    levels: list[float]
+    bars: list[float]
+
+
+def sweep(field: Field) -> Frontier:
+    """The frontier of a field, whatever its order."""
+    falling = field.part(np.argsort(field.bottleneck)[::-1])
+    levels, bars, totals = _plain(falling) if field.clusters is None else _clustered(falling)
+    energies = [u + total / field.size for u, total in zip(levels, totals, strict=True)]
+    best = max(energies)
+    pivots = {u for u, energy in zip(levels, energies, strict=True) if energy == best}
+    return Frontier(best, sorted(pivots), levels, bars)
+
+
+Steps = tuple[list[float], list[float], list[float]]
+"""Levels, bars and sums of the m largest weights, wherever these change."""
+
+
+def _plain(field: Field) -> Steps:
+    """Evaluates only where a weight enters the m largest: between two such clients u only falls."""
+    u, w, m = field.bottleneck, field.weight, field.size
+    heap = w[:m].tolist()
+    heapify(heap)
+    levels, bars, totals = [float(u[m - 1])], [heap[0]], [fsum(heap)]
+    start = m
+    while start < len(u):
+        stop = 4 * start  # the bar rises ever more slowly, so blocks may grow
+        total = fsum(heap)  # afresh, lest rounding errors pile up
+        ranks = np.flatnonzero(w[start:stop] > heap[0]) + start
+        for level, weight in zip(u[ranks].tolist(), w[ranks].tolist(), strict=True):
+            if weight > heap[0]:
+                total += weight - heapreplace(heap, weight)
+                levels.append(level)
+                bars.append(heap[0])
+                totals.append(total)
+        start = stop
+    return levels, bars, totals
+
+
+def _clustered(field: Field) -> Steps:
+    """As above, with adjusted weights.
+
+    A client that does not lead adds w - charge. A new leader lifts its cluster's largest value
+    from the old leader's w to its own and adds the old leader's w - charge. So one value rises
+    and one is added, the m-th largest never falls, and what left the m largest never returns.
+    """
+    assert field.clusters is not None
+    u, w, m, charge = field.bottleneck, field.weight, field.size, field.charge
+    labels, num_clusters = compact(field.clusters)
+    leader = leading_weight(w[:m], labels[:m], num_clusters)
+    heap = adjusted(w[:m], labels[:m], charge).tolist()
+    heapify(heap)
+    outdated: Counter[float] = Counter()  # values in the heap that rose since; equal ones are alike
+    levels, bars, totals = [float(u[m - 1])], [heap[0]], [fsum(heap)]
+    start = m
+    while start < len(u):
+        stop = 4 * start
+        heap = list((Counter(heap) - outdated).elements())
+        heapify(heap)
+        outdated.clear()
+        total, weights, bar = fsum(heap), w[start:stop], heap[0]
+        leads = weights > leader[labels[start:stop]]
+        ranks = np.flatnonzero((weights > bar) & (leads | (weights - charge > bar))) + start
+        for level, weight, label in zip(
+            u[ranks].tolist(), w[ranks].tolist(), labels[ranks].tolist(), strict=True
+        ):
+            value, before = weight - charge, total
+            former = leader.item(label)
+            if weight > former:
+                leader[label] = value = weight
+                if former >= heap[0]:
+                    outdated[former] += 1
+                    heappush(heap, weight)
+                    total += weight - former
+                    value = former - charge
+                    _drop_outdated(heap, outdated)
+            if value > heap[0]:
+                total += value - heapreplace(heap, value)
+                _drop_outdated(heap, outdated)
+            if total > before:
+                levels.append(level)
+                bars.append(heap[0])
+                totals.append(total)
+        start = stop
+    return levels, bars, totals
+
+
+def _drop_outdated(heap: list[float], outdated: Counter[float]) -> None:
+    while outdated[heap[0]] > 0:
+        outdated[heappop(heap)] -= 1
+
+
+def adjusted(
+    weight: FloatArray, clusters: IntArray, charge: float, rng: Generator | None = None
+) -> FloatArray:
+    """The weights less ``charge`` for all but the best client of each cluster.
+
+    Which of several equally good clients leads, ``rng`` decides.
+    """
+    labels, num_clusters = compact(clusters)
+    best = np.flatnonzero(weight == leading_weight(weight, labels, num_clusters)[labels])
+    if rng is not None:
+        rng.shuffle(best)
+    leader = np.full(num_clusters, -1)
+    leader[labels[best]] = best  # the last of several is kept
+    leader = leader[leader >= 0]
+    values = weight - charge
+    values[leader] = weight[leader]
+    return values
+
+
+def leading_weight(weight: FloatArray, labels: IntArray, num_clusters: int) -> FloatArray:
+    """The largest weight in each cluster, ``-inf`` where there is no client."""
+    largest = np.full(num_clusters, -np.inf)
+    np.maximum.at(largest, labels, weight)
+    return largest
+
+
+def compact(clusters: IntArray) -> tuple[IntArray, int]:
+    """Labels small enough to index a table, and the length of that table."""
+    if len(clusters) and clusters.min() >= 0 and clusters.max() < 4 * len(clusters):
+        return clusters, int(clusters.max()) + 1
+    names, labels = np.unique(clusters, return_inverse=True)
+    return labels, len(names)

@@ -1,0 +1,54 @@
+"""How much data each client has, and how good it is."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+
+from fedmuster.core.config import require
+from fedmuster.core.records import FloatArray, IntArray
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alike:
+    """All clients have equally much data of the same quality (the i.i.d. case)."""
+
+    name: ClassVar[str] = "alike"
+
+    def draw(self, _num_clients: int, _rng: Generator) -> tuple[None, None]:
+        """``num_samples`` and ``quality`` of a :class:`~fedmuster.core.records.Problem`."""
+        return None, None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExponentialSizes:
+    """Few clients have much data: sizes ``∝ exp(-decay i / K)`` over a random order of clients.
+
+    BSFL's non-i.i.d. split; the numbers are those of its authors' code.
+
+    Args:
+        mean_samples: average data set size; every client has at least one sample.
+        decay: how fast sizes fall. Authors' code: 2.
+        lowest_quality: quality is uniform between this and 1. Authors' code: 0.5.
+    """
+
+    name: ClassVar[str] = "exponential-sizes"
+
+    mean_samples: float = 100.0
+    decay: float = 2.0
+    lowest_quality: float = 0.5
+
+    def __post_init__(self) -> None:
+        require(1 <= self.mean_samples <= 1e12, self, "mean_samples", "a number in [1, 1e12]")
+        require(0 <= self.decay <= 100, self, "decay", "a number in [0, 100]")
+        require(0 <= self.lowest_quality <= 1, self, "lowest_quality", "a number in [0, 1]")
+
+    def draw(self, num_clients: int, rng: Generator) -> tuple[IntArray, FloatArray]:
+        """``num_samples`` and ``quality`` of a :class:`~fedmuster.core.records.Problem`."""
+        share = np.exp(-self.decay * rng.permutation(num_clients) / num_clients)
+        sizes = np.rint(self.mean_samples * share / share.mean()).astype(np.int64)
+        return np.maximum(sizes, 1), rng.uniform(self.lowest_quality, 1.0, num_clients)
+
+
+ClientData = Alike | ExponentialSizes

@@ -1,0 +1,118 @@
+"""What the configs of all worlds have in common."""
+
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+
+from fedmuster.core.config import require
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.records import IntArray, Problem, Truth
+from fedmuster.core.streams import LAYOUT, stream
+from fedmuster.worlds.availability import Always, Availability
+from fedmuster.worlds.client_data import Alike, ClientData
+from fedmuster.worlds.latency import LatencyLaw
+from fedmuster.worlds.world import Clients, Draw, RoundTime, WorldRun
+
+_DATA_KEY = 1
+"""Data has a layout stream of its own: with other data, the same clients are fast."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """The fields that every world has.
+
+    Args:
+        cohort_size: m; with fewer clients available, all of them are asked.
+        availability: who can be asked in a round.
+        dropout: probability that a client which was asked never answers.
+        deadline_seconds: when the server stops waiting; None to wait for everyone.
+        data: how much data each client has.
+    """
+
+    cohort_size: int
+    availability: Availability = field(default_factory=Always)
+    dropout: float = 0.0
+    deadline_seconds: float | None = None
+    data: ClientData = field(default_factory=Alike)
+
+    def __post_init__(self) -> None:
+        self.require_count("cohort_size")
+        require(0 <= self.dropout <= 1, self, "dropout", "a number in [0, 1]")
+        if self.deadline_seconds is not None:
+            self.require_positive("deadline_seconds")
+        elif self.dropout > 0:
+            raise ConfigError(
+                f"{type(self).__name__}: dropout = {self.dropout!r} needs a deadline, or the "
+                "server would wait for ever; write deadline_seconds = …",
+                key=("deadline_seconds",),
+            )
+
+    def require_count(self, name: str) -> None:
+        """Complain unless the field is an integer >= 1."""
+        value = getattr(self, name)
+        require(isinstance(value, int) and value >= 1, self, name, "an integer >= 1")
+
+    def require_positive(self, *names: str) -> None:
+        """Complain unless the fields are finite numbers > 0."""
+        for name in names:
+            require(0 < getattr(self, name) < np.inf, self, name, "a number > 0")
+
+    def require_range(self, name: str, *, limit: float = np.inf) -> None:
+        """Complain unless the field is a pair of finite numbers in (0, limit], the lower first."""
+        low, high = getattr(self, name)
+        fits = 0 < low <= high <= limit and high < np.inf
+        bound = "" if limit == np.inf else f" and <= {limit:g}"
+        require(fits, self, name, f"two numbers > 0{bound}, the lower first")
+
+    def truth(self, law: LatencyLaw, tau_min_seconds: float) -> Truth:
+        """The expectations of ``law`` under this deadline and dropout, see WorldRound.truth."""
+        mean = law.mean_seconds()
+        deadline = np.inf if self.deadline_seconds is None else self.deadline_seconds
+        speed = (1.0 - self.dropout) * tau_min_seconds * law.mean_inverse(deadline)
+        np.clip(speed, 0.0, 1.0, out=speed)  # quadrature may end at 1 + 1e-16
+        mean.setflags(write=False)
+        speed.setflags(write=False)
+        return Truth(mean_latency_seconds=mean, mean_speed=speed)
+
+    def stationary(self, law: LatencyLaw, tau_min_seconds: float) -> Clients:
+        """Clients whose latencies follow the same ``law`` in every round."""
+        expectation = cache(lambda: self.truth(law, tau_min_seconds))
+        return lambda _round, rng: Draw(latency_seconds=law.draw(rng), expectation=expectation)
+
+    def begin(
+        self,
+        seed: int,
+        clients: Clients,
+        *,
+        tau_min_seconds: float,
+        groups: IntArray,
+        clusters: IntArray | None = None,
+        cluster_delay_seconds: float = 0.0,
+    ) -> WorldRun:
+        """A run of these ``clients`` with the setting's availability, deadline and data."""
+        num_clients = len(groups)
+        samples, quality = self.data.draw(num_clients, stream(seed, LAYOUT, _DATA_KEY))
+        problem = Problem(
+            num_clients=num_clients,
+            cohort_size=self.cohort_size,
+            num_samples=samples,
+            quality=quality,
+            clusters=clusters,
+        )
+        return WorldRun(
+            seed=seed,
+            problem=problem,
+            tau_min_seconds=tau_min_seconds,
+            groups=groups,
+            clients=clients,
+            availability=self.availability.start(num_clients, seed),
+            dropout=self.dropout,
+            time=RoundTime(
+                deadline_seconds=(
+                    np.inf if self.deadline_seconds is None else self.deadline_seconds
+                ),
+                clusters=problem.clusters,
+                cluster_delay_seconds=cluster_delay_seconds,
+            ),
+        )

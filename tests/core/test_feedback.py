@@ -1,0 +1,124 @@
+"""What came back from a cohort is checked row by row before a policy learns from it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedmuster.core.errors import FeedbackError
+from fedmuster.core.feedback import clean
+from fedmuster.core.records import Feedback, Selection
+
+SELECTION = Selection(round=4, clients=np.array([2, 5, 7, 9]))
+
+
+def answer(clients: Any, latency: Any, **more: Any) -> Feedback:
+    return Feedback(
+        round=more.pop("round", 4),
+        clients=np.asarray(clients, dtype=np.int64),
+        latency_seconds=np.asarray(latency, dtype=np.float64),
+        **more,
+    )
+
+
+def test_good_rows_are_aligned_with_the_selection() -> None:
+    cleaned, report = clean(answer([9, 2], [0.9, 0.2], signals={"loss": [9.0, 2.0]}), SELECTION)
+    assert cleaned.clients.tolist() == [2, 5, 7, 9]
+    assert cleaned.answered.tolist() == [True, False, False, True]
+    assert cleaned.latency_seconds.tolist() == [0.2, np.inf, np.inf, 0.9]
+    assert cleaned.signals["loss"][[0, 3]].tolist() == [2.0, 9.0]
+    assert report.accepted == 2
+    assert report.refused == {}
+    assert report.not_completed.tolist() == [5, 7]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -1.0, 0.0])
+def test_a_bad_latency_costs_only_its_own_client(bad: float) -> None:
+    cleaned, report = clean(answer([2, 5, 7, 9], [1.0, bad, 1.0, 1.0]), SELECTION)
+    assert cleaned.answered.tolist() == [True, False, True, True]
+    assert report.refused == {"latency not finite and positive": 1}
+    assert report.not_completed.tolist() == [5]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_signal_costs_only_its_own_client(bad: float) -> None:
+    feedback = answer([2, 5], [1.0, 1.0], signals={"loss": np.array([0.5, bad])})
+    cleaned, report = clean(feedback, SELECTION)
+    assert cleaned.answered.tolist() == [True, False, False, False]
+    assert report.refused == {"signal 'loss' not finite": 1}
+
+
+def test_clients_that_were_not_selected_are_dropped_and_counted() -> None:
+    cleaned, report = clean(answer([2, 3, -1, 10**9], [1.0] * 4), SELECTION)
+    assert cleaned.answered.tolist() == [True, False, False, False]
+    assert report.refused == {"not selected": 3}
+
+
+def test_the_same_answer_twice_counts_once() -> None:
+    cleaned, report = clean(answer([5, 2, 5], [0.5, 0.2, 0.5]), SELECTION)
+    assert cleaned.latency_seconds[:2].tolist() == [0.2, 0.5]
+    assert report.refused == {"duplicate": 1}
+    assert report.accepted == 2
+
+
+def test_answers_that_contradict_each_other_count_not_at_all() -> None:
+    cleaned, report = clean(answer([5, 2, 5], [0.5, 0.2, 0.1]), SELECTION)
+    assert cleaned.answered.tolist() == [True, False, False, False]
+    assert report.refused == {"contradictory duplicates": 2}
+
+
+def test_rows_not_completed_need_no_latency() -> None:
+    completed = np.array([True, False])
+    cleaned, report = clean(answer([2, 5], [1.0, np.nan], completed=completed), SELECTION)
+    assert report.refused == {}
+    assert report.accepted == 2
+    assert cleaned.latency_seconds[1] == np.inf
+
+
+@pytest.mark.parametrize(
+    ("feedback", "message"),
+    [
+        (answer([2], [1.0], round=3), "round 3, but round 4"),
+        (answer([2, 5], [1.0]), r"shape \(1,\), expected one value for each of the 2"),
+        (answer([2], [1.0], completed=np.array([1])), "expected booleans"),
+        (answer([2], [1.0], signals={"loss": np.ones(3)}), "signals"),
+        (answer([2], [1.0], signals={"loss": ["x"]}), "no number"),
+        (Feedback(round=4, clients=np.array([2.5]), latency_seconds=np.ones(1)), "client indices"),
+        (Feedback(round=4, clients=np.ones((1, 1), int), latency_seconds=np.ones(1)), "indices"),
+    ],
+)
+def test_unreadable_messages_are_refused_whole(feedback: Feedback, message: str) -> None:
+    with pytest.raises(FeedbackError, match=message):
+        clean(feedback, SELECTION)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-2, 12),
+            st.sampled_from([0.5, 1.0, 0.0, -1.0, float("nan"), float("inf")]),
+            st.booleans(),
+        ),
+        max_size=12,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_any_rows_in_any_order_give_one_clean_answer(
+    rows: list[tuple[int, float, bool]], random: Any
+) -> None:
+    def cleaned(order: list[tuple[int, float, bool]]) -> tuple[Feedback, Any]:
+        clients, latency, completed = zip(*order, strict=True) if order else ((), (), ())
+        return clean(answer(clients, latency, completed=np.array(completed, bool)), SELECTION)
+
+    first, report = cleaned(rows)
+    shuffled = list(rows)
+    random.shuffle(shuffled)
+    second, again = cleaned(shuffled)
+    np.testing.assert_array_equal(first.latency_seconds, second.latency_seconds)
+    np.testing.assert_array_equal(first.answered, second.answered)
+    assert report.refused == again.refused
+    assert np.isfinite(first.latency_seconds[first.answered]).all()
+    assert report.accepted + sum(report.refused.values()) == len(rows)

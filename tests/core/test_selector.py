@@ -1,0 +1,262 @@
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+
+from fedmuster import BSFL, RBCSF, Feedback, Policy, Problem, Random, Selector
+from fedmuster.core.errors import (
+    CallOrderError,
+    DataError,
+    FeedbackError,
+    PolicyError,
+    StateError,
+)
+from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.records import RoundView, Selection, Truth
+from fedmuster.core.state import to_arrays
+
+
+def play(selector: Selector[Any], rounds: int = 1, **view: Any) -> list[list[int]]:
+    cohorts = []
+    for _ in range(rounds):
+        cohort = selector.select(**view)
+        latency = 0.1 + (cohort.clients % 7) / 10
+        selector.observe(
+            Feedback(round=cohort.round, clients=cohort.clients, latency_seconds=latency)
+        )
+        cohorts.append(cohort.clients.tolist())
+    return cohorts
+
+
+def bsfl(num_clients: int = 12, cohort_size: int = 3, **more: Any) -> Selector[Any]:
+    return Selector(BSFL(), Problem(num_clients=num_clients, cohort_size=cohort_size, **more))
+
+
+def state_of(selector: Selector[Any]) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in to_arrays(selector.state).items()}
+
+
+class TestOrderOfCalls:
+    def test_select_twice(self) -> None:
+        selector = bsfl()
+        selector.select()
+        with pytest.raises(CallOrderError, match=r"round 1 is still open: call observe\(\)"):
+            selector.select()
+
+    def test_observe_first(self) -> None:
+        with pytest.raises(CallOrderError, match=r"call select\(\) first"):
+            bsfl().observe(Feedback(round=1, clients=np.array([0]), latency_seconds=np.ones(1)))
+
+    def test_a_late_answer_changes_nothing_and_leaves_the_round_open(self) -> None:
+        selector = bsfl()
+        play(selector, 2)
+        cohort, before = selector.select(), state_of(selector)
+        late = Feedback(round=2, clients=cohort.clients, latency_seconds=np.ones(3))
+        with pytest.raises(FeedbackError, match="round 2, but round 3 is open"):
+            selector.observe(late)
+        assert state_of(selector) == before
+        assert selector.pending is cohort
+
+    def test_a_round_nobody_answered_is_closed_by_empty_feedback(self) -> None:
+        selector = bsfl()
+        cohort = selector.select()
+        nobody = Feedback(round=1, clients=np.array([], int), latency_seconds=np.array([]))
+        assert selector.observe(nobody).not_completed.tolist() == cohort.clients.tolist()
+        assert selector.round == 2
+
+
+class TestWhatASelectorAccepts:
+    @pytest.mark.parametrize(
+        ("view", "message"),
+        [
+            ({"available": np.ones(11, bool)}, r"bool\(11,\), expected bool\(12,\)"),
+            ({"available": np.ones(12)}, r"float64\(12,\)"),
+            ({"cohort_size": 0}, "cohort_size is 0"),
+            ({"cohort_size": 2.5}, "cohort_size is 2.5"),
+            ({"features": np.ones((12, 2))}, r"expected \(12, 0\)"),
+        ],
+    )
+    def test_bad_views(self, view: dict[str, Any], message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            bsfl().select(**view)
+
+    def test_features_must_be_finite(self) -> None:
+        selector = Selector(RBCSF(), Problem(num_clients=2, cohort_size=1, num_features=1))
+        with pytest.raises(DataError, match="NaN or infinite"):
+            selector.select(features=[[1.0], [np.nan]])
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"num_clients": 0}, "num_clients is 0"),
+            ({"cohort_size": 0}, "cohort_size is 0"),
+            ({"cohort_size": True}, "cohort_size is True"),
+            ({"num_samples": np.array([1, 2])}, r"shape \(2,\)"),
+            ({"num_samples": np.array([1, -2, 3])}, "integers >= 0"),
+            ({"num_samples": np.array([1.5, 2, 3])}, "integers >= 0"),
+            ({"num_samples": np.zeros(3, int)}, "no client has data"),
+            ({"quality": np.array([0.5, np.nan, 1.0])}, r"numbers in \[0, 1\]"),
+            ({"quality": np.array([0.5, 1.5, 1.0])}, r"numbers in \[0, 1\]"),
+            ({"clusters": np.array([0, -1, 2])}, "labels >= 0"),
+        ],
+    )
+    def test_bad_problems(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            Problem(**{"num_clients": 3, "cohort_size": 1, **arguments})
+
+    @pytest.mark.parametrize("seed", [-1, 1.5, True, None])
+    def test_bad_seeds(self, seed: Any) -> None:
+        with pytest.raises(DataError, match="seed"):
+            Selector(Random(), Problem(num_clients=3, cohort_size=1), seed=seed)
+
+    def test_the_truth_reaches_oracles_only(self) -> None:
+        seen: list[Truth | None] = []
+
+        @dataclass(frozen=True, kw_only=True, slots=True)
+        class Spy(Random):
+            def select(self, state: Any, view: RoundView, rng: Generator) -> Selection:
+                seen.append(view.truth)
+                return Random.select(self, state, view, rng)
+
+        truth = Truth(mean_latency_seconds=np.ones(3), mean_speed=np.ones(3))
+        Selector(Spy(), Problem(num_clients=3, cohort_size=1)).select(truth=truth)
+        assert seen == [None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fixed(PolicyTraits):
+    """Chooses whatever it was made with."""
+
+    name: ClassVar[str] = "fixed"
+    choice: Callable[[RoundView], Selection]
+
+    def init(self, problem: Problem) -> Any:
+        return Random().init(problem)
+
+    def select(self, state: Any, view: RoundView, rng: Generator) -> Selection:
+        return self.choice(view)
+
+    def observe(self, state: Any, selection: Selection, feedback: Feedback) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        ([0, 0, 1], "increasing order without repetition"),
+        ([2, 1, 0], "increasing order"),
+        ([0, 1, 7], "not available"),
+        ([0, 1, 12], "outside 0 … 11"),
+        ([-1, 0, 1], "outside 0 … 11"),
+        ([0, 1], "2 clients instead of exact 3"),
+        ([0, 1, 2, 3], "4 clients instead of exact 3"),
+    ],
+)
+def test_a_policy_that_chooses_wrongly_is_stopped(clients: list[int], message: str) -> None:
+    policy = Fixed(choice=lambda view: Selection(round=view.round, clients=np.array(clients)))
+    available = np.ones(12, bool)
+    available[7] = False
+    with pytest.raises(PolicyError, match=message):
+        Selector(policy, Problem(num_clients=12, cohort_size=3)).select(available=available)
+
+
+class TestSaveAndRestore:
+    @pytest.mark.parametrize("open_round", [False, True])
+    def test_continues_bit_for_bit(self, tmp_path: Path, open_round: bool) -> None:
+        selector = bsfl(40, 4, num_samples=np.arange(1, 41), quality=np.linspace(0.5, 1, 40))
+        play(selector, 30)
+        if open_round:
+            selector.select()
+        selector.save(tmp_path / "selector.npz")
+        restored = Selector.restore(tmp_path / "selector.npz", BSFL())
+        if open_round:
+            for one in (selector, restored):
+                assert one.pending is not None
+                clients = one.pending.clients
+                one.observe(Feedback(round=31, clients=clients, latency_seconds=np.ones(4)))
+        assert play(restored, 30) == play(selector, 30)
+        assert state_of(restored) == state_of(selector)
+
+    def test_counts_of_refused_rows_survive(self, tmp_path: Path) -> None:
+        selector = bsfl()
+        clients = selector.select().clients
+        selector.observe(Feedback(round=1, clients=clients, latency_seconds=np.full(3, np.nan)))
+        selector.save(tmp_path / "s.npz")
+        restored = Selector.restore(tmp_path / "s.npz", BSFL())
+        assert restored.refused == {"latency not finite and positive": 3}
+
+    def test_another_policy_is_refused(self, tmp_path: Path) -> None:
+        bsfl().save(tmp_path / "s.npz")
+        others: list[Policy[Any]] = [BSFL(alpha=9.0), Random()]
+        for other in others:
+            with pytest.raises(StateError, match="same policy and hyper-parameters"):
+                Selector.restore(tmp_path / "s.npz", other)
+
+    def test_missing_and_damaged_files(self, tmp_path: Path) -> None:
+        path = tmp_path / "s.npz"
+        with pytest.raises(StateError, match="cannot read"):
+            Selector.restore(path, BSFL())
+        bsfl(1000).save(path)
+        image = path.read_bytes()
+        for broken in (b"", image[: len(image) // 2], b"not a zip file", image[:-200]):
+            path.write_bytes(broken)
+            with pytest.raises(StateError, match=re.escape(f"{path} is damaged")):
+                Selector.restore(path, BSFL())
+
+    def test_a_flipped_bit_is_noticed(self, tmp_path: Path) -> None:
+        path = tmp_path / "s.npz"
+        bsfl(1000).save(path)
+        image = bytearray(path.read_bytes())
+        image[len(image) // 3] ^= 1
+        path.write_bytes(bytes(image))
+        with pytest.raises(StateError):
+            Selector.restore(path, BSFL())
+
+
+class TestJoining:
+    def test_new_clients_are_unseen_and_old_ones_keep_their_history(self) -> None:
+        selector = bsfl(6, 2)
+        play(selector, 20)
+        before = selector.state.speed.inverse.count.copy()
+        assert selector.join(3).tolist() == [6, 7, 8]
+        assert selector.state.speed.inverse.count.tolist() == [*before.tolist(), 0, 0, 0]
+        explored = {client for cohort in play(selector, 2) for client in cohort}
+        assert {6, 7, 8} <= explored  # unseen clients have an infinite index
+        assert float(selector.state.target_share) == pytest.approx(2 / 9)
+
+    def test_shares_are_worked_out_anew(self) -> None:
+        selector = bsfl(2, 1, num_samples=np.array([10, 30]))
+        selector.join(1, num_samples=np.array([60]))
+        assert selector.state.target_share.tolist() == pytest.approx([0.1, 0.3, 0.6])
+
+    def test_while_a_round_is_open(self) -> None:
+        selector = bsfl(6, 2)
+        cohort = selector.select()
+        selector.join(1)
+        selector.observe(Feedback(round=1, clients=cohort.clients, latency_seconds=np.ones(2)))
+        assert selector.state.speed.inverse.count.sum() == 2
+
+    def test_nobody_is_owed_for_rounds_before_it_joined(self) -> None:
+        selector = Selector(RBCSF(beta=0.5), Problem(num_clients=4, cohort_size=2))
+        play(selector, 100)
+        selector.join(1)
+        cohorts = play(selector, 20)
+        # Each of the 5 is owed 0.5 a round from now on; with 100 rounds of debt it would be in all.
+        assert 1 <= sum(4 in cohort for cohort in cohorts) < 20
+
+    def test_what_joins_must_be_described_like_the_rest(self) -> None:
+        with pytest.raises(DataError, match="num_samples must be given"):
+            bsfl(2, 1, num_samples=np.array([1, 2])).join(1)
+        with pytest.raises(DataError, match="exactly when the others have it"):
+            bsfl(2, 1).join(1, clusters=np.array([0]))
+        with pytest.raises(DataError, match=r"shape \(2,\)"):
+            bsfl(2, 1, num_samples=np.array([1, 2])).join(1, num_samples=np.array([3, 4]))
+        wrong: list[Any] = [0, -1, 1.5, True]
+        for count in wrong:
+            with pytest.raises(DataError, match="count"):
+                bsfl(2, 1).join(count)
