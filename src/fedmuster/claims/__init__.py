@@ -1,0 +1,18 @@
+"""The papers' claims, each of which can be run again."""
+
+from typing import Final
+
+from fedmuster.claims import bsfl_annealing, bsfl_balance, bsfl_regret
+from fedmuster.claims.claim import Claim
+
+CLAIMS: Final[dict[str, Claim]] = {
+    claim.name: claim
+    for claim in (
+        bsfl_annealing.CLAIM,
+        bsfl_balance.ALPHA,
+        bsfl_balance.BETA,
+        bsfl_regret.IID,
+        bsfl_regret.NON_IID,
+        bsfl_regret.LARGE,
+    )
+}

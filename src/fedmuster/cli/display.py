@@ -19,11 +19,13 @@ from fedmuster.experiments import sweep
 console = Console()
 
 
-def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table."""
+def show_table(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = False
+) -> None:
+    """Print a table; the columns after the first hold numbers, unless they hold ``words``."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for number, name in enumerate(header):
-        table.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+        table.add_column(name, justify="left" if words or number == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     console.print(table)

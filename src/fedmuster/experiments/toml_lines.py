@@ -29,7 +29,8 @@ def line_of(text: str, key: Key) -> int | None:
         if header := _HEADER.match(line):
             table = _split(header[2])
             if header[1] == "[[":
-                table, seen[table] = (*table, str(seen[table])), seen[table] + 1
+                seen[table] += 1
+                table = (*table, str(seen[table] - 1))
             lines.setdefault(table, number)
         elif assignment := _ASSIGNMENT.match(line):
             lines.setdefault((*table, *_split(assignment[1])), number)

@@ -1,0 +1,1 @@
+"""What journals say: tables and figures. Nothing here runs anything."""

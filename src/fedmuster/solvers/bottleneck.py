@@ -14,7 +14,7 @@ from fedmuster.core.records import IntArray
 from fedmuster.solvers.checks import check_values
 from fedmuster.solvers.instance import Instance
 from fedmuster.solvers.pruning import best_thresholds
-from fedmuster.solvers.sweep import Field, adjusted
+from fedmuster.solvers.sweep import Field, adjusted, compact
 from fedmuster.solvers.top_k import top_k
 
 
@@ -36,31 +36,34 @@ class Exact:
 
     def solve(self, instance: Instance, rng: Generator) -> IntArray:
         """Increasing positions of the best cohort."""
-        highest = check_values(instance)
-        u, size = instance.bottleneck, instance.size
+        highest, heaviest = check_values(instance)
+        u, w, size = instance.bottleneck, instance.weight, instance.size
         if size == len(u):
             return np.arange(size)
-        penalised = instance.penalty > 0
-        field = Field(
-            u,
-            instance.weight,
-            instance.clusters if penalised else None,
-            size,
-            size * instance.penalty,
-        )
+        clusters, charge, ceiling = None, 0.0, heaviest
+        if instance.penalty > 0 and instance.clusters is not None:
+            clusters, num_clusters = compact(instance.clusters)
+            charge = size * instance.penalty
+            # With fewer than m clusters some of the m must pay.
+            ceiling -= instance.penalty * max(0, size - num_clusters)
+        field = Field(u, w, clusters, size, charge, ceiling)
         if highest == np.inf:
-            unseen = u == np.inf
-            if np.count_nonzero(unseen) >= size:
-                return _largest(field, np.flatnonzero(unseen), rng)
-        pivots = best_thresholds(field).pivots
+            unseen = np.flatnonzero(u == np.inf)
+            if len(unseen) >= size:
+                return _largest(field, unseen, rng)
+        pivots, near = best_thresholds(field)
         pivot = pivots[int(rng.integers(len(pivots)))] if len(pivots) > 1 else pivots[0]
-        return _largest(field, np.flatnonzero(u >= pivot), rng)
+        above = np.flatnonzero(u[near] >= pivot)
+        return _largest(field, above if isinstance(near, slice) else near[above], rng)
 
 
 def _largest(field: Field, positions: IntArray, rng: Generator) -> IntArray:
     """The m largest adjusted weights at ``positions``, ties at random."""
-    everyone = len(positions) == len(field.weight)
-    values = field.weight if everyone else field.weight[positions]
-    if field.clusters is not None:
-        values = adjusted(values, field.clusters[positions], field.charge, rng)
-    return positions[top_k(values, field.size, rng)]
+    weight, clusters = field.weight, field.clusters
+    everyone = len(positions) == len(weight)  # spares a million clients a copy
+    values = weight if everyone else weight[positions]
+    if clusters is not None:
+        labels = clusters if everyone else clusters[positions]
+        values = adjusted(values, labels, field.charge, rng)
+    chosen = top_k(values, field.size, rng)
+    return chosen if everyone else positions[chosen]

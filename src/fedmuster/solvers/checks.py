@@ -3,24 +3,33 @@
 import numpy as np
 
 from fedmuster.core.errors import DataError
+from fedmuster.core.records import FloatArray
 from fedmuster.solvers.instance import Instance
 
+_BLOCK = 1 << 16
+"""A block stays in cache between its minimum and its maximum."""
 
-def check_values(instance: Instance) -> float:
-    """Complain unless u is finite or ``+inf`` and w finite; returns the largest u.
 
-    Minima and maxima hand a NaN on, so four reductions without temporaries see everything.
+def check_values(instance: Instance) -> tuple[float, float]:
+    """Complain unless u is finite or ``+inf`` and w finite; returns the largest u and w.
+
+    Minima and maxima hand a NaN on, so reductions without temporaries see everything.
     """
-    for name, values, highest in (
-        ("bottleneck", instance.bottleneck, np.inf),
-        ("weight", instance.weight, np.finfo(np.float64).max),
-    ):
-        low, high = np.minimum.reduce(values), np.maximum.reduce(values)
-        if not (low > -np.inf and high <= highest):
-            wrong = np.flatnonzero(~((values > -np.inf) & (values <= highest)))
-            expected = "finite" if name == "weight" else "finite, or +inf for unseen clients"
-            raise DataError(
-                f"Instance: {name} holds {values[wrong[0]]} at position {wrong[0]} "
-                f"({len(wrong)} such values), expected numbers that are {expected}"
-            )
-    return float(np.maximum.reduce(instance.bottleneck))
+    u, w = instance.bottleneck, instance.weight
+    largest_finite = float(np.finfo(np.float64).max)
+    return (
+        _largest("bottleneck", u, np.inf, "finite, or +inf for unseen clients"),
+        _largest("weight", w, largest_finite, "finite"),
+    )
+
+
+def _largest(name: str, values: FloatArray, limit: float, expected: str) -> float:
+    blocks = (values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK))
+    extremes = [(np.minimum.reduce(block), np.maximum.reduce(block)) for block in blocks]
+    if not all(low > -np.inf and high <= limit for low, high in extremes):
+        wrong = np.flatnonzero(~((values > -np.inf) & (values <= limit)))
+        raise DataError(
+            f"Instance: {name} holds {values[wrong[0]]} at position {wrong[0]} "
+            f"({len(wrong)} such values), expected numbers that are {expected}"
+        )
+    return float(max(high for _, high in extremes))

@@ -15,86 +15,104 @@ from fedmuster.solvers.sweep import Field, Frontier, compact, leading_weight, sw
 
 FEW = 2_000
 """So few clients are sorted faster than pruned."""
+COHORTS_IN_SAMPLE = 4
+"""A sample of fewer cohorts would bound next to nothing."""
 
 _BINS = 1_024
+_CHUNK = 1 << 15  # a few arrays of this length stay in cache
 _ROUNDING = 1e-10
-_TINY = 1e-290  # below, _BINS / span would overflow
+_TINY = 1e-290  # a shorter span of u would overflow the number of bins per unit
 
 
-def best_thresholds(field: Field) -> Frontier:
-    """The frontier of a field, reliable at and above every threshold that could be best."""
+def best_thresholds(field: Field) -> tuple[list[float], IntArray | slice]:
+    """Every threshold on u that reaches the optimum, and an index of all clients above them."""
+    frontier, near = _search(field)
+    return frontier.pivots, near
+
+
+def _search(field: Field) -> tuple[Frontier, IntArray | slice]:
     num_clients = len(field.bottleneck)
     # About stride * m clients survive a sample of n / stride: the two are balanced here.
     # Odd, because periods of two are common among client numbers.
     stride = max(2, isqrt(num_clients // field.size) // 2) | 1
-    if num_clients <= FEW or num_clients < 4 * stride * field.size:
-        return sweep(field)
-    sample = best_thresholds(field.part(slice(None, None, stride)))
-    lowest = _lowest_threshold(field, sample)
+    if num_clients <= FEW or num_clients < COHORTS_IN_SAMPLE * stride * field.size:
+        return sweep(field), slice(None)
+    sample, _ = _search(field.part(slice(None, None, stride)))
+    # At threshold t the energy is at most t + ceiling, so below this no threshold can be best.
+    scale = abs(sample.best) + abs(sample.pivots[0]) + abs(field.ceiling)
+    lowest = sample.best - field.ceiling - _ROUNDING * scale
     near = np.flatnonzero(field.bottleneck >= lowest)
-    candidates = field.part(near)
-    if len(near) > FEW:
-        sampled = np.zeros(num_clients, dtype=np.bool_)
-        sampled[::stride] = True
-        keep = _undominated(candidates, sampled[near], sample, lowest)
-        candidates = candidates.part(np.flatnonzero(keep))
-    return sweep(candidates)
+    if len(near) <= FEW:
+        return sweep(field.part(near)), near
+    sieve = _Sieve(field, stride, sample, lowest)
+    contenders = sieve.sift(near)
+    if len(contenders) > _CHUNK:
+        sieve.narrow(contenders, sample.best - _ROUNDING * scale)
+        contenders = sieve.sift(contenders)
+    return sweep(field.part(contenders)), near
 
 
-def _lowest_threshold(field: Field, sample: Frontier) -> float:
-    """No threshold below this can be best.
-
-    At threshold t the energy is at most t + the largest mean of m adjusted weights, and the
-    latter at most max w, less the charges that are due when there are fewer than m clusters.
-    """
-    mean = float(np.maximum.reduce(field.weight))
-    if field.clusters is not None:
-        _, num_clusters = compact(field.clusters)
-        mean -= field.charge * max(0, field.size - num_clusters) / field.size
-    scale = abs(sample.best) + abs(sample.pivots[0]) + abs(mean)
-    return sample.best - mean - _ROUNDING * scale
-
-
-def _undominated(field: Field, sampled: BoolArray, sample: Frontier, lowest: float) -> BoolArray:
-    """Who can change the m largest adjusted weights at some threshold.
+class _Sieve:
+    """Holds back clients that change the m largest adjusted weights at no threshold.
 
     A client with m values of the sample at or above its own u and no smaller than its own value
     changes nothing, as the m-th largest value never falls when clients are added. The sample's
-    own clients stay when they are equal to a bar, for they are those who set it.
+    own clients pass when they equal a bar, for they are those who set it.
     """
-    u, w = field.bottleneck, field.weight
-    levels, bars = np.array(sample.levels)[::-1], np.array(sample.bars)[::-1]
-    bar = _bars_above(u, levels, bars, lowest)
-    pivot = sample.pivots[0]
-    low = u <= pivot
-    np.maximum(bar, bars[np.searchsorted(levels, pivot)], out=bar, where=low)
 
-    def beats(values: FloatArray, others: FloatArray) -> BoolArray:
-        return np.asarray((values > others) | (sampled & (values == others)))
+    def __init__(self, field: Field, stride: int, sample: Frontier, lowest: float) -> None:
+        self.field, self.pivot, self.lowest = field, sample.pivots[0], lowest
+        self.sampled = np.zeros(len(field.weight), dtype=np.bool_)
+        self.sampled[::stride] = True
+        levels, bars = np.array(sample.levels)[::-1], np.array(sample.bars)[::-1]
+        self.pivot_bar = bars[np.searchsorted(levels, self.pivot)]
+        # Bars are looked up in equal bins of u, as a binary search for each client is slow.
+        # Putting into bins is monotone even when rounded, so a level of a higher bin is above
+        # every u of a lower one.
+        span = max(float(levels[-1]) - lowest, _TINY)
+        self.bins_per_unit = _BINS / span
+        next_level = np.searchsorted(self._bins(levels), np.arange(_BINS), side="right")
+        self.bars: FloatArray = np.append(bars, -np.inf)[next_level]
+        if field.clusters is not None:
+            self.labels, num_clusters = compact(field.clusters)
+            above = stride * np.flatnonzero(field.bottleneck[::stride] >= self.pivot)
+            self.leader = leading_weight(field.weight[above], self.labels[above], num_clusters)
 
-    keep = beats(w, bar)
-    if field.clusters is not None:
-        # Who is behind its cluster's leader among the sample above the pivot pays the charge.
-        labels, num_clusters = compact(field.clusters)
-        above = np.flatnonzero(sampled & (u >= pivot))
-        leader = leading_weight(w[above], labels[above], num_clusters)
-        keep &= beats(w - field.charge, bar) | beats(w, leader[labels]) | ~low
-    return keep
+    def _bins(self, u: FloatArray) -> IntArray:
+        with np.errstate(over="ignore"):  # what overflows belongs into the last bin
+            return np.minimum((u - self.lowest) * self.bins_per_unit, _BINS - 1).astype(np.int64)
 
+    def narrow(self, clients: IntArray, least: float) -> None:
+        """Raise the bars of thresholds that cannot reach an energy of ``least``.
 
-def _bars_above(u: FloatArray, levels: FloatArray, bars: FloatArray, lowest: float) -> FloatArray:
-    """For each u the bar of a level above it, ``-inf`` where there is none (levels increase).
+        At a threshold t the energy is at most t + the largest weight at or above t. A client
+        matters only from the next better bin on, at or below its own, so the bar of that counts.
+        """
+        u, peaks = self.field.bottleneck[clients], np.full(_BINS, -np.inf)
+        np.maximum.at(peaks, self._bins(u), self.field.weight[clients])
+        peaks = np.maximum.accumulate(peaks[::-1])[::-1]
+        edges = self.lowest + np.arange(1, _BINS + 1) / self.bins_per_unit
+        edges[-1] = np.inf  # the last bin is open
+        possible = np.where(edges + peaks >= least, np.arange(_BINS), -1)
+        self.bars = np.append(self.bars, np.inf)[np.maximum.accumulate(possible)]
 
-    Looked up in equal bins of u, as a binary search for each is slow. Putting into bins is
-    monotone even when rounded, so a level of a higher bin is above every u of a lower bin.
-    """
-    span = levels[-1] - lowest
-    if not span > _TINY:
-        return np.full(len(u), -np.inf)
+    def sift(self, clients: IntArray) -> IntArray:
+        """Those of ``clients``, all at or above the lowest threshold, that may matter."""
+        chunks = np.split(clients, range(_CHUNK, len(clients), _CHUNK))
+        return np.concatenate([chunk[self._passes(chunk)] for chunk in chunks])
 
-    def bins(values: FloatArray) -> IntArray:
-        return np.minimum((values - lowest) * (_BINS / span), _BINS - 1).astype(np.int64)
+    def _passes(self, clients: IntArray) -> BoolArray:
+        u, w = self.field.bottleneck[clients], self.field.weight[clients]
+        sampled = self.sampled[clients]
+        bar, low = self.bars[self._bins(u)], u <= self.pivot
+        np.maximum(bar, self.pivot_bar, out=bar, where=low)
 
-    next_level = np.searchsorted(bins(levels), np.arange(_BINS), side="right")
-    table: FloatArray = np.append(bars, -np.inf)[next_level]
-    return table[bins(u)]
+        def beats(values: FloatArray, others: FloatArray) -> BoolArray:
+            return np.asarray((values > others) | (sampled & (values == others)))
+
+        passing = beats(w, bar)
+        if self.field.clusters is not None:
+            # Who is behind a leader of its cluster at or above the pivot pays the charge.
+            follows = low & ~beats(w, self.leader[self.labels[clients]])
+            passing &= ~follows | beats(w - self.field.charge, bar)
+        return passing

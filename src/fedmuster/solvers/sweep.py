@@ -22,13 +22,23 @@ from fedmuster.core.records import FloatArray, IntArray
 
 
 class Field(NamedTuple):
-    """The clients that compete: u, w and, where a penalty couples them, their clusters."""
+    """The clients that compete.
+
+    Args:
+        bottleneck: u.
+        weight: w.
+        clusters: where a penalty couples clients, else None.
+        size: m.
+        charge: ``m * penalty``, what a client costs that is not the best of its cluster.
+        ceiling: no cohort has a larger mean of adjusted weights.
+    """
 
     bottleneck: FloatArray
     weight: FloatArray
     clusters: IntArray | None
     size: int
     charge: float
+    ceiling: float
 
     def part(self, where: IntArray | slice) -> "Field":
         """The same competition among fewer clients."""
@@ -38,6 +48,7 @@ class Field(NamedTuple):
             None if self.clusters is None else self.clusters[where],
             self.size,
             self.charge,
+            self.ceiling,
         )
 
 
@@ -60,15 +71,17 @@ class Frontier(NamedTuple):
 def sweep(field: Field) -> Frontier:
     """The frontier of a field, whatever its order."""
     falling = field.part(np.argsort(field.bottleneck)[::-1])
-    levels, bars, totals = _plain(falling) if field.clusters is None else _clustered(falling)
-    energies = [u + total / field.size for u, total in zip(levels, totals, strict=True)]
+    levels, bars, energies = _plain(falling) if field.clusters is None else _clustered(falling)
     best = max(energies)
-    pivots = {u for u, energy in zip(levels, energies, strict=True) if energy == best}
-    return Frontier(best, sorted(pivots), levels, bars)
+    if energies.count(best) == 1:
+        pivots = [levels[energies.index(best)]]
+    else:
+        pivots = sorted({u for u, energy in zip(levels, energies, strict=True) if energy == best})
+    return Frontier(best, pivots, levels, bars)
 
 
 Steps = tuple[list[float], list[float], list[float]]
-"""Levels, bars and sums of the m largest weights, wherever these change."""
+"""Level, bar and energy wherever the m largest adjusted weights change."""
 
 
 def _plain(field: Field) -> Steps:
@@ -76,20 +89,21 @@ def _plain(field: Field) -> Steps:
     u, w, m = field.bottleneck, field.weight, field.size
     heap = w[:m].tolist()
     heapify(heap)
-    levels, bars, totals = [float(u[m - 1])], [heap[0]], [fsum(heap)]
+    total, level = fsum(heap), float(u[m - 1])
+    levels, bars, energies = [level], [heap[0]], [level + total / m]
     start = m
     while start < len(u):
         stop = 4 * start  # the bar rises ever more slowly, so blocks may grow
         total = fsum(heap)  # afresh, lest rounding errors pile up
-        ranks = np.flatnonzero(w[start:stop] > heap[0]) + start
+        ranks = start + (w[start:stop] > heap[0]).nonzero()[0]
         for level, weight in zip(u[ranks].tolist(), w[ranks].tolist(), strict=True):
             if weight > heap[0]:
                 total += weight - heapreplace(heap, weight)
                 levels.append(level)
                 bars.append(heap[0])
-                totals.append(total)
+                energies.append(level + total / m)
         start = stop
-    return levels, bars, totals
+    return levels, bars, energies
 
 
 def _clustered(field: Field) -> Steps:
@@ -106,13 +120,15 @@ def _clustered(field: Field) -> Steps:
     heap = adjusted(w[:m], labels[:m], charge).tolist()
     heapify(heap)
     outdated: Counter[float] = Counter()  # values in the heap that rose since; equal ones are alike
-    levels, bars, totals = [float(u[m - 1])], [heap[0]], [fsum(heap)]
+    total, level = fsum(heap), float(u[m - 1])
+    levels, bars, energies = [level], [heap[0]], [level + total / m]
     start = m
     while start < len(u):
         stop = 4 * start
-        heap = list((Counter(heap) - outdated).elements())
-        heapify(heap)
-        outdated.clear()
+        if outdated:
+            heap = list((Counter(heap) - outdated).elements())
+            heapify(heap)
+            outdated.clear()
         total, weights, bar = fsum(heap), w[start:stop], heap[0]
         leads = weights > leader[labels[start:stop]]
         ranks = np.flatnonzero((weights > bar) & (leads | (weights - charge > bar))) + start
@@ -135,9 +151,9 @@ def _clustered(field: Field) -> Steps:
             if total > before:
                 levels.append(level)
                 bars.append(heap[0])
-                totals.append(total)
+                energies.append(level + total / m)
         start = stop
-    return levels, bars, totals
+    return levels, bars, energies
 
 
 def _drop_outdated(heap: list[float], outdated: Counter[float]) -> None:
@@ -173,7 +189,8 @@ def leading_weight(weight: FloatArray, labels: IntArray, num_clusters: int) -> F
 
 def compact(clusters: IntArray) -> tuple[IntArray, int]:
     """Labels small enough to index a table, and the length of that table."""
-    if len(clusters) and clusters.min() >= 0 and clusters.max() < 4 * len(clusters):
-        return clusters, int(clusters.max()) + 1
+    largest = int(np.maximum.reduce(clusters))
+    if largest < 4 * len(clusters) and np.minimum.reduce(clusters) >= 0:
+        return clusters, largest + 1
     names, labels = np.unique(clusters, return_inverse=True)
     return labels, len(names)

@@ -28,14 +28,11 @@ def top_k(values: FloatArray, count: int, rng: Generator) -> IntArray:
     if count == len(values):
         return np.arange(count)
     bar = _kth_largest(values, count)
-    chosen = np.flatnonzero(values >= bar)
-    surplus = len(chosen) - count
-    if surplus == 0:
-        return chosen
-    at_bar = values[chosen] == bar
-    tied = chosen[at_bar]
-    kept = rng.choice(len(tied), len(tied) - surplus, replace=False, shuffle=False)
-    return np.sort(np.concatenate((chosen[~at_bar], tied[kept])))
+    above, tied = np.flatnonzero(values > bar), np.flatnonzero(values == bar)
+    missing = count - len(above)
+    if missing < len(tied):
+        tied = tied[rng.choice(len(tied), missing, replace=False, shuffle=False)]
+    return np.sort(np.concatenate((above, tied)))
 
 
 def _kth_largest(values: FloatArray, count: int) -> float:

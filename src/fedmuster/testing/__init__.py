@@ -1,0 +1,23 @@
+"""The contract that every policy must pass. Check your own with it.
+
+In pytest, so that each point is seen by name::
+
+    @pytest.mark.parametrize("check", CHECKS, ids=str)
+    def test_my_policy_keeps_the_contract(check):
+        check(MyPolicy(alpha=3.0))
+"""
+
+from fedmuster.testing.contract import CHECKS, Check, check_policy
+from fedmuster.testing.federation import Knowledge
+from fedmuster.testing.optimality import assert_cohort_is_optimal, replay
+from fedmuster.testing.violation import ContractViolation
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "ContractViolation",
+    "Knowledge",
+    "assert_cohort_is_optimal",
+    "check_policy",
+    "replay",
+]

@@ -57,13 +57,13 @@ def read_trace(path: str) -> Trace:
     """
     try:
         status = Path(path).stat()
+        return _read(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise ConfigError(
             f"cannot read the trace {path}: {error.strerror}; write the path of a CSV or Parquet "
             "file, relative to the working directory or absolute",
             key=("path",),
         ) from error
-    return _read(path, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=4)
@@ -158,8 +158,8 @@ def _read_csv(path: Path) -> _Columns:
             ) from None
         except (csv.Error, UnicodeDecodeError) as error:
             raise DataError(
-                f"{path}, line {reader.line_num + 1}: not readable as CSV in UTF-8 ({error}); save "
-                "it as such"
+                f"{path}, after line {reader.line_num}: not readable as CSV in UTF-8 ({error}); "
+                "save it as such"
             ) from None
     client, rounds, latency = values
     return _Columns(

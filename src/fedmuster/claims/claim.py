@@ -1,0 +1,169 @@
+"""What a paper claims, what we measured, and whether the two agree."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from fedmuster.experiments.spec import Experiment
+from fedmuster.experiments.sweep import EXPERIMENT_NAME, find_cells, lay_out
+from fedmuster.report.runs import Comparison, load
+from fedmuster.report.tables import Table, to_markdown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RunCells = Callable[[list[Path]], None]
+"""Runs the cells that are not finished yet, and shows how far they are."""
+
+
+class Finding(NamedTuple):
+    """One sentence of a claim, and what came out."""
+
+    sentence: str
+    measured: str
+    holds: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What a claim's experiment gave.
+
+    Args:
+        setting: what was run, over how many seeds.
+        findings: the sentences of the claim, one by one.
+        tables: the numbers.
+        figures: pictures by file name (without ending).
+        notes: what a reader must know to judge the findings.
+    """
+
+    setting: str
+    findings: tuple[Finding, ...]
+    tables: tuple[Table, ...] = ()
+    figures: Mapping[str, "Figure"] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Gather(Protocol):
+    """Runs the experiments of a claim in a folder, or finishes them if they were interrupted."""
+
+    def __call__(self, folder: Path, *, quick: bool, run: RunCells) -> Evidence:
+        """Evidence for or against the claim."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A statement of a paper that can be run.
+
+    Args:
+        name: on the command line.
+        source: paper and figure or theorem.
+        statement: what the paper says.
+        gather: how we look.
+    """
+
+    name: str
+    source: str
+    statement: str
+    gather: Gather
+
+    def check(self, folder: Path, *, quick: bool, run: RunCells) -> "Result":
+        """Look whether the claim holds. ``quick``: fewer seeds and rounds."""
+        scale = "quick" if quick else "full"
+        evidence = self.gather(folder / scale, quick=quick, run=run)
+        return Result(claim=self, evidence=evidence, quick=quick)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """A claim and its evidence, to be read by people."""
+
+    claim: Claim
+    evidence: Evidence
+    quick: bool
+
+    @property
+    def holds(self) -> bool:
+        """Whether every sentence of the claim does."""
+        return all(finding.holds for finding in self.evidence.findings)
+
+    @property
+    def command(self) -> str:
+        """What to type to see it again."""
+        return f"fedmuster claims {self.claim.name}" + (" --quick" if self.quick else "")
+
+    def to_text(self) -> str:
+        """The verdict, for the terminal."""
+        lines = [
+            f"{self.claim.name} ({self.claim.source})",
+            f"  the paper:  {self.claim.statement}",
+            f"  we ran:     {self.evidence.setting}",
+        ]
+        for finding in self.evidence.findings:
+            lines.append(f"  {_verdict(finding.holds).upper():<15} {finding.sentence}")
+            lines.append(f"  {'':<15} measured: {finding.measured}")
+        lines += [f"  note: {note}" for note in self.evidence.notes]
+        lines.append(f"  in all: {_verdict(self.holds)}")
+        return "\n".join(lines)
+
+    def to_markdown(self) -> str:
+        """The verdict as a page with tables and pictures."""
+        evidence = self.evidence
+        parts = [
+            f"# {self.claim.name}: {_verdict(self.holds)}",
+            f"*{self.claim.source}.* {self.claim.statement}",
+            f"**What was run.** {evidence.setting}",
+            f"Made by `{self.command}`.",
+            "| sentence | measured | verdict |\n|---|---|---|\n"
+            + "\n".join(f"| {s} | {m} | **{_verdict(h)}** |" for s, m, h in evidence.findings),
+            *(f"> {note}" for note in evidence.notes),
+            *(f"![{name}]({self.file_stem}-{name}.png)" for name in evidence.figures),
+            to_markdown(evidence.tables),
+        ]
+        return "\n\n".join(part for part in parts if part).rstrip() + "\n"
+
+    @property
+    def file_stem(self) -> str:
+        """How its files begin."""
+        return self.claim.name + ("-quick" if self.quick else "")
+
+    def write(self, folder: Path) -> list[Path]:
+        """The page, its pictures, and the findings as JSON."""
+        from fedmuster.report.figures import save
+
+        folder.mkdir(parents=True, exist_ok=True)
+        page = folder / f"{self.file_stem}.md"
+        page.write_text(self.to_markdown(), encoding="utf-8")
+        numbers = folder / f"{self.file_stem}.json"
+        numbers.write_text(
+            json.dumps(
+                {
+                    "claim": self.claim.name,
+                    "command": self.command,
+                    "holds": self.holds,
+                    "findings": [finding._asdict() for finding in self.evidence.findings],
+                },
+                indent=2,
+                ensure_ascii=False,
+            )
+            + "\n",
+            encoding="utf-8",
+        )
+        pictures = []
+        for name, figure in self.evidence.figures.items():
+            pictures.append(folder / f"{self.file_stem}-{name}.png")
+            save(figure, pictures[-1])
+        return [page, numbers, *pictures]
+
+
+def play(experiment: Experiment, folder: Path, run: RunCells) -> Comparison:
+    """Run an experiment, or what is missing of it, and read its journals."""
+    begun = (folder / EXPERIMENT_NAME).exists()
+    run(find_cells(folder) if begun else lay_out(folder, experiment))
+    return load([folder])
+
+
+def _verdict(holds: bool) -> str:
+    return "holds" if holds else "does not hold"

@@ -1,0 +1,245 @@
+"""The commands. Each says what it will do, does it with the library, and shows the result."""
+
+import datetime
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import fedmuster
+from fedmuster.core.config import from_table, named
+from fedmuster.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedmuster.experiments.spec import Experiment
+
+_PROCESSES = click.option(
+    "--processes", type=click.IntRange(min=1), help="Runs at a time [default: one per core]."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(fedmuster.__version__, prog_name="fedmuster")
+def cli() -> None:
+    """Which clients should train next? Client selection for federated learning."""
+
+
+@cli.command("list")
+def list_command() -> None:
+    """List policies and worlds, with papers."""
+    from fedmuster.cli.display import console, show_table
+    from fedmuster.cli.summaries import paper, summary
+    from fedmuster.policies import POLICIES
+    from fedmuster.worlds import WORLDS
+
+    for title, kinds in (("Policies", POLICIES), ("Worlds", WORLDS)):
+        rows = [(name, summary(kind), paper(kind)) for name, kind in kinds.items()]
+        show_table(title, ("name", "what it does", "paper"), rows, words=True)
+    console.print(
+        "Settings: fedmuster compare bsfl:alpha=3,beta=1.2 random --world bsfl-rates:num_clients=50"
+    )
+
+
+@cli.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder [default: runs/SPEC].")
+@_PROCESSES
+def run(spec: Path, out: Path | None, processes: int | None) -> None:
+    """Run the experiment that SPEC (a TOML file) describes."""
+    from fedmuster.experiments.spec import Experiment
+
+    experiment = Experiment.load(spec)
+    _run_and_show(experiment, out or Path("runs") / spec.stem, processes, baseline=None)
+
+
+@cli.command()
+@click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
+@click.option("--world", required=True, help="A world, for example bsfl-groups:num_clients=100.")
+@click.option("--rounds", type=int, default=1000, show_default=True)
+@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--reward", default="", help="Of the regret, for example alpha=3,beta=1.2.")
+@click.option("--baseline", help="Compare with this policy [default: random, or the first].")
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder [default: a new one].")
+@_PROCESSES
+def compare(
+    policies: tuple[str, ...],
+    world: str,
+    rounds: int,
+    seeds: int,
+    reward: str,
+    baseline: str | None,
+    out: Path | None,
+    processes: int | None,
+) -> None:
+    """Compare policies in one world: same luck for all, paired over seeds.
+
+    A POLICY is a name with settings, for example bsfl:alpha=3,beta=1.2.
+    """
+    from fedmuster.cli.shorthand import parse, parse_settings
+    from fedmuster.experiments.spec import Experiment
+    from fedmuster.objectives.reward import CohortReward
+    from fedmuster.policies import POLICIES
+    from fedmuster.worlds import WORLDS
+
+    chosen: dict[str, Any] = {}
+    for text in policies:
+        if text in chosen:
+            raise ConfigError(f"policy {text} is given twice")
+        chosen[text] = named(POLICIES, parse(text), key=(), what="policy")
+    if baseline is not None and baseline not in chosen:
+        raise ConfigError(f"--baseline {baseline} is none of the policies: {', '.join(chosen)}")
+    experiment = Experiment(
+        policies=chosen,
+        world=named(WORLDS, parse(world), key=(), what="world"),
+        rounds=rounds,
+        seeds=tuple(range(seeds)),
+        reward=from_table(CohortReward, parse_settings(reward)),
+    )
+    now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    _run_and_show(experiment, out or Path("runs") / f"compare-{now}", processes, baseline)
+
+
+@cli.command()
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@_PROCESSES
+def resume(folder: Path, processes: int | None) -> None:
+    """Continue an interrupted run (or all runs of an experiment), bit for bit."""
+    from fedmuster.experiments.sweep import find_cells
+
+    _warn_of_other_versions(cells := find_cells(folder))
+    _execute(cells, processes)
+    _show_comparison([folder], baseline=None)
+
+
+@cli.command()
+@click.argument(
+    "folders", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path)
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder [default: RUN/report].")
+@click.option("--baseline", help="Compare with this policy [default: random, or the first].")
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["png", "svg", "pdf"]),
+    multiple=True,
+    default=("png", "svg"),
+    show_default=True,
+)
+def report(
+    folders: tuple[Path, ...], out: Path | None, baseline: str | None, formats: tuple[str, ...]
+) -> None:
+    """Draw regret, time, selection frequency and cohorts of runs; write their numbers."""
+    from fedmuster.cli.display import console
+    from fedmuster.report.write import write_report
+
+    _show_comparison(list(folders), baseline)
+    for path in write_report(
+        list(folders), out or folders[0] / "report", formats=formats, baseline=baseline
+    ):
+        console.print(f"wrote {path}")
+
+
+@cli.command()
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("runs/demo"), show_default=True
+)
+@_PROCESSES
+def demo(out: Path, processes: int | None) -> None:
+    """See it work: nine policies, 500 clients, one picture, about a minute."""
+    from fedmuster.cli.demo import demo_experiment
+    from fedmuster.cli.display import console
+    from fedmuster.experiments.sweep import EXPERIMENT_NAME, find_cells, lay_out
+    from fedmuster.report.write import write_report
+
+    experiment = demo_experiment()
+    # A demo that is there is shown again, or finished if it was interrupted.
+    begun = (out / EXPERIMENT_NAME).exists()
+    cells = find_cells(out) if begun else lay_out(out, experiment)
+    _execute(cells, processes)
+    _show_comparison([out], baseline="random")
+    pictures = write_report([out], out / "report", formats=("png",), baseline="random")
+    console.print(f"\nThe picture: {pictures[0]}")
+    console.print(
+        "It shows that bsfl takes the fast clients most of the time and still asks everyone: its "
+        "regret flattens, while that of the others grows with every round."
+    )
+
+
+@cli.command()
+@click.argument("names", nargs=-1, metavar="[CLAIM]...")
+@click.option("--quick", is_flag=True, help="Fewer seeds and rounds: a minute instead of an hour.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("runs/claims"), show_default=True
+)
+@_PROCESSES
+def claims(names: tuple[str, ...], quick: bool, out: Path, processes: int | None) -> None:
+    """Re-run what the papers claim. Without a name: list the claims; "all" runs all."""
+    from fedmuster.claims import CLAIMS
+    from fedmuster.cli.display import console, show_table
+
+    if not names:
+        rows = [(claim.name, claim.source, claim.statement) for claim in CLAIMS.values()]
+        show_table("Claims", ("name", "source", "the paper's statement"), rows, words=True)
+        return
+    for name in names:
+        if name != "all" and name not in CLAIMS:
+            raise ConfigError(f"unknown claim {name!r}; expected all or: {', '.join(CLAIMS)}")
+    for name in CLAIMS if "all" in names else names:
+        result = CLAIMS[name].check(out / name, quick=quick, run=lambda c: _execute(c, processes))
+        console.print(result.to_text(), highlight=False, markup=False)
+        for path in result.write(out / name):
+            console.print(f"wrote {path}")
+
+
+def _run_and_show(
+    experiment: "Experiment", out: Path, processes: int | None, baseline: str | None
+) -> None:
+    from fedmuster.cli.display import console
+    from fedmuster.experiments.sweep import lay_out
+
+    cells = lay_out(out, experiment)
+    console.print(f"{len(cells)} runs of {experiment.rounds:,} rounds in {out}")
+    _execute(cells, processes)
+    _show_comparison([out], baseline)
+    console.print(f"Pictures: fedmuster report {out}")
+
+
+def _execute(cells: list[Path], processes: int | None) -> None:
+    from fedmuster.cli.display import round_bars
+    from fedmuster.experiments.run import SPEC_NAME
+    from fedmuster.experiments.spec import Experiment
+    from fedmuster.experiments.sweep import run_cells
+
+    rounds = Experiment.load(cells[0] / SPEC_NAME).rounds
+    try:
+        with round_bars(rounds) as progress:
+            run_cells(cells, processes=processes, progress=progress)
+    except KeyboardInterrupt:
+        folder = cells[0] if len(cells) == 1 else cells[0].parent.parent
+        sys.stderr.write(f"\ninterrupted: continue with fedmuster resume {folder}\n")
+        sys.exit(130)
+
+
+def _show_comparison(folders: list[Path], baseline: str | None) -> None:
+    from fedmuster.cli.display import console, show_table
+    from fedmuster.report.runs import load
+    from fedmuster.report.summary import summarise
+    from fedmuster.report.tables import tables
+
+    for table in tables(summarise(load(folders), baseline)):
+        show_table(table.title, table.columns, table.rows)
+        for footnote in table.footnotes:
+            console.print(footnote, highlight=False)
+
+
+def _warn_of_other_versions(cells: list[Path]) -> None:
+    from fedmuster.experiments.journal import JournalReader, rounds_done
+    from fedmuster.experiments.run import versions
+
+    for cell in cells:
+        if rounds_done(cell) and JournalReader(cell).versions[-1] != versions():
+            sys.stderr.write(
+                f"warning: {cell} was begun with {JournalReader(cell).versions[-1]}, this is "
+                f"{versions()}: the continued rounds may differ in their last bits\n"
+            )

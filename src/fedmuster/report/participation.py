@@ -1,0 +1,65 @@
+"""Who takes part how often: by speed group, and by client over time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedmuster.core.records import FloatArray
+from fedmuster.report.runs import Comparison, Run
+
+_MOST_ROWS, _MOST_BINS = 100, 200
+_FEWEST_ROWS, _FEWEST_BINS = 20, 25
+_EXPECTED_CHOICES = 4
+
+
+def group_latencies(comparison: Comparison) -> FloatArray:
+    """[G], mean latency of the clients of each speed group over seeds; NaN for an empty group."""
+    runs = comparison.runs[comparison.labels[0]]  # all policies met the same clients
+    return _group_means(runs, [run.mean_latency_seconds for run in runs])
+
+
+def group_shares(runs: Sequence[Run]) -> FloatArray:
+    """[G], in which share of the rounds a client of each speed group was chosen, over seeds."""
+    return _group_means(runs, [run.selection_counts() / len(run.cohort_sizes) for run in runs])
+
+
+def choice_density(runs: Sequence[Run], *, rows: int, bins: int) -> FloatArray:
+    """[rows, bins]: how often clients were chosen, relative to an equal share of all choices.
+
+    Rows hold clients from the fastest to the slowest, bins hold rounds. 1 is what each entry
+    would be if all clients were chosen alike, however large the cohorts.
+    """
+    counts, places, choices = np.zeros(rows * bins), np.zeros((rows, bins)), 0
+    for run in runs:
+        num_clients, num_rounds = run.num_clients, len(run.cohort_sizes)
+        rank = np.empty(num_clients, dtype=np.int64)
+        rank[np.argsort(run.mean_latency_seconds, kind="stable")] = np.arange(num_clients)
+        row = rank * rows // num_clients
+        bin_of = np.arange(num_rounds) * bins // num_rounds
+        cell = row[run.chosen] * bins + bin_of[run.chosen_rounds()]
+        counts += np.bincount(cell, minlength=rows * bins)
+        places += np.outer(np.bincount(row, minlength=rows), np.bincount(bin_of, minlength=bins))
+        choices += len(run.chosen)
+    equal_share = max(choices, 1) / places.sum()
+    return np.asarray(counts.reshape(rows, bins) / places / equal_share)
+
+
+def resolution(comparison: Comparison) -> tuple[int, int]:
+    """Rows and bins for :func:`choice_density`: fine, but coarse enough to show more than luck.
+
+    A bin should last until every client could have had its turn twice, for many policies go round
+    in turns, and shorter bins would show the beat between the two.
+    """
+    turns = comparison.rounds * comparison.cohort_size / comparison.num_clients
+    bins = min(_MOST_BINS, comparison.rounds, max(_FEWEST_BINS, int(turns / 2)))
+    choices = comparison.rounds * comparison.cohort_size * len(comparison.seeds)
+    rows = min(_MOST_ROWS, max(_FEWEST_ROWS, choices // (_EXPECTED_CHOICES * bins)))
+    return min(rows, comparison.num_clients), bins
+
+
+def _group_means(runs: Sequence[Run], values: Sequence[FloatArray]) -> FloatArray:
+    groups = np.concatenate([run.groups for run in runs])
+    sizes = np.bincount(groups)
+    sums = np.bincount(groups, weights=np.concatenate(values))
+    with np.errstate(invalid="ignore"):  # 0 / 0 for an empty group
+        return np.asarray(sums / sizes)

@@ -1,0 +1,114 @@
+"""The contract: what every policy, ours or yours, must keep."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fedmuster.core.policy import Policy
+from fedmuster.testing.cohorts import scarcity_fault, validity_fault
+from fedmuster.testing.configuration import configuration_fault
+from fedmuster.testing.federation import Knowledge
+from fedmuster.testing.learning import learning_fault, newcomer_fault
+from fedmuster.testing.memory import growth_fault, poison_fault
+from fedmuster.testing.purity import (
+    borrowing_fault,
+    global_rng_fault,
+    row_order_fault,
+    select_fault,
+)
+from fedmuster.testing.reproducibility import restart_fault, trajectory_fault
+from fedmuster.testing.ties import tie_fault
+from fedmuster.testing.violation import ContractViolation
+
+EVERYTHING: Final = Knowledge()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One point of the contract; call it with a policy.
+
+    What a point asks depends on the traits that the policy declares (``cohort_rule``, ``oracle``,
+    ``learns``), never on its name.
+
+    Args:
+        point: its number.
+        title: what it asks.
+        fault: says what is wrong with a policy, or None.
+    """
+
+    point: int
+    title: str
+    fault: Callable[[Policy[Any], Knowledge], str | None]
+
+    def __call__(self, policy: Policy[Any], *, knowledge: Knowledge = EVERYTHING) -> None:
+        """Raise :class:`ContractViolation` unless ``policy`` keeps this point."""
+        who = f"{type(policy).__name__} breaks “{self.title}”"
+        try:
+            fault = self.fault(policy, knowledge)
+        except Exception as error:
+            raise ContractViolation(
+                self.point, f"{who}: it raised {type(error).__name__}: {error}"
+            ) from error
+        if fault is not None:
+            raise ContractViolation(self.point, f"{who}: {fault}")
+
+    def __str__(self) -> str:
+        return f"{self.point} {self.title}"
+
+
+CHECKS: Final = (
+    Check(
+        point=1,
+        title="is a frozen dataclass that constructs with no arguments and round-trips TOML",
+        fault=configuration_fault,
+    ),
+    Check(
+        point=2,
+        title="returns sorted, distinct, available ids, as many as its cohort_rule says",
+        fault=validity_fault,
+    ),
+    Check(point=3, title="select changes nothing and repeats", fault=select_fault),
+    Check(point=4, title="observe keeps no reference to its inputs", fault=borrowing_fault),
+    Check(
+        point=5,
+        title="50 rounds repeat, also in a fresh process with another hash seed",
+        fault=trajectory_fault,
+    ),
+    Check(point=6, title="uses no global random generator", fault=global_rng_fault),
+    Check(point=7, title="the state keeps its names, types and size", fault=growth_fault),
+    Check(point=8, title="save, restore, continue is bit-identical", fault=restart_fault),
+    Check(point=9, title="ties favour nobody", fault=tie_fault),
+    Check(point=10, title="the row order of feedback does not matter", fault=row_order_fault),
+    Check(
+        point=11,
+        title="copes with one client, m = K, fewer than m available and none",
+        fault=scarcity_fault,
+    ),
+    Check(
+        point=12,
+        title="copes with failed, empty and partial feedback; no NaN enters the state",
+        fault=poison_fault,
+    ),
+    Check(point=13, title="clients joining mid-run are explored", fault=newcomer_fault),
+    Check(
+        point=14,
+        title="beats uniform choice on an easy instance, or does not depend on what it observed",
+        fault=learning_fault,
+    ),
+)
+"""Points 1 to 14. Point 15, golden values, needs the paper: :mod:`fedmuster.testing.optimality`."""
+
+
+def check_policy(policy: Policy[Any], *, knowledge: Knowledge = EVERYTHING) -> None:
+    """Run all points on a policy; raise :class:`ContractViolation` at the first that it breaks.
+
+    Args:
+        policy: an instance, with the hyper-parameters that you mean to use.
+        knowledge: what the federations that it is tried in tell the server.
+
+    Example:
+        >>> from fedmuster.policies import Random
+        >>> check_policy(Random())
+    """
+    for check in CHECKS:
+        check(policy, knowledge=knowledge)

@@ -1,0 +1,158 @@
+"""The tiny synthetic federation in which the contract plays every policy."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import (
+    BoolArray,
+    Feedback,
+    FloatArray,
+    Problem,
+    RoundView,
+    Selection,
+    Truth,
+)
+from fedmuster.core.streams import WORLD, stream
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Knowledge:
+    """What the server is told of its clients; by default all that any policy may ask for.
+
+    Args:
+        data: whether it knows size and quality of each client's data.
+        clusters: whether it knows which clients share a cluster.
+        num_features: how many numbers describe each client in a round.
+    """
+
+    data: bool = True
+    clusters: bool = True
+    num_features: int = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draw:
+    """One round of all clients, drawn before anybody is chosen."""
+
+    round: int
+    cohort_size: int
+    available: BoolArray
+    features: FloatArray | None
+    latency_seconds: FloatArray
+    completed: BoolArray
+    loss: FloatArray
+    truth: Truth
+
+    def view(self, policy: Policy[Any]) -> RoundView:
+        """What ``policy`` may know before it chooses: the truth, if it is an oracle."""
+        return RoundView(
+            round=self.round,
+            cohort_size=self.cohort_size,
+            available=self.available,
+            num_available=int(np.count_nonzero(self.available)),
+            features=self.features,
+            truth=self.truth if policy.oracle else None,
+        )
+
+    def feedback(self, selection: Selection) -> Feedback:
+        """What comes back from a cohort, in the form in which a Selector hands it on."""
+        clients = selection.clients
+        completed = self.completed[clients]
+        return Feedback(
+            round=self.round,
+            clients=clients.copy(),
+            latency_seconds=np.where(completed, self.latency_seconds[clients], np.inf),
+            completed=completed,
+            signals={"loss": np.where(completed, self.loss[clients], np.nan)},
+        )
+
+    def of_first(self, count: int) -> "Draw":
+        """The same round before all but the first ``count`` clients joined."""
+        return replace(
+            self,
+            available=self.available[:count],
+            features=None if self.features is None else self.features[:count],
+            latency_seconds=self.latency_seconds[:count],
+            completed=self.completed[:count],
+            loss=self.loss[:count],
+            truth=Truth(
+                mean_latency_seconds=self.truth.mean_latency_seconds[:count],
+                mean_speed=self.truth.mean_speed[:count],
+            ),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Federation:
+    """Clients whose latency is their mean times their load, which the features tell.
+
+    Args:
+        mean_seconds: the expected latency of each client.
+        cohort_size: m.
+        knowledge: what the server is told.
+        equal_data: whether all clients have as much data, and as good.
+        num_clusters: client k is in cluster ``k % num_clusters``.
+        variation: the load of a client varies by this share from round to round.
+        mishaps: whether clients are away at times, and at times do not complete.
+        seed: of the rounds.
+    """
+
+    mean_seconds: FloatArray
+    cohort_size: int = 3
+    knowledge: Knowledge
+    equal_data: bool = False
+    num_clusters: int = 4
+    variation: float = 0.2
+    mishaps: bool = False
+    seed: int = 0
+
+    def problem(self) -> Problem:
+        """What the server knows for the whole run."""
+        client = np.arange(len(self.mean_seconds))
+        varied = client * (not self.equal_data)
+        return Problem(
+            num_clients=len(client),
+            cohort_size=self.cohort_size,
+            num_samples=40 + 10 * (varied * 5 % 7) if self.knowledge.data else None,
+            quality=np.asarray(1.0 - 0.1 * (varied * 3 % 5)) if self.knowledge.data else None,
+            clusters=client % self.num_clusters if self.knowledge.clusters else None,
+            num_features=self.knowledge.num_features,
+        )
+
+    def draw(self, round_: int) -> Draw:
+        """Round ``round_``, the same whenever and for whomever it is drawn."""
+        rng = stream(self.seed, WORLD, round_)
+        clients, features = len(self.mean_seconds), self.knowledge.num_features
+        low, high = 1.0 - self.variation, 1.0 + self.variation
+        load = rng.uniform(low, high, size=(clients, max(features, 1)))
+        away, lost = rng.random((2, clients)) < 0.2 * self.mishaps
+        if np.count_nonzero(~away) < self.cohort_size:
+            away[:] = False
+        return Draw(
+            round=round_,
+            cohort_size=self.cohort_size,
+            available=~away,
+            features=load if features else None,
+            latency_seconds=self.mean_seconds * load.mean(axis=1),
+            completed=~lost,
+            loss=rng.uniform(0.5, 1.5, size=clients),
+            # The load has the same law for all, so E[1/tau] is one constant over the mean, and
+            # tau_min can be chosen such that this is E[tau_min / tau] exactly.
+            truth=Truth(
+                mean_latency_seconds=self.mean_seconds,
+                mean_speed=0.5 * self.mean_seconds.min() / self.mean_seconds,
+            ),
+        )
+
+
+def varied_seconds(num_clients: int) -> FloatArray:
+    """Mean latencies between 0.1 and 1 s, in no order."""
+    return np.asarray(0.1 + 0.9 * (np.arange(num_clients) * 0.618 % 1.0))
+
+
+def lively(knowledge: Knowledge) -> Federation:
+    """Twelve unreliable clients that differ in everything: where most points are tried."""
+    return Federation(mean_seconds=varied_seconds(12), knowledge=knowledge, mishaps=True)

@@ -1,0 +1,135 @@
+"""Points 13 and 14: newcomers are explored, and what is learned pays."""
+
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import FloatArray
+from fedmuster.core.selector import Selector
+from fedmuster.core.streams import POLICY, stream
+from fedmuster.testing.federation import Federation, Knowledge, lively, varied_seconds
+from fedmuster.testing.playing import continue_in, finish, play_round, select_in, trained
+
+_RESIDENTS, _NEWCOMERS = 12, 2
+_SETTLED_AFTER = 30
+_PATIENCE = 60
+"""Uniform choice of 3 out of 14 overlooks a client for so long with probability 5e-7."""
+
+_SEEDS = 20
+_ROUNDS = 100
+_STUDENT_QUANTILE = 3.5794
+"""Of 0.999 with 19 degrees of freedom: one in a thousand idle policies passes for a fast one."""
+
+_SLOW = [3, 7]
+
+
+def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
+    """Point 13: whether clients that join mid-run, the fastest of all, are ever tried."""
+    seconds = np.append(varied_seconds(_RESIDENTS), [0.03, 0.02])
+    federation = Federation(mean_seconds=seconds, knowledge=knowledge)
+    problem = federation.problem()
+    before = Federation(mean_seconds=seconds[:_RESIDENTS], knowledge=knowledge)
+    selector = Selector(policy, before.problem(), seed=13)
+    for t in range(1, _SETTLED_AFTER + 1):
+        draw = federation.draw(t).of_first(_RESIDENTS)
+        select_in(selector, draw)
+        finish(selector, draw)
+    joined = selector.join(
+        _NEWCOMERS,
+        num_samples=None if problem.num_samples is None else problem.num_samples[_RESIDENTS:],
+        quality=None if problem.quality is None else problem.quality[_RESIDENTS:],
+        clusters=None if problem.clusters is None else problem.clusters[_RESIDENTS:],
+    )
+    newcomers = set(joined.tolist())
+    for cohort in continue_in(selector, federation, _PATIENCE):
+        newcomers.difference_update(cohort)
+    if newcomers:
+        return (
+            f"clients {sorted(newcomers)} joined after round {_SETTLED_AFTER}, are the fastest of "
+            f"all, and were not chosen once in {_PATIENCE} rounds; treat the unseen as promising"
+        )
+    return None
+
+
+def learning_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
+    """Point 14: whether it is faster than uniform choice, if it learns or knows the truth.
+
+    A policy that declares that it learns nothing must not depend on what it observed.
+    """
+    if not policy.learns:
+        fault = _dependence(policy, knowledge)
+        if fault is not None:
+            return fault
+    return _slowness(policy, knowledge) if policy.learns or policy.oracle else None
+
+
+def _dependence(policy: Policy[Any], knowledge: Knowledge) -> str | None:
+    federation = lively(knowledge)
+    fresh = policy.init(federation.problem())
+    state = trained(policy, federation, _SETTLED_AFTER)
+    for t in range(_SETTLED_AFTER + 1, _SETTLED_AFTER + 21):
+        view = federation.draw(t).view(policy)
+        one, other = (policy.select(s, view, stream(0, POLICY, t)).clients for s in (fresh, state))
+        if not np.array_equal(one, other):
+            return (
+                f"it declares learns = False, but in round {t} it chose {other.tolist()} where it "
+                f"would have chosen {one.tolist()} had it observed nothing; declare learns = True"
+            )
+    return None
+
+
+def _slowness(policy: Policy[Any], knowledge: Knowledge) -> str | None:
+    gains = np.array([_gain(policy, knowledge, seed) for seed in range(_SEEDS)])
+    error = gains.std(ddof=1) / np.sqrt(_SEEDS)
+    if gains.mean() > _STUDENT_QUANTILE * error:
+        return None
+    return (
+        f"with {len(_SLOW)} of 10 clients ten times slower than the rest, its rounds were shorter "
+        f"than those of uniform choice by {gains.mean():.4f} ± {error:.4f} s (mean and standard "
+        f"error of {_SEEDS} seeds), which is not significant (paired t-test, one-sided, 0.1 %); "
+        "if what it observes does not change what it selects, declare learns = False"
+    )
+
+
+def _gain(policy: Policy[Any], knowledge: Knowledge, seed: int) -> float:
+    """How much longer the rounds of uniform choice are, in seconds a round.
+
+    Easy means: a client's speed differs by more than any usual confidence radius after the
+    40 answers that an equal share of 100 rounds is.
+    """
+    seconds = np.linspace(0.10, 0.12, 10)
+    seconds[_SLOW] = 1.1
+    federation = Federation(
+        mean_seconds=seconds,
+        cohort_size=4,
+        knowledge=knowledge,
+        equal_data=True,
+        num_clusters=5,
+        seed=seed,
+    )
+    state = policy.init(federation.problem())
+    gain = 0.0
+    for t in range(1, _ROUNDS + 1):
+        draw = federation.draw(t)
+        clients = play_round(policy, state, draw, seed=seed).selection.clients
+        gain += expected_maximum(draw.latency_seconds, len(clients))
+        gain -= draw.latency_seconds[clients].max(initial=0.0)
+    return gain / _ROUNDS
+
+
+def expected_maximum(values: FloatArray, size: int) -> float:
+    """The expected maximum of a uniformly random ``size``-subset of ``values`` (0 of none).
+
+    What uniform choice takes in the same round, without the noise of drawing a cohort for it.
+
+    Example:
+        >>> expected_maximum(np.array([3.0, 1.0, 2.0]), 2)  # (2 + 3 + 3) / 3
+        2.6666666666666665
+    """
+    if size == 0:
+        return 0.0
+    # The i-th smallest is the maximum of as many subsets as choose the others below it.
+    weights = [comb(below, size - 1) for below in range(len(values))]
+    return float(np.sort(values) @ weights) / comb(len(values), size)

@@ -1,0 +1,99 @@
+"""Play a policy in a federation, and compare what becomes of its state."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from fedmuster.core import state as states
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import Feedback, IntArray, RoundView, Selection
+from fedmuster.core.selector import Selector
+from fedmuster.core.streams import POLICY, stream
+from fedmuster.testing.federation import Draw, Federation
+
+S = TypeVar("S")
+
+Image = dict[str, tuple[str, tuple[int, ...], bytes]]
+"""Type, shape and bytes of each array: equal only if the bits are, so that NaN equals NaN."""
+
+
+class Turn(NamedTuple):
+    """One round that was played."""
+
+    view: RoundView
+    selection: Selection
+    feedback: Feedback
+
+
+def play_round(policy: Policy[S], state: S, draw: Draw, *, seed: int = 0) -> Turn:
+    """Let ``policy`` choose and learn, without a Selector that would mend its mistakes."""
+    view = draw.view(policy)
+    selection = policy.select(state, view, stream(seed, POLICY, draw.round))
+    feedback = draw.feedback(selection)
+    policy.observe(state, selection, feedback)
+    return Turn(view, selection, feedback)
+
+
+def play(
+    policy: Policy[S], state: S, federation: Federation, rounds: Iterable[int], *, seed: int = 0
+) -> list[Turn]:
+    """Several rounds of :func:`play_round`."""
+    return [play_round(policy, state, federation.draw(t), seed=seed) for t in rounds]
+
+
+def trained(policy: Policy[S], federation: Federation, rounds: int) -> S:
+    """The state after so many rounds."""
+    state = policy.init(federation.problem())
+    play(policy, state, federation, range(1, rounds + 1))
+    return state
+
+
+def select_in(selector: Selector[Any], draw: Draw) -> IntArray:
+    """Open the round with ``draw``; the cohort."""
+    return selector.select(
+        available=draw.available, features=draw.features, truth=draw.truth
+    ).clients
+
+
+def finish(selector: Selector[Any], draw: Draw) -> None:
+    """Close the round that :func:`select_in` opened."""
+    assert selector.pending is not None
+    selector.observe(draw.feedback(selector.pending))
+
+
+def continue_in(selector: Selector[Any], federation: Federation, rounds: int) -> list[list[int]]:
+    """Play on with a Selector; the cohorts."""
+    cohorts = []
+    for _ in range(rounds):
+        draw = federation.draw(selector.round)
+        cohorts.append(select_in(selector, draw).tolist())
+        finish(selector, draw)
+    return cohorts
+
+
+def image(state: object) -> Image:
+    """The arrays of a state, bit by bit."""
+    return {
+        name: (array.dtype.str, array.shape, array.tobytes())
+        for name, array in states.to_arrays(state).items()
+    }
+
+
+def differing(one: Image, other: Image) -> list[str]:
+    """Names of the arrays that are not bit for bit the same."""
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+def same_selection(one: Selection, other: Selection) -> bool:
+    """Whether two selections agree in everything they say."""
+
+    def same(a: Any, b: Any) -> bool:
+        return (a is None and b is None) or np.array_equal(a, b)
+
+    return (
+        one.round == other.round
+        and same(one.clients, other.clients)
+        and same(one.inclusion, other.inclusion)
+        and same(one.features, other.features)
+    )

@@ -1,0 +1,74 @@
+"""Point 9: among clients that are all alike, everyone is chosen as often as everyone else."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import BoolArray
+from fedmuster.core.streams import POLICY, stream
+from fedmuster.testing.federation import Federation, Knowledge
+
+_NUM_CLIENTS = 12
+_SEEDS = 300
+_LEVEL = "1e-5"
+_NORMAL_QUANTILE = 4.264891  # of 1 - 1e-5
+
+
+def tie_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
+    """Whether round 1 favours somebody: with all clients available, and with two thirds of them.
+
+    Nothing tells the clients apart, so a fair policy draws its cohort uniformly among all sets of
+    its size: there is no other distribution that is the same under every renaming of clients.
+    """
+    everyone = np.ones(_NUM_CLIENTS, dtype=np.bool_)
+    return _bias(policy, knowledge, everyone) or _bias(
+        policy, knowledge, np.arange(_NUM_CLIENTS) % 3 > 0
+    )
+
+
+def _bias(policy: Policy[Any], knowledge: Knowledge, available: BoolArray) -> str | None:
+    federation = Federation(
+        mean_seconds=np.full(_NUM_CLIENTS, 0.5),
+        knowledge=knowledge,
+        equal_data=True,
+        num_clusters=_NUM_CLIENTS,
+        variation=0.0,
+    )
+    state = policy.init(federation.problem())
+    view = replace(federation.draw(1), available=available).view(policy)
+    times = np.zeros(_NUM_CLIENTS)
+    expected = variance = 0.0
+    for seed in range(_SEEDS):
+        clients = policy.select(state, view, stream(seed, POLICY, 1)).clients
+        times[clients] += 1
+        share = len(clients) / view.num_available
+        expected += share
+        variance += share * (1 - share)
+    if variance == 0.0:  # everyone, or nobody: there was nothing to choose
+        return None
+    freedom = view.num_available - 1
+    # Clients of a cohort exclude each other, which takes one degree of freedom.
+    statistic = np.sum((times[available] - expected) ** 2) / variance
+    statistic *= freedom / view.num_available
+    if statistic <= chi_square_quantile(freedom, _NORMAL_QUANTILE):
+        return None
+    return (
+        f"in {_SEEDS} first rounds with different seeds it chose clients that nothing tells apart "
+        f"{times[available].astype(int).tolist()} times (chi-square {statistic:.0f}, p < {_LEVEL});"
+        " break ties with the rng it is given, not by id"
+    )
+
+
+def chi_square_quantile(freedom: int, normal_quantile: float) -> float:
+    """The quantile of the chi-square law at the level of ``normal_quantile``.
+
+    Approximation of Wilson and Hilferty (1931), within 1 % for ``freedom`` >= 5 at levels to 1e-5.
+
+    Example:
+        >>> round(chi_square_quantile(10, 1.959964), 1)  # 20.48 by the tables
+        20.5
+    """
+    scale = 2.0 / (9.0 * freedom)
+    return float(freedom * (1.0 - scale + normal_quantile * np.sqrt(scale)) ** 3)

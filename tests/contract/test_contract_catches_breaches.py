@@ -1,0 +1,535 @@
+"""The contract itself: honest outsiders pass, each broken policy fails the point meant for it."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+
+from fedmuster.core.policy import CohortRule, Policy, PolicyTraits
+from fedmuster.core.records import (
+    Feedback,
+    FloatArray,
+    IntArray,
+    Problem,
+    RoundView,
+    Selection,
+)
+from fedmuster.core.state import given, shared
+from fedmuster.testing import (
+    CHECKS,
+    Check,
+    ContractViolation,
+    assert_cohort_is_optimal,
+    check_policy,
+    replay,
+)
+
+FAILURE_SECONDS = 10.0
+BONUS = 0.2
+
+
+@dataclass
+class State:
+    """What the honest policy learns, and room for the sins of the others."""
+
+    count: IntArray
+    seconds: FloatArray
+    note: IntArray = shared()
+    cohort_size: IntArray = given()
+
+
+class Optimist(PolicyTraits):
+    """Shortest mean latency less a bonus for the rarely asked; the unseen first; ties at random."""
+
+    def init(self, problem: Problem) -> State:
+        return State(
+            count=np.zeros(problem.num_clients, dtype=np.int64),
+            seconds=np.zeros(problem.num_clients),
+            note=np.zeros(problem.cohort_size, dtype=np.int64),
+            cohort_size=np.array(problem.cohort_size),
+        )
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        seen = np.maximum(state.count, 1)
+        bonus = BONUS * np.sqrt(np.log(view.round + 1) / seen)
+        return np.where(state.count == 0, np.inf, bonus - state.seconds / seen)
+
+    def tie_break(self, view: RoundView, rng: Generator) -> FloatArray:
+        return rng.random(len(view.available))
+
+    def number(self, state: State, view: RoundView) -> int:
+        del state
+        return view.num_to_choose
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        rows = np.flatnonzero(view.available)
+        score, noise = self.score(state, view)[rows], self.tie_break(view, rng)[rows]
+        best = np.lexsort((noise, -score))[: self.number(state, view)]
+        return Selection.of(view, rows, best)
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        del selection
+        state.count[feedback.clients] += 1
+        answered = feedback.answered
+        seconds = np.where(answered, feedback.latency_seconds, FAILURE_SECONDS)
+        state.seconds[feedback.clients] += seconds
+
+
+config = dataclass(frozen=True, kw_only=True)
+
+
+# --- Policies that keep the contract -----------------------------------------------------------
+
+
+@config
+class Honest(Optimist):
+    name: ClassVar[str] = "honest"
+
+
+@config
+class Frugal(Optimist):
+    """A budgeted policy: at most m, here one fewer where it can."""
+
+    name: ClassVar[str] = "frugal"
+    cohort_rule: ClassVar[CohortRule] = "at most"
+
+    def number(self, state: State, view: RoundView) -> int:
+        del state
+        return max(view.num_to_choose - 1, min(view.num_to_choose, 1))
+
+
+@config
+class Unbounded(Optimist):
+    """Everyone, whatever it observes."""
+
+    name: ClassVar[str] = "unbounded"
+    cohort_rule: ClassVar[CohortRule] = "everyone"
+    learns: ClassVar[bool] = False
+
+    def number(self, state: State, view: RoundView) -> int:
+        del state
+        return view.num_available
+
+
+@config
+class Told(Optimist):
+    """An oracle."""
+
+    name: ClassVar[str] = "told"
+    oracle: ClassVar[bool] = True
+    learns: ClassVar[bool] = False
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        del state
+        assert view.truth is not None
+        return -view.truth.mean_latency_seconds
+
+
+# --- Policies that break exactly one point -----------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Mutable(Optimist):
+    name: ClassVar[str] = "mutable"
+    bonus: float = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeedsArgument(Optimist):
+    name: ClassVar[str] = "needs-argument"
+    bonus: float
+
+
+@dataclass(frozen=True)
+class Positional(Optimist):
+    name: ClassVar[str] = "positional"
+    bonus: float = 0.2
+
+
+@config
+class Forgetful(Optimist):
+    """Its repr, by which a saved state knows its policy, is not all of it."""
+
+    name: ClassVar[str] = "forgetful"
+    bonus: float = field(default=0.2, compare=False)
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", self.scale / 2)
+
+
+@config
+class IgnoresViewsCohortSize(Optimist):
+    name: ClassVar[str] = "ignores-views-cohort-size"
+
+    def number(self, state: State, view: RoundView) -> int:
+        return min(int(state.cohort_size), view.num_available)
+
+
+@config
+class CountsCalls(Optimist):
+    name: ClassVar[str] = "counts-calls"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        state.note[0] += 1
+        return Optimist.select(self, state, view, rng)
+
+
+@config
+class KeepsReference(Optimist):
+    name: ClassVar[str] = "keeps-reference"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Optimist.observe(self, state, selection, feedback)
+        if len(selection.clients) == len(state.note):
+            state.note = selection.clients
+
+
+@config
+class HashSeeded(Optimist):
+    name: ClassVar[str] = "hash-seeded"
+
+    def tie_break(self, view: RoundView, rng: Generator) -> FloatArray:
+        seed = [abs(hash(self.name)), int(rng.integers(2**32))]
+        return np.random.default_rng(seed).random(len(view.available))
+
+
+@config
+class SeedsGlobalRandom(Optimist):
+    name: ClassVar[str] = "seeds-global-random"
+
+    def tie_break(self, view: RoundView, rng: Generator) -> FloatArray:
+        random.seed(int(rng.integers(2**32)))
+        return np.array([random.random() for _ in view.available])
+
+
+@config
+class Grows(Optimist):
+    """Keeps a list of rounds whose capacity doubles when it is full."""
+
+    name: ClassVar[str] = "grows"
+
+    def init(self, problem: Problem) -> State:
+        return replace(Optimist.init(self, problem), note=np.zeros(64, dtype=np.int64))
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Optimist.observe(self, state, selection, feedback)
+        if selection.round > len(state.note):
+            state.note = np.append(state.note, np.zeros_like(state.note))
+        state.note[selection.round - 1] = len(feedback.clients)
+
+
+@config
+class HidesMemory(Optimist):
+    """Lets the last cohort rest, but does not say so in a field of the state."""
+
+    name: ClassVar[str] = "hides-memory"
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        score = Optimist.score(self, state, view)
+        score[vars(state).get("resting", [])] -= 1.0
+        return score
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Optimist.observe(self, state, selection, feedback)
+        vars(state)["resting"] = selection.clients.tolist()
+
+
+@config
+class FavoursLowIds(Optimist):
+    name: ClassVar[str] = "favours-low-ids"
+
+    def tie_break(self, view: RoundView, rng: Generator) -> FloatArray:
+        del rng
+        return np.arange(float(len(view.available)))
+
+
+@config
+class RemembersLastRow(Optimist):
+    name: ClassVar[str] = "remembers-last-row"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Optimist.observe(self, state, selection, feedback)
+        state.note[0] = feedback.clients[-1] if len(feedback.clients) else 0
+
+
+@config
+class NeedsSomebody(Optimist):
+    name: ClassVar[str] = "needs-somebody"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        score = self.score(state, view)
+        assert score[view.available].max() >= -np.inf  # the maximum of nothing is an error
+        return Optimist.select(self, state, view, rng)
+
+
+@config
+class SumsFailures(Optimist):
+    name: ClassVar[str] = "sums-failures"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        del selection
+        state.count[feedback.clients] += 1
+        state.seconds[feedback.clients] += feedback.latency_seconds
+
+
+@config
+class NeedsRows(Optimist):
+    name: ClassVar[str] = "needs-rows"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Optimist.observe(self, state, selection, feedback)
+        if len(selection.clients):
+            state.note[0] = feedback.clients.max()
+
+
+@config
+class ExploresEarlyOnly(Optimist):
+    name: ClassVar[str] = "explores-early-only"
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        score = Optimist.score(self, state, view)
+        return score if view.round <= 20 else np.where(state.count == 0, -np.inf, score)
+
+
+@config
+class LearnsNothing(Optimist):
+    name: ClassVar[str] = "learns-nothing"
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        del state
+        return np.zeros(len(view.available))
+
+
+@config
+class LovesTheSlow(Optimist):
+    name: ClassVar[str] = "loves-the-slow"
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        seen = np.maximum(state.count, 1)
+        return np.where(state.count == 0, np.inf, state.seconds / seen)
+
+
+@config
+class DeniesLearning(Optimist):
+    name: ClassVar[str] = "denies-learning"
+    learns: ClassVar[bool] = False
+
+
+@config
+class DeafOracle(Optimist):
+    """Is told the truth and draws at random."""
+
+    name: ClassVar[str] = "deaf-oracle"
+    oracle: ClassVar[bool] = True
+    learns: ClassVar[bool] = False
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        del state
+        return np.zeros(len(view.available))
+
+
+# --- Policies that break a point, and with it later ones ----------------------------------------
+
+
+@config
+class Unsorted(Optimist):
+    name: ClassVar[str] = "unsorted"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        chosen = Optimist.select(self, state, view, rng)
+        return replace(chosen, clients=chosen.clients[::-1].copy(), features=None)
+
+
+@config
+class Twice(Optimist):
+    name: ClassVar[str] = "twice"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        chosen = Optimist.select(self, state, view, rng)
+        return replace(chosen, clients=np.repeat(chosen.clients[:1], len(chosen.clients)))
+
+
+@config
+class ChoosesTheAbsent(Optimist):
+    name: ClassVar[str] = "chooses-the-absent"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        everyone = replace(view, available=np.ones_like(view.available))
+        return Optimist.select(self, state, everyone, rng)
+
+
+@config
+class NarrowIds(Optimist):
+    name: ClassVar[str] = "narrow-ids"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        chosen = Optimist.select(self, state, view, rng)
+        narrow: Any = chosen.clients.astype(np.int32)
+        return replace(chosen, clients=narrow)
+
+
+@config
+class WrongRound(Optimist):
+    name: ClassVar[str] = "wrong-round"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        return replace(Optimist.select(self, state, view, rng), round=view.round - 1)
+
+
+@config
+class ImpossibleInclusion(Optimist):
+    name: ClassVar[str] = "impossible-inclusion"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        chosen = Optimist.select(self, state, view, rng)
+        return replace(chosen, inclusion=np.full(len(chosen.clients), 1.5))
+
+
+@config
+class FewerThanExact(Frugal):
+    name: ClassVar[str] = "fewer-than-exact"
+    cohort_rule: ClassVar[CohortRule] = "exact"
+
+
+@config
+class WritesIntoView(Optimist):
+    name: ClassVar[str] = "writes-into-view"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        chosen = Optimist.select(self, state, view, rng)
+        view.available[:] = True
+        return chosen
+
+
+@config
+class OwnGenerator(Optimist):
+    name: ClassVar[str] = "own-generator"
+
+    def tie_break(self, view: RoundView, rng: Generator) -> FloatArray:
+        del rng
+        return np.random.default_rng().random(len(view.available))
+
+
+@config
+class ChangesType(Optimist):
+    name: ClassVar[str] = "changes-type"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Optimist.observe(self, state, selection, feedback)
+        wider: Any = state.note.astype(np.float64)
+        state.note = wider
+
+
+KEEPING: Sequence[Policy[Any]] = (Honest(), Frugal(), Unbounded(), Told())
+
+BREAKING_ONE: Sequence[tuple[int, Policy[Any]]] = (
+    (1, Mutable()),
+    (1, NeedsArgument(bonus=0.2)),
+    (1, Positional()),
+    (2, IgnoresViewsCohortSize()),
+    (3, CountsCalls()),
+    (4, KeepsReference()),
+    (5, HashSeeded()),
+    (6, SeedsGlobalRandom()),
+    (7, Grows()),
+    (8, HidesMemory()),
+    (9, FavoursLowIds()),
+    (10, RemembersLastRow()),
+    (11, NeedsSomebody()),
+    (12, SumsFailures()),
+    (12, NeedsRows()),
+    (13, ExploresEarlyOnly()),
+    (14, LearnsNothing()),
+    (14, LovesTheSlow()),
+    (14, DeniesLearning()),
+    (14, DeafOracle()),
+)
+
+BREAKING_FIRST: Sequence[tuple[int, Policy[Any]]] = (
+    (1, Forgetful()),
+    (2, Unsorted()),
+    (2, Twice()),
+    (2, ChoosesTheAbsent()),
+    (2, NarrowIds()),
+    (2, WrongRound()),
+    (2, ImpossibleInclusion()),
+    (2, FewerThanExact()),
+    (3, WritesIntoView()),
+    (3, OwnGenerator()),
+    (7, ChangesType()),
+)
+
+
+def label(value: Any) -> str:
+    return str(getattr(value, "name", value))
+
+
+@pytest.mark.parametrize("policy", KEEPING, ids=label)
+def test_an_honest_outsider_keeps_every_point(policy: Policy[Any]) -> None:
+    check_policy(policy)
+
+
+def breach(check: Check, policy: Policy[Any]) -> ContractViolation | None:
+    try:
+        check(policy)
+    except ContractViolation as violation:
+        return violation
+    return None
+
+
+@pytest.mark.parametrize(("point", "policy"), BREAKING_ONE, ids=label)
+def test_a_broken_policy_fails_the_point_meant_for_it_and_no_other(
+    point: int, policy: Policy[Any]
+) -> None:
+    violations = [violation for check in CHECKS if (violation := breach(check, policy))]
+    assert [violation.point for violation in violations] == [point], violations
+
+
+@pytest.mark.parametrize(("point", "policy"), BREAKING_FIRST, ids=label)
+def test_check_policy_names_the_first_point_that_is_broken(point: int, policy: Policy[Any]) -> None:
+    with pytest.raises(ContractViolation) as caught:
+        check_policy(policy)
+    assert caught.value.point == point
+
+
+def test_points_are_those_of_the_contract_in_order() -> None:
+    assert [check.point for check in CHECKS] == list(range(1, 15))
+    assert {point for point, _ in BREAKING_ONE} == {check.point for check in CHECKS}
+
+
+def test_a_class_that_no_process_can_import_is_told_how_to_be_importable() -> None:
+    @config
+    class Local(Optimist):
+        name: ClassVar[str] = "local"
+
+    trajectory = CHECKS[4]
+    with pytest.raises(ContractViolation, match="top level of a module") as caught:
+        trajectory(Local())
+    assert caught.value.point == 5
+
+
+def test_a_violation_says_who_did_what() -> None:
+    with pytest.raises(ContractViolation, match=r"point 9: FavoursLowIds .*tie.*rng") as caught:
+        check_policy(FavoursLowIds())
+    assert caught.value.point == 9
+
+
+def test_golden_check_catches_a_cohort_that_is_not_optimal() -> None:
+    problem = Problem(num_clients=4, cohort_size=2)
+    policy = Honest()
+    round_one = Selection(round=1, clients=np.arange(4))
+    seconds = np.array([0.4, 0.1, 0.3, 0.2])
+    feedback = Feedback(round=1, clients=round_one.clients, latency_seconds=seconds)
+    state = replay(policy, problem, [(round_one, feedback)])
+    view = RoundView(
+        round=2, cohort_size=2, available=np.array([True, False, True, True]), num_available=3
+    )
+    assert_cohort_is_optimal(policy, state, view, lambda s: -float(seconds[list(s)].sum()))
+    with pytest.raises(ContractViolation, match=r"chose \[2, 3\].*\[0, 2\] is worth 0.7") as caught:
+        assert_cohort_is_optimal(policy, state, view, lambda s: float(seconds[list(s)].sum()))
+    assert caught.value.point == 15

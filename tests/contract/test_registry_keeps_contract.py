@@ -1,0 +1,39 @@
+"""Every policy of the registry, and the variants that take other paths, keep every point."""
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from fedmuster.core.policy import Policy
+from fedmuster.estimators.mean import DiscountedMean, WindowedMean
+from fedmuster.policies import BSFL, PAUSE, POLICIES, RBCSF, Genie, Random
+from fedmuster.solvers.annealing import Annealing
+from fedmuster.testing import CHECKS, Check, Knowledge
+
+NOTHING = Knowledge(data=False, clusters=False, num_features=0)
+
+
+class Case(NamedTuple):
+    label: str
+    policy: Policy[Any]
+    knowledge: Knowledge
+
+
+CASES = [
+    *(Case(name, kind(), Knowledge()) for name, kind in POLICIES.items()),
+    *(Case(f"{name}, told nothing", kind(), NOTHING) for name, kind in POLICIES.items()),
+    Case("bsfl, windowed", BSFL(estimator=WindowedMean()), Knowledge()),
+    Case("bsfl, discounted", BSFL(estimator=DiscountedMean()), Knowledge()),
+    Case("bsfl, non-i.i.d.", BSFL(alpha=3.0, beta=1.2, tau_min_seconds=0.01), Knowledge()),
+    Case("bsfl, annealing", BSFL(solver=Annealing(steps=50)), Knowledge()),
+    Case("pause, clusters", PAUSE(rho=0.1, zeta=3.0), Knowledge()),
+    Case("rbcs-f, features only", RBCSF(), Knowledge(data=False, clusters=False)),
+    Case("random, by data", Random(by_data=True), Knowledge()),
+    Case("genie, clusters", Genie(gamma=1.0, rho=0.1), Knowledge()),
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+def test_policy_keeps(case: Case, check: Check) -> None:
+    check(case.policy, knowledge=case.knowledge)

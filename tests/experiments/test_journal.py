@@ -1,0 +1,131 @@
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmuster.core.errors import StateError
+from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader, rounds_done
+from fedmuster.experiments.run import execute, prepare
+from fedmuster.experiments.spec import Experiment
+from fedmuster.policies import BSFL
+from fedmuster.simulation import Simulation
+from fedmuster.worlds import BSFLRates, Markov
+
+ROUNDS = 4000
+
+
+def cell(rounds: int = ROUNDS) -> Experiment:
+    return Experiment(
+        policies={"bsfl": BSFL()},
+        world=BSFLRates(availability=Markov(up=0.3, down=0.1), dropout=0.1, deadline_seconds=0.9),
+        rounds=rounds,
+        seeds=(3,),
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    prepare(folder, cell())
+    execute(folder)
+    return JournalReader(folder).digest()
+
+
+def test_the_journal_holds_what_the_simulation_did(tmp_path: Path) -> None:
+    prepare(tmp_path, cell(50))
+    execute(tmp_path)
+    simulation = Simulation(BSFL(), cell().world, seed=3, genie=cell().genie)
+    rows = [simulation.step() for _ in range(50)]
+    journal = JournalReader(tmp_path)
+    assert len(journal) == 50
+    for name in ("round", "seconds", "reward", "regret", "num_completed"):
+        assert journal.columns[name].tolist() == [getattr(row, name) for row in rows]
+    for cohort, row in zip(journal.cohorts, rows, strict=True):
+        np.testing.assert_array_equal(cohort, row.clients)
+    assert journal.versions[0]["numpy"] == np.__version__
+    assert sorted(journal.clients) == ["group", "mean_latency_seconds", "mean_speed"]
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_kill_9_at_random_moments_changes_no_bit(
+    tmp_path: Path, undisturbed: str, attempt: int
+) -> None:
+    """A real process, killed again and again, ends with the journal of one left in peace."""
+    prepare(tmp_path, cell())
+    moments = random.Random(attempt)
+    kills = 0
+    command = [sys.executable, "-m", "fedmuster", "resume", str(tmp_path), "--processes", "1"]
+    while rounds_done(tmp_path) < ROUNDS:
+        process = subprocess.Popen(
+            command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        try:
+            # Start-up takes about a second; an attempt that kills only there tests nothing.
+            _, complaint = process.communicate(timeout=moments.uniform(0.5, 3.0) + 0.4 * kills)
+            assert process.returncode == 0, complaint
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            kills += 1
+    assert kills > 0
+    assert JournalReader(tmp_path).digest() == undisturbed
+
+
+def test_a_run_that_was_killed_has_only_whole_commits(tmp_path: Path) -> None:
+    prepare(tmp_path, cell(1_000_000))
+    process = multiprocessing.get_context("spawn").Process(target=execute, args=(tmp_path,))
+    process.start()
+    while rounds_done(tmp_path) == 0:
+        time.sleep(0.05)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with Journal(tmp_path) as journal:
+        checkpoint = journal.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.round == rounds_done(tmp_path) == len(JournalReader(tmp_path))
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    with Journal(tmp_path), pytest.raises(StateError, match="is in use"):
+        Journal(tmp_path)
+    with Journal(tmp_path):
+        pass
+
+
+def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
+    prepare(tmp_path, cell(20))
+    execute(tmp_path)
+    before = JournalReader(tmp_path)
+    execute(tmp_path)
+    after = JournalReader(tmp_path)
+    assert after.digest() == before.digest()
+    assert len(after.versions) == 1
+
+
+def test_damaged_and_missing_journals(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="is no run"):
+        JournalReader(tmp_path)
+    (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 100)
+    with pytest.raises(StateError, match="damaged or no journal"):
+        JournalReader(tmp_path)
+    with pytest.raises(StateError, match="damaged or no journal"):
+        Journal(tmp_path)
+
+
+def test_a_damaged_checkpoint_is_noticed(tmp_path: Path) -> None:
+    prepare(tmp_path, cell(20))
+    execute(tmp_path)
+    prepare(tmp_path, cell(30))
+    with sqlite3.connect(tmp_path / FILE_NAME) as database:
+        database.execute("UPDATE checkpoint SET selector = substr(selector, 1, 500)")
+    with pytest.raises(StateError, match="damaged"):
+        execute(tmp_path)
