@@ -1,9 +1,11 @@
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedmuster.core.errors import ConfigError, StateError
+from fedmuster.core.policy import Policy
 from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import EXPERIMENT_NAME, find_cells, lay_out
@@ -45,11 +47,12 @@ def load(tmp_path: Path, text: str) -> Experiment:
 
 def test_a_good_spec(tmp_path: Path) -> None:
     experiment = load(tmp_path, GOOD)
-    assert experiment.policies == {
+    expected: dict[str, Policy[Any]] = {
         "bsfl": BSFL(alpha=3.0, solver=Annealing(steps=50)),
         "exact": BSFL(),
         "random": Random(),
     }
+    assert experiment.policies == expected
     assert experiment.seeds == (0, 1)
     assert experiment.genie is not None
     assert experiment.genie.alpha == 3.0

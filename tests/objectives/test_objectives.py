@@ -78,12 +78,12 @@ def test_bad_rewards_are_refused(wrong: dict[str, float]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sets(st.integers(0, 4)), max_size=40), st.floats(0.0, 1.0))
-def test_lazy_queues_equal_queues_updated_every_round(
-    rounds: list[set[int]], rate: float
-) -> None:
+def test_lazy_queues_equal_queues_updated_every_round(rounds: list[set[int]], rate: float) -> None:
     queues, plain = empty_queues(5), [0.0] * 5
     for number, chosen in enumerate(rounds, start=1):
-        np.testing.assert_allclose(queue_length(queues, slice(None), number, rate), plain, atol=1e-9)
+        np.testing.assert_allclose(
+            queue_length(queues, slice(None), number, rate), plain, atol=1e-9
+        )
         serve(queues, np.array(sorted(chosen), dtype=np.int64), round_=number, rate=rate)
         plain = [max(0.0, z + rate - (k in chosen)) for k, z in enumerate(plain)]
 

@@ -60,7 +60,7 @@ def test_unfinished_runs_are_cut_and_it_is_said(write_run: "WriteRun") -> None:
     np.testing.assert_array_equal(comparison.column("bsfl", "seconds"), [[1.0]])
     assert comparison.runs["bsfl"][0].chosen.tolist() == [0, 1]
     (note,) = comparison.notes
-    assert "1 of 2 runs are unfinished" in note
+    assert "1 of 2 runs unfinished" in note
     assert "first 1 of 3 rounds" in note
     assert "random, seed 0" in note
 

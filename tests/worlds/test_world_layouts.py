@@ -166,3 +166,13 @@ def test_contextual_truth_is_that_of_the_round() -> None:
     assert first.truth is first.truth  # computed once
     gap = np.array([r.latency_seconds - r.truth.mean_latency_seconds for r in (first, second)])
     assert np.abs(gap).max() < 5 * 0.1  # only the noise is left
+
+
+def test_data_and_clusters_have_nothing_to_do_with_speed() -> None:
+    """Rank correlation and chi-squared, at 1e-3 each."""
+    run = BSFLGroups(data=ExponentialSizes(mean_samples=1000)).start(1)
+    assert stats.spearmanr(run.groups, run.problem.num_samples).pvalue > 1e-3
+    crowd = PauseGroups(num_clients=3000, num_clusters=6).start(1)
+    assert crowd.problem.clusters is not None
+    table = np.histogram2d(crowd.groups, crowd.problem.clusters, bins=(2, 6))[0]
+    assert stats.chi2_contingency(table).pvalue > 1e-3

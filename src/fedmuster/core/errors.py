@@ -5,6 +5,8 @@ builtin that a reader would expect. A message says who complains, what came, wha
 and what to do.
 """
 
+from functools import partial
+
 
 class FedmusterError(Exception):
     """Root of all errors that fedmuster raises on purpose."""
@@ -46,3 +48,7 @@ class MissingExtraError(FedmusterError, ImportError):
 
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}: pip install 'fedmuster[{extra}]'")
+        self._again = partial(MissingExtraError, package, extra=extra, purpose=purpose)
+
+    def __reduce__(self) -> tuple[partial["MissingExtraError"], tuple[()]]:
+        return self._again, ()  # so that it comes back whole from a worker process

@@ -16,7 +16,7 @@ import json
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,12 @@ from fedmuster.core.errors import StateError
 
 S = TypeVar("S")
 Array = NDArray[Any]
+
+
+@dataclass(slots=True)
+class NoState:
+    """The state of a policy that learns nothing."""
+
 
 _KIND = "fedmuster.kind"
 _META = "__meta__"

@@ -11,6 +11,7 @@ from fedmuster.core.state import write_file
 from fedmuster.experiments.journal import rounds_done
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
+from fedmuster.simulation import Simulation
 
 EXPERIMENT_NAME = "experiment.toml"
 
@@ -25,6 +26,8 @@ def lay_out(folder: Path, experiment: Experiment) -> list[Path]:
             f"{folder} already holds an experiment: continue it with `fedmuster resume {folder}`, "
             "or choose another folder with --out"
         )
+    for policy in experiment.policies.values():  # let what does not fit fail before it is written
+        Simulation(policy, experiment.world, seed=experiment.seeds[0], genie=experiment.genie)
     write_file(folder / EXPERIMENT_NAME, experiment.to_toml().encode())
     return _complete(folder)
 

@@ -3,12 +3,14 @@
 from typing import Any, Final
 
 from fedmuster.core.policy import Policy
+from fedmuster.policies.all_clients import AllClients
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
+from fedmuster.policies.fastest import FastestInExpectation
 from fedmuster.policies.genie import Genie
 from fedmuster.policies.pause import PAUSE
+from fedmuster.policies.random import Random
 from fedmuster.policies.rbcs_f import RBCSF
-from fedmuster.policies.simple import AllClients, FastestInExpectation, Random
 
 POLICIES: Final[dict[str, type[Policy[Any]]]] = {
     "bsfl": BSFL,

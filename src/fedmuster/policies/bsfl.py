@@ -23,7 +23,8 @@ class BSFL(PolicyTraits):
     ``ucb(k, t) = mean + sqrt((m+1) ln t / c_k)`` (Eq. 8–12), ``+inf`` while it is unseen. Round t
     takes the m-set with the largest ``min ucb(k, t-1) + (alpha/m) sum g_k`` (Eq. 13), where
     ``g_k = |x|^beta sgn(x)`` with ``x = m d_k / sum d - c_k / t`` is positive for clients whose
-    data were used too little (Eq. 3, 4). Its regret grows as ln t (Theorem 1).
+    data were used too little (Eq. 3, 4). Theorem 1 bounds its regret by O(ln t) if rewards are
+    quantised.
 
     Args:
         alpha: weight of generalisation. Paper: 2 (i.i.d.), 3 (non-i.i.d. and linear regression).

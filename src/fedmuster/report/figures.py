@@ -5,7 +5,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,8 +45,9 @@ _COLOURS = (
     "#000000",
     "#888888",
 )
-_DASHES: tuple[tuple[float, Sequence[float]], ...] = (
-    (0, ()),
+_Dashes = Literal["solid"] | tuple[float, Sequence[float]]
+_DASHES: tuple[_Dashes, ...] = (
+    "solid",
     (0, (4, 1.5)),
     (0, (1, 1)),
     (0, (5, 1.5, 1, 1.5)),
@@ -344,7 +345,7 @@ def _policy_legend(
         figure.legend(handles=handles, loc="outside right center")
 
 
-def _look(number: int) -> tuple[str, tuple[float, Sequence[float]]]:
+def _look(number: int) -> tuple[str, _Dashes]:
     """Colour and line style of the policy of that number."""
     times, colour = divmod(number, len(_COLOURS))
     return _COLOURS[colour], _DASHES[times % len(_DASHES)]

@@ -263,7 +263,7 @@ def _round_notes(cells: Sequence[_Cell], done: Sequence[int]) -> tuple[str, ...]
         return ()
     last = cells[int(np.argmin(done))]
     return (
-        f"{unfinished} of {len(cells)} runs are unfinished: all are cut to the first "
+        f"{unfinished} of {len(cells)} runs unfinished: all are cut to the first "
         f"{min(done):,} of {planned:,} rounds, as far as {last.label}, seed {last.seed}, is.",
     )
 

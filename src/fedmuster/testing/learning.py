@@ -12,14 +12,14 @@ from fedmuster.core.streams import POLICY, stream
 from fedmuster.testing.federation import Federation, Knowledge, lively, varied_seconds
 from fedmuster.testing.playing import continue_in, finish, play_round, select_in, trained
 
-_RESIDENTS, _NEWCOMERS = 12, 2
+RESIDENTS, NEWCOMERS = 12, 2
 _SETTLED_AFTER = 30
-_PATIENCE = 60
+PATIENCE = 60
 """Uniform choice of 3 out of 14 overlooks a client for so long with probability 5e-7."""
 
-_SEEDS = 20
+SEEDS = 20
 _ROUNDS = 100
-_STUDENT_QUANTILE = 3.5794
+STUDENT_QUANTILE = 3.5794
 """Of 0.999 with 19 degrees of freedom: one in a thousand idle policies passes for a fast one."""
 
 _SLOW = [3, 7]
@@ -27,28 +27,28 @@ _SLOW = [3, 7]
 
 def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     """Point 13: whether clients that join mid-run, the fastest of all, are ever tried."""
-    seconds = np.append(varied_seconds(_RESIDENTS), [0.03, 0.02])
+    seconds = np.append(varied_seconds(RESIDENTS), [0.03, 0.02])
     federation = Federation(mean_seconds=seconds, knowledge=knowledge)
     problem = federation.problem()
-    before = Federation(mean_seconds=seconds[:_RESIDENTS], knowledge=knowledge)
+    before = Federation(mean_seconds=seconds[:RESIDENTS], knowledge=knowledge)
     selector = Selector(policy, before.problem(), seed=13)
     for t in range(1, _SETTLED_AFTER + 1):
-        draw = federation.draw(t).of_first(_RESIDENTS)
+        draw = federation.draw(t).of_first(RESIDENTS)
         select_in(selector, draw)
         finish(selector, draw)
     joined = selector.join(
-        _NEWCOMERS,
-        num_samples=None if problem.num_samples is None else problem.num_samples[_RESIDENTS:],
-        quality=None if problem.quality is None else problem.quality[_RESIDENTS:],
-        clusters=None if problem.clusters is None else problem.clusters[_RESIDENTS:],
+        NEWCOMERS,
+        num_samples=None if problem.num_samples is None else problem.num_samples[RESIDENTS:],
+        quality=None if problem.quality is None else problem.quality[RESIDENTS:],
+        clusters=None if problem.clusters is None else problem.clusters[RESIDENTS:],
     )
     newcomers = set(joined.tolist())
-    for cohort in continue_in(selector, federation, _PATIENCE):
+    for cohort in continue_in(selector, federation, PATIENCE):
         newcomers.difference_update(cohort)
     if newcomers:
         return (
             f"clients {sorted(newcomers)} joined after round {_SETTLED_AFTER}, are the fastest of "
-            f"all, and were not chosen once in {_PATIENCE} rounds; treat the unseen as promising"
+            f"all, and were not chosen once in {PATIENCE} rounds; treat the unseen as promising"
         )
     return None
 
@@ -81,14 +81,14 @@ def _dependence(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 
 
 def _slowness(policy: Policy[Any], knowledge: Knowledge) -> str | None:
-    gains = np.array([_gain(policy, knowledge, seed) for seed in range(_SEEDS)])
-    error = gains.std(ddof=1) / np.sqrt(_SEEDS)
-    if gains.mean() > _STUDENT_QUANTILE * error:
+    gains = np.array([_gain(policy, knowledge, seed) for seed in range(SEEDS)])
+    error = gains.std(ddof=1) / np.sqrt(SEEDS)
+    if gains.mean() > STUDENT_QUANTILE * error:
         return None
     return (
         f"with {len(_SLOW)} of 10 clients ten times slower than the rest, its rounds were shorter "
         f"than those of uniform choice by {gains.mean():.4f} ± {error:.4f} s (mean and standard "
-        f"error of {_SEEDS} seeds), which is not significant (paired t-test, one-sided, 0.1 %); "
+        f"error of {SEEDS} seeds), which is not significant (paired t-test, one-sided, 0.1 %); "
         "if what it observes does not change what it selects, declare learns = False"
     )
 

@@ -12,7 +12,7 @@ from fedmuster.testing.federation import Knowledge, lively
 from fedmuster.testing.fresh_process import Trajectory, trajectory, trajectory_elsewhere
 from fedmuster.testing.playing import differing, finish, image, select_in
 
-_RESTARTS = 20
+_RESTARTS = 12
 _ALL_IN_FIELDS = "all that it learns must be in arrays that are fields of its state"
 
 

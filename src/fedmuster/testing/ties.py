@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import BoolArray
+from fedmuster.core.records import BoolArray, FloatArray
 from fedmuster.core.streams import POLICY, stream
 from fedmuster.testing.federation import Federation, Knowledge
 
 _NUM_CLIENTS = 12
 _SEEDS = 300
-_LEVEL = "1e-5"
-_NORMAL_QUANTILE = 4.264891  # of 1 - 1e-5
+LEVEL = "1e-5"
+NORMAL_QUANTILE = 4.264891  # of 1 - 1e-5
 
 
 def tie_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
@@ -39,26 +39,33 @@ def _bias(policy: Policy[Any], knowledge: Knowledge, available: BoolArray) -> st
     state = policy.init(federation.problem())
     view = replace(federation.draw(1), available=available).view(policy)
     times = np.zeros(_NUM_CLIENTS)
-    expected = variance = 0.0
+    sizes = np.zeros(_SEEDS)
     for seed in range(_SEEDS):
         clients = policy.select(state, view, stream(seed, POLICY, 1)).clients
         times[clients] += 1
-        share = len(clients) / view.num_available
-        expected += share
-        variance += share * (1 - share)
-    if variance == 0.0:  # everyone, or nobody: there was nothing to choose
-        return None
-    freedom = view.num_available - 1
-    # Clients of a cohort exclude each other, which takes one degree of freedom.
-    statistic = np.sum((times[available] - expected) ** 2) / variance
-    statistic *= freedom / view.num_available
-    if statistic <= chi_square_quantile(freedom, _NORMAL_QUANTILE):
+        sizes[seed] = len(clients)
+    statistic = tie_statistic(times[available], sizes)
+    if statistic <= chi_square_quantile(view.num_available - 1, NORMAL_QUANTILE):
         return None
     return (
         f"in {_SEEDS} first rounds with different seeds it chose clients that nothing tells apart "
-        f"{times[available].astype(int).tolist()} times (chi-square {statistic:.0f}, p < {_LEVEL});"
+        f"{times[available].astype(int).tolist()} times (chi-square {statistic:.0f}, p < {LEVEL});"
         " break ties with the rng it is given, not by id"
     )
+
+
+def tie_statistic(times: FloatArray, sizes: FloatArray) -> float:
+    """Pearson's statistic of how often each client was in cohorts of ``sizes``.
+
+    Clients of a cohort exclude each other, which takes one degree of freedom: it has a chi-square
+    law with ``len(times) - 1`` of them if all sets of a size are equally likely.
+    """
+    share = sizes / len(times)
+    variance = np.sum(share * (1 - share))
+    if variance == 0.0:  # everyone, or nobody: there was nothing to choose
+        return 0.0
+    freedom = len(times) - 1
+    return float(np.sum((times - share.sum()) ** 2) / variance * freedom / len(times))
 
 
 def chi_square_quantile(freedom: int, normal_quantile: float) -> float:

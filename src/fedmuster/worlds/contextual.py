@@ -95,4 +95,5 @@ class ContextualWorld(Setting):
             clients,
             tau_min_seconds=self.tau_min_seconds,
             groups=speed_groups(theta @ np.array(usual)),
+            num_features=len(usual),
         )

@@ -89,6 +89,7 @@ class Setting:
         groups: IntArray,
         clusters: IntArray | None = None,
         cluster_delay_seconds: float = 0.0,
+        num_features: int = 0,
     ) -> WorldRun:
         """A run of these ``clients`` with the setting's availability, deadline and data."""
         num_clients = len(groups)
@@ -99,6 +100,7 @@ class Setting:
             num_samples=samples,
             quality=quality,
             clusters=clusters,
+            num_features=num_features,
         )
         return WorldRun(
             seed=seed,

@@ -22,6 +22,7 @@ from fedmuster.core.records import (
     Truth,
 )
 from fedmuster.core.streams import WORLD, stream
+from fedmuster.objectives.diversity import repeats
 from fedmuster.worlds.availability import AvailabilityRun
 
 
@@ -58,9 +59,8 @@ class RoundTime:
             return 0.0
         seconds = float(latency.max()) if completed.all() else self.deadline_seconds
         if self.clusters is not None:
-            # sum_r max(0, |S ∩ C_r| - 1): all clients less one for each cluster in use.
-            crowded = len(clients) - len(np.unique(self.clusters[clients]))
-            seconds += self.cluster_delay_seconds * crowded  # PAUSE V.A, R2
+            # PAUSE V.A, R2
+            seconds += self.cluster_delay_seconds * repeats(self.clusters[clients])
         return seconds
 
 

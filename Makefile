@@ -1,0 +1,43 @@
+# The two commands a newcomer needs: `make demo` and `make test`. Each makes .venv by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint bench docs claims clean
+
+demo: .venv/.demo-installed
+	$(BIN)/fedmuster demo
+
+test: lint
+	$(BIN)/python -m pytest --numprocesses auto
+
+lint: .venv/.test-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/make_policy_pages.py --check
+
+bench: .venv/.test-installed
+	$(BIN)/python -m benchmarks
+
+docs: .venv/.test-installed
+	$(BIN)/python docs/make_policy_pages.py
+
+claims: .venv/.test-installed
+	$(BIN)/fedmuster claims all
+
+clean:
+	rm -rf .venv runs
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "fedmuster needs Python 3.11 or newer: make PYTHON=python3.11"'
+	$(PYTHON) -m venv .venv
+
+.venv/.demo-installed: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) --editable '.[report]'
+	touch $@
+
+.venv/.test-installed: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) --editable '.[dev]'
+	touch $@

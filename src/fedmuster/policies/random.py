@@ -1,0 +1,70 @@
+"""Random selection: uniform, or in proportion to data."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+
+from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection, of_rows
+from fedmuster.core.state import given
+from fedmuster.solvers.cohort import highest
+
+
+@dataclass(slots=True)
+class DataState:
+    """How much data each client has, ``d_k``; 0-d where all clients count alike."""
+
+    data: FloatArray = given()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Random(PolicyTraits):
+    """Uniform over the available clients, or in proportion to their data.
+
+    Args:
+        by_data: draw without replacement with probability in proportion to ``d_k = q_k |X_k|``
+            (BSFL's choice on non-i.i.d. data) instead of uniformly.
+
+    State:
+        Nothing is learned.
+
+    References:
+        H. B. McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized
+        Data, AISTATS 2017.
+
+    Example:
+        >>> from fedmuster import Problem, Selector
+        >>> cohort = Selector(Random(), Problem(num_clients=20, cohort_size=5)).select()
+        >>> cohort.clients.shape, float(cohort.inclusion[0])
+        ((5,), 0.25)
+    """
+
+    name: ClassVar[str] = "random"
+    learns: ClassVar[bool] = False
+
+    by_data: bool = False
+
+    def init(self, problem: Problem) -> DataState:
+        """The data sizes, where they matter."""
+        weights = problem.data_weights() if self.by_data else None
+        return DataState(data=np.array(1.0) if weights is None else weights)
+
+    def select(self, state: DataState, view: RoundView, rng: Generator) -> Selection:
+        """Draw a cohort."""
+        rows = view.candidates()
+        if state.data.ndim == 0:
+            drawn = rng.choice(view.num_available, view.num_to_choose, replace=False, shuffle=False)
+            chosen = Selection.of(view, rows, drawn)
+            share = view.num_to_choose / max(view.num_available, 1)
+            return replace(chosen, inclusion=np.full(len(drawn), share))
+        # The m largest of E_k / d_k reversed: exponential races win in proportion to their rate
+        # (Efraimidis and Spirakis 2006). Clients without data come last.
+        race = rng.exponential(size=view.num_available)
+        with np.errstate(divide="ignore"):
+            arrival = race / of_rows(state.data, rows)
+        return highest(view, rows, -arrival, rng)
+
+    def observe(self, state: DataState, selection: Selection, feedback: Feedback) -> None:
+        """Nothing is learned."""

@@ -1,0 +1,154 @@
+"""The command line as people use it: real processes, what they print, how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedmuster.experiments.journal import JournalReader, rounds_done
+from fedmuster.policies import POLICIES
+from fedmuster.worlds import WORLDS
+
+SPEC = """
+rounds = 60
+seeds = [0, 1]
+[world]
+name = "bsfl-rates"
+[[policy]]
+name = "bsfl"
+[[policy]]
+name = "random"
+"""
+
+
+def fedmuster(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fedmuster", *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "160"},
+        timeout=300,
+    )
+
+
+def succeed(*arguments: str | Path, folder: Path) -> str:
+    done = fedmuster(*arguments, folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def fail(*arguments: str | Path, folder: Path) -> str:
+    done = fedmuster(*arguments, folder=folder)
+    assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_list_names_everything(tmp_path: Path) -> None:
+    out = succeed("list", folder=tmp_path)
+    for name in (*POLICIES, *WORLDS):
+        assert name in out
+    assert "Ben Ami" in out
+
+
+def test_run_resume_and_report(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SPEC)
+    out = succeed("run", "small.toml", folder=tmp_path)
+    assert "4 runs of 60 rounds" in out
+    assert "bsfl" in out
+    assert len(JournalReader(tmp_path / "runs/small/bsfl/seed-1")) == 60
+    assert "already holds an experiment" in fail("run", "small.toml", folder=tmp_path)
+    succeed("resume", "runs/small", folder=tmp_path)
+    out = succeed("report", "runs/small", "--format", "svg", folder=tmp_path)
+    report = tmp_path / "runs/small/report"
+    for name in ("regret.svg", "simulated-time.svg", "summary.csv"):
+        assert (report / name).is_file(), sorted(p.name for p in report.iterdir())
+        assert name in out
+
+
+def test_compare_says_who_differs(tmp_path: Path) -> None:
+    out = succeed(
+        "compare",
+        "bsfl:alpha=0.5",
+        "random",
+        "random:by_data=true",
+        "--world",
+        "bsfl-groups:num_clients=60,cohort_size=5",
+        "--rounds=80",
+        "--seeds=4",
+        "--reward=alpha=0.5",
+        "--out=here",
+        folder=tmp_path,
+    )
+    lines = {line.split("│")[1].strip(): line for line in out.splitlines() if "│" in line}
+    assert "bsfl:alpha=0.5" in lines
+    # The data are alike, so drawing by data is drawing uniformly: the very same cohorts.
+    assert "no significant difference" in lines["random:by_data=true"]
+    assert (tmp_path / "here/experiment.toml").is_file()
+
+
+def test_a_killed_sweep_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
+    text = SPEC.replace("rounds = 60", "rounds = 3000")
+    (tmp_path / "long.toml").write_text(text)
+    succeed("run", "long.toml", "--out=whole", folder=tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedmuster", "run", "long.toml", "--out=cut"],
+        cwd=tmp_path,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    cells = [f"{label}/seed-{seed}" for label in ("bsfl", "random") for seed in (0, 1)]
+    while not any(rounds_done(tmp_path / "cut" / cell) for cell in cells):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not all(rounds_done(tmp_path / "cut" / cell) == 3000 for cell in cells)
+    succeed("resume", "cut", folder=tmp_path)
+    for cell in cells:
+        whole, cut = (JournalReader(tmp_path / name / cell) for name in ("whole", "cut"))
+        assert cut.digest() == whole.digest()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "none.toml"], "cannot read none.toml"),
+        (["run", "bad.toml"], "bad.toml, line 4: world.name: unknown world 'mars'"),
+        (["run", "broken.toml"], "not valid TOML"),
+        (["compare", "bsfl"], "Missing option '--world'"),
+        (["compare", "bsfll", "--world=bsfl-rates"], "did you mean 'bsfl'"),
+        (["compare", "bsfl", "--world=mars"], "unknown world 'mars'"),
+        (["compare", "bsfl:alfa=1", "--world=bsfl-rates"], "did you mean 'alpha'"),
+        (["compare", "bsfl:alpha", "--world=bsfl-rates"], "expected key=value"),
+        (["compare", "bsfl:alpha=-1", "--world=bsfl-rates"], "alpha = -1"),
+        (["compare", "bsfl", "bsfl", "--world=bsfl-rates"], "given twice"),
+        (["compare", "bsfl", "--world=bsfl-rates", "--rounds=0"], "rounds = 0"),
+        (["compare", "bsfl", "--world=bsfl-rates", "--baseline=x"], "--baseline x"),
+        (["compare", "pause:rho=1", "--world=bsfl-rates", "--rounds=5"], "has no clusters"),
+        (["resume", "nowhere"], "nowhere is no run"),
+        (["report", "nowhere"], "nowhere is no run"),
+        (["claims", "moon"], "unknown claim 'moon'"),
+        (["fly"], "No such command 'fly'"),
+    ],
+)
+def test_mistakes_are_told_plainly(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "bad.toml").write_text(SPEC.replace("bsfl-rates", "mars").strip())
+    (tmp_path / "broken.toml").write_text("rounds = [")
+    text = fail(*arguments, folder=tmp_path)
+    assert message in text.replace("\n", " ")
+
+
+def test_claims_are_listed_and_run_alone(tmp_path: Path) -> None:
+    assert "bsfl-annealing" in succeed("claims", folder=tmp_path)
+    out = succeed("claims", "bsfl-annealing", "--quick", folder=tmp_path)
+    assert "98.3" in out
+    assert "HOLD" in out
+    assert (tmp_path / "runs/claims/bsfl-annealing/bsfl-annealing-quick.md").is_file()

@@ -1,0 +1,419 @@
+"""Point 15: every policy chooses what the equations of its paper say, tried on all m-sets.
+
+The equations are written down once more here, in plain loops over a list of rounds and without
+any of the package's estimators, objectives and solvers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from math import exp, log, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection, Truth
+from fedmuster.core.streams import stream
+from fedmuster.estimators.mean import DiscountedMean, WindowedMean
+from fedmuster.policies import (
+    BSFL,
+    CSUCB,
+    CSUCBQ,
+    PAUSE,
+    POLICIES,
+    RBCSF,
+    FastestInExpectation,
+    Genie,
+    Random,
+)
+from fedmuster.policies.simple import AllClients
+from fedmuster.testing import assert_cohort_is_optimal, replay
+from fedmuster.testing.optimality import Cohort
+
+NUM_CLIENTS, COHORT_SIZE, NUM_CLUSTERS = 7, 3, 3
+INSTANCES = 200
+UNSEEN = 1e4
+"""In place of +inf: larger than any other term, so that sets of the unseen are still ordered."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Story:
+    """A random history of a small federation, and the round in which to choose."""
+
+    problem: Problem
+    history: list[tuple[Selection, Feedback]]
+    view: RoundView
+
+    @property
+    def t(self) -> int:
+        return self.view.round
+
+    def participated(self, k: int, round_: int) -> bool:
+        return any(s.round == round_ and k in s.clients.tolist() for s, _ in self.history)
+
+
+@cache
+def samples(told: Story, k: int) -> list[tuple[int, float | None]]:
+    """(round, latency) of each time client k was asked; None where it did not complete."""
+    found: list[tuple[int, float | None]] = []
+    for _, feedback in told.history:
+        for row, client in enumerate(feedback.clients.tolist()):
+            if client == k:
+                latency = float(feedback.latency_seconds[row])
+                found.append((feedback.round, latency if feedback.answered[row] else None))
+    return found
+
+
+def answers(told: Story) -> list[float]:
+    """All latencies that were ever observed."""
+    everyone = (samples(told, k) for k in range(NUM_CLIENTS))
+    return [seconds for one in everyone for _, seconds in one if seconds is not None]
+
+
+def story(seed: int, *, data: bool, features: bool) -> Story:
+    """Up to 14 rounds of cohorts that nobody in particular chose, with failures and ties."""
+    rng = stream(seed, "story")
+    problem = Problem(
+        num_clients=NUM_CLIENTS,
+        cohort_size=COHORT_SIZE,
+        num_samples=rng.integers(1, 9, NUM_CLIENTS) if data else None,
+        quality=rng.uniform(0.2, 1.0, NUM_CLIENTS) if data else None,
+        clusters=rng.integers(0, NUM_CLUSTERS, NUM_CLIENTS),
+        num_features=2 if features else 0,
+    )
+    rounds = int(rng.integers(0, 15))
+    history = [_round(rng, t, features) for t in range(1, rounds + 1)]
+    available = rng.random(NUM_CLIENTS) < rng.choice([0.4, 0.8, 1.0])
+    seconds = rng.uniform(0.1, 1.0, NUM_CLIENTS).round(1)
+    view = RoundView(
+        round=rounds + 1,
+        cohort_size=COHORT_SIZE,
+        available=available,
+        num_available=int(available.sum()),
+        features=rng.uniform(0.5, 2.0, (NUM_CLIENTS, 2)) if features else None,
+        truth=Truth(mean_latency_seconds=seconds, mean_speed=0.1 / seconds),
+    )
+    return Story(problem=problem, history=history, view=view)
+
+
+def _round(rng: Generator, t: int, features: bool) -> tuple[Selection, Feedback]:
+    cohort = np.sort(rng.choice(NUM_CLIENTS, COHORT_SIZE, replace=False))
+    completed = rng.random(COHORT_SIZE) < 0.8
+    latency = rng.choice([0.1, 0.2, 0.3, 0.5, 0.8, 1.0], COHORT_SIZE)
+    feedback = Feedback(
+        round=t,
+        clients=cohort,
+        latency_seconds=np.where(completed, latency, np.inf),
+        completed=completed,
+    )
+    context = rng.uniform(0.5, 2.0, (COHORT_SIZE, 2)) if features else None
+    return Selection(round=t, clients=cohort, features=context), feedback
+
+
+# --- BSFL, PAUSE and the genie -----------------------------------------------------------------
+
+
+def generalisation(told: Story, k: int, beta: float) -> float:
+    """BSFL Eq. 3 and 4; PAUSE Eq. 8."""
+    problem = told.problem
+    sizes, qualities = problem.num_samples, problem.quality
+    d = [
+        (1.0 if qualities is None else float(qualities[j]))
+        * (1.0 if sizes is None else float(sizes[j]))
+        for j in range(NUM_CLIENTS)
+    ]
+    x = COHORT_SIZE * d[k] / sum(d) - len(samples(told, k)) / told.t
+    size: float = abs(x) ** beta
+    return size if x > 0 else -size
+
+
+def privacy(told: Story, k: int, eta: float) -> float:
+    """PAUSE Eq. 7 with the schedule under Eq. 6, for a budget that cancels out."""
+    budget = 40.0
+    spent = 0.0
+    for i in range(1, len(samples(told, k)) + 1):
+        spent += budget * (exp(eta) - 1) * exp(-eta * i)
+    return 1 - spent / budget
+
+
+def crowding(told: Story, cohort: Cohort) -> int:
+    """The sum of PAUSE Eq. 22."""
+    assert told.problem.clusters is not None
+    labels = [int(told.problem.clusters[k]) for k in cohort]
+    return sum(max(0, labels.count(r) - 1) for r in range(NUM_CLUSTERS))
+
+
+def speeds(told: Story, k: int, tau_min: float | None) -> list[tuple[int, float]]:
+    """(round, tau_min / tau); a client that did not complete had speed 0."""
+    if tau_min is None:
+        tau_min = min(answers(told), default=0.0)
+    return [(t, 0.0 if tau is None else tau_min / tau) for t, tau in samples(told, k)]
+
+
+def ucb(told: Story, k: int, tau_min: float | None = None, zeta: float = 1.0) -> float:
+    """ucb(k, t-1) of BSFL Eq. 8, 9; PAUSE Eq. 11, 13."""
+    seen = [speed for _, speed in speeds(told, k, tau_min)]
+    if not seen:
+        return UNSEEN
+    bonus = sqrt((COHORT_SIZE + 1) * log(told.t - 1) / len(seen))
+    return zeta * sum(seen) / len(seen) + bonus
+
+
+def windowed_ucb(told: Story, k: int, window: int) -> float:
+    """The same of the last ``window`` samples."""
+    seen = [speed for _, speed in speeds(told, k, None)][-window:]
+    if not seen:
+        return UNSEEN
+    return sum(seen) / len(seen) + sqrt((COHORT_SIZE + 1) * log(told.t - 1) / len(seen))
+
+
+def discounted_ucb(told: Story, k: int, discount: float) -> float:
+    """The same with a weight of ``discount ** n`` on a sample made n rounds ago."""
+    seen = speeds(told, k, None)
+    if not seen:
+        return UNSEEN
+    weights = [discount ** (told.t - t) for t, _ in seen]
+    mean = sum(w * speed for w, (_, speed) in zip(weights, seen, strict=True)) / sum(weights)
+    horizon = sum(discount**n for n in range(told.t - 1))
+    return mean + sqrt((COHORT_SIZE + 1) * log(max(horizon, 1.0)) / sum(weights))
+
+
+def mean_over(cohort: Cohort, term: Callable[[int], float]) -> float:
+    return sum(term(k) for k in cohort) / len(cohort)
+
+
+def bsfl_value(told: Story, cohort: Cohort, policy: BSFL) -> float:
+    """BSFL Eq. 13."""
+    slowest = min(ucb(told, k, policy.tau_min_seconds) for k in cohort)
+    return slowest + policy.alpha * mean_over(
+        cohort, lambda k: generalisation(told, k, policy.beta)
+    )
+
+
+def windowed_value(told: Story, cohort: Cohort, policy: BSFL) -> float:
+    assert isinstance(policy.estimator, WindowedMean)
+    window = policy.estimator.window
+    slowest = min(windowed_ucb(told, k, window) for k in cohort)
+    return slowest + policy.alpha * mean_over(
+        cohort, lambda k: generalisation(told, k, policy.beta)
+    )
+
+
+def discounted_value(told: Story, cohort: Cohort, policy: BSFL) -> float:
+    assert isinstance(policy.estimator, DiscountedMean)
+    discount = policy.estimator.discount
+    slowest = min(discounted_ucb(told, k, discount) for k in cohort)
+    return slowest + policy.alpha * mean_over(
+        cohort, lambda k: generalisation(told, k, policy.beta)
+    )
+
+
+def beyond_speed(told: Story, cohort: Cohort, policy: PAUSE | Genie) -> float:
+    """alpha Phi_g + gamma Phi_p of PAUSE Eq. 14 with Eq. 18 and 22."""
+    phi_g = mean_over(cohort, lambda k: generalisation(told, k, policy.beta))
+    phi_g -= policy.rho * crowding(told, cohort)
+    phi_p = mean_over(cohort, lambda k: privacy(told, k, policy.eta))
+    return policy.alpha * phi_g + policy.gamma * phi_p
+
+
+def pause_value(told: Story, cohort: Cohort, policy: PAUSE) -> float:
+    """PAUSE Eq. 14."""
+    slowest = min(ucb(told, k, policy.tau_min_seconds, policy.zeta) for k in cohort)
+    return slowest + beyond_speed(told, cohort, policy)
+
+
+def genie_value(told: Story, cohort: Cohort, policy: Genie) -> float:
+    """BSFL Eq. 6; PAUSE Eq. 10."""
+    assert told.view.truth is not None
+    mu = told.view.truth.mean_speed
+    return min(float(mu[k]) for k in cohort) + beyond_speed(told, cohort, policy)
+
+
+# --- The baselines -----------------------------------------------------------------------------
+
+
+def mean_reward(told: Story, k: int, tau_max: float | None) -> float:
+    """Mean of 1 - tau / tau_max; no answer earns 0."""
+    if tau_max is None:
+        tau_max = max(answers(told), default=1.0)
+    rewards = [0.0 if tau is None else 1 - tau / tau_max for _, tau in samples(told, k)]
+    return sum(rewards) / len(rewards)
+
+
+def cs_ucb_value(told: Story, cohort: Cohort, policy: CSUCB) -> float:
+    """Each client once, then the top m of mean + sqrt((m+1) ln t / z)."""
+
+    def index(k: int) -> float:
+        z = len(samples(told, k))
+        if z == 0:
+            return UNSEEN
+        bonus = sqrt((COHORT_SIZE + 1) * log(told.t) / z)
+        return mean_reward(told, k, policy.tau_max_seconds) + bonus
+
+    return sum(index(k) for k in cohort)
+
+
+def queue(told: Story, k: int, rate: float) -> float:
+    """Z <- max(0, Z + rate - chosen), once for each round that is over."""
+    length = 0.0
+    for t in range(1, told.t):
+        length = max(0.0, length + rate - told.participated(k, t))
+    return length
+
+
+def cs_ucb_q_value(told: Story, cohort: Cohort, policy: CSUCBQ) -> float:
+    """The top m of (1-b) y + b D with y = min(mean + sqrt(2 ln t / z), 1)."""
+
+    def index(k: int) -> float:
+        z = len(samples(told, k))
+        y = 1.0
+        if z:
+            reward = mean_reward(told, k, policy.tau_max_seconds)
+            y = min(reward + sqrt(2 * log(told.t) / z), 1.0)
+        owed = queue(told, k, policy.fairness * COHORT_SIZE / NUM_CLIENTS)
+        return (1 - policy.queue_weight) * y + policy.queue_weight * owed
+
+    return sum(index(k) for k in cohort)
+
+
+def rbcs_f_value(told: Story, cohort: Cohort, policy: RBCSF) -> float:
+    """V max tau - sum Z, to be minimised; tau = max(c theta - alpha ||c||_{H^-1}, 0)."""
+    latency = [optimistic_latency(told, k, policy) for k in cohort]
+    owed = [queue(told, k, policy.beta) for k in cohort]
+    return -(policy.patience * max(latency) - sum(owed))
+
+
+@cache
+def optimistic_latency(told: Story, k: int, policy: RBCSF) -> float:
+    """The ridge regression of client k, solved from scratch."""
+    dimension = 2 if told.view.features is None else 3
+    H, b = policy.regularisation * np.eye(dimension), np.zeros(dimension)
+    longest = 0.0
+    for selection, feedback in told.history:
+        answered = feedback.latency_seconds[feedback.answered].tolist()
+        longest = max([longest, *answered])
+        for row, client in enumerate(selection.clients.tolist()):
+            if client == k:
+                features = None if selection.features is None else selection.features[row]
+                c = rbcs_f_context(told, k, selection.round, features)
+                seconds = float(feedback.latency_seconds[row])
+                H += np.outer(c, c)
+                b += c * (seconds if feedback.answered[row] else longest)
+    features = None if told.view.features is None else told.view.features[k]
+    c = rbcs_f_context(told, k, told.t, features)
+    theta = np.linalg.solve(H, b)
+    width = sqrt(float(c @ np.linalg.solve(H, c)))
+    return max(float(c @ theta) - policy.alpha * width, 0.0)
+
+
+def rbcs_f_context(told: Story, k: int, t: int, features: Any) -> Any:
+    first = [1.0] if features is None else features.tolist()
+    return np.array([*first, float(told.participated(k, t - 1))])
+
+
+def fastest_value(told: Story, cohort: Cohort, policy: FastestInExpectation) -> float:
+    del policy
+    assert told.view.truth is not None
+    return -sum(float(told.view.truth.mean_latency_seconds[k]) for k in cohort)
+
+
+# --- The comparison ----------------------------------------------------------------------------
+
+GOLDEN: dict[str, tuple[Policy[Any], Callable[[Story, Cohort, Any], float]]] = {
+    "bsfl": (BSFL(), bsfl_value),
+    "bsfl, non-i.i.d.": (BSFL(alpha=3.0, beta=1.2, tau_min_seconds=0.05), bsfl_value),
+    "bsfl, fast": (BSFL(alpha=0.3, beta=2.0), bsfl_value),
+    "bsfl, windowed": (BSFL(alpha=0.5, estimator=WindowedMean(window=2)), windowed_value),
+    "bsfl, discounted": (BSFL(alpha=0.5, estimator=DiscountedMean(discount=0.7)), discounted_value),
+    "pause": (PAUSE(), pause_value),
+    "pause, balanced": (PAUSE(alpha=4.0, beta=1.5, gamma=3.0, eta=0.3, zeta=3.0), pause_value),
+    "pause, clusters": (PAUSE(alpha=4.0, gamma=1.0, rho=0.05, tau_min_seconds=0.1), pause_value),
+    "pause, spread": (PAUSE(alpha=10.0, rho=0.5), pause_value),
+    "genie": (Genie(), genie_value),
+    "genie, pause's reward": (Genie(alpha=4.0, beta=2.0, gamma=2.0, eta=0.2), genie_value),
+    "genie, clusters": (Genie(alpha=4.0, gamma=1.0, rho=0.04), genie_value),
+    "cs-ucb": (CSUCB(), cs_ucb_value),
+    "cs-ucb, tau_max": (CSUCB(tau_max_seconds=3.0), cs_ucb_value),
+    "cs-ucb-q": (CSUCBQ(), cs_ucb_q_value),
+    "cs-ucb-q, fair": (CSUCBQ(fairness=1.0, queue_weight=0.3), cs_ucb_q_value),
+    "rbcs-f": (RBCSF(), rbcs_f_value),
+    "rbcs-f, fair": (RBCSF(beta=0.4, patience=5.0, regularisation=0.5, alpha=0.4), rbcs_f_value),
+    "fastest": (FastestInExpectation(), fastest_value),
+}
+
+
+@pytest.mark.parametrize("label", GOLDEN)
+def test_cohort_is_the_best_by_the_papers_equations(label: str) -> None:
+    policy, value = GOLDEN[label]
+    for seed in range(INSTANCES):
+        told = story(seed, data=seed % 2 > 0, features=seed % 4 > 1)
+
+        def worth(cohort: Cohort, told: Story = told) -> float:
+            return value(told, cohort, policy) if cohort else 0.0
+
+        state = replay(policy, told.problem, told.history)
+        assert_cohort_is_optimal(policy, state, told.view, worth, seed=seed)
+
+
+def test_every_policy_that_optimises_something_is_golden() -> None:
+    aimless = {Random, AllClients}
+    assert {type(policy) for policy, _ in GOLDEN.values()} == set(POLICIES.values()) - aimless
+
+
+def test_a_round_of_bsfl_worked_by_hand() -> None:
+    """K = 4, m = 2, alpha = 1, beta = 1, tau_min = 0.1 s, in round 4.
+
+    client  latencies        c  mean speed  radius = sqrt(3 ln 3 / c)  ucb    g = 1/2 - c/4
+    0       0.1 0.1 0.1      3  1           1.0481                     2.0481  -0.25
+    1       0.2              1  0.5         1.8154                     2.3154   0.25
+    2       1.0              1  0.1         1.8154                     1.9154   0.25
+    3       0.4              1  0.25        1.8154                     2.0654   0.25
+
+    {1, 3}: 2.0654 + 0.25 = 2.3154; {2, .}: 1.9154 + 0.25 = 2.1654; {0, .}: 2.0481 + 0 at most.
+    """
+    rounds = [([0, 1], [0.1, 0.2]), ([0, 2], [0.1, 1.0]), ([0, 3], [0.1, 0.4])]
+    assert choice(BSFL(alpha=1.0, tau_min_seconds=0.1), rounds) == [1, 3]
+    # With client 1 away, {2, 3} is worth 2.1654 and {0, 3} only 2.0481.
+    assert choice(BSFL(alpha=1.0, tau_min_seconds=0.1), rounds, away=1) == [2, 3]
+    # With a tenth of the weight on generalisation 1.9404 < 2.0481.
+    assert choice(BSFL(alpha=0.1, tau_min_seconds=0.1), rounds, away=1) == [0, 3]
+
+
+def test_a_round_of_pause_worked_by_hand() -> None:
+    """As above with alpha = 0.1, gamma = 1, eta = ln 2, so that p = 2^-c.
+
+    client  ucb      p
+    0       2.0481   0.125
+    1       2.3154   0.5
+    2       1.9154   0.5
+    3       2.0654   0.5
+
+    Client 1 away: {2, 3} 1.9154 + 0.025 + 0.5 = 2.4404; {0, 3} 2.0481 + 0.3125 = 2.3606.
+    Were 2 and 3 in one cluster and alpha rho = 0.1, {2, 3} would fall to 2.3404.
+    """
+    rounds = [([0, 1], [0.1, 0.2]), ([0, 2], [0.1, 1.0]), ([0, 3], [0.1, 0.4])]
+    policy = PAUSE(alpha=0.1, beta=1.0, gamma=1.0, eta=log(2), tau_min_seconds=0.1)
+    assert choice(policy, rounds, away=1) == [2, 3]
+    assert choice(replace(policy, rho=1.0), rounds, away=1) == [0, 3]
+
+
+def choice(
+    policy: Policy[Any], rounds: list[tuple[list[int], list[float]]], away: int | None = None
+) -> list[int]:
+    """What a policy takes in round 4 of the hand-worked problem."""
+    problem = Problem(num_clients=4, cohort_size=2, clusters=np.array([0, 1, 2, 2]))
+    history = []
+    for t, (clients, seconds) in enumerate(rounds, start=1):
+        asked = np.array(clients)
+        answer = Feedback(round=t, clients=asked, latency_seconds=np.array(seconds))
+        history.append((Selection(round=t, clients=asked), answer))
+    state = replay(policy, problem, history)
+    available = np.arange(4) != (-1 if away is None else away)
+    view = RoundView(
+        round=4, cohort_size=2, available=available, num_available=int(available.sum())
+    )
+    chosen: list[int] = policy.select(state, view, stream(0, "golden")).clients.tolist()
+    return chosen
