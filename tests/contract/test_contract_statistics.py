@@ -10,17 +10,12 @@ from fedmuster.testing import learning, ties
 from fedmuster.testing.federation import Federation, Knowledge, varied_seconds
 
 
-@pytest.mark.parametrize("freedom", [5, 7, 11, 30])
-@pytest.mark.parametrize("level", [1e-2, 1e-5])
-def test_chi_square_quantile_is_within_one_per_cent(freedom: int, level: float) -> None:
-    approximate = ties.chi_square_quantile(freedom, float(stats.norm.isf(level)))
-    assert approximate == pytest.approx(stats.chi2.isf(level, freedom), rel=0.01)
-
-
 def test_quantiles_are_those_of_the_levels_they_are_named_after() -> None:
-    assert float(ties.LEVEL) == pytest.approx(stats.norm.sf(ties.NORMAL_QUANTILE), rel=1e-3)
-    freedom = learning.SEEDS - 1
-    assert pytest.approx(stats.t.isf(1e-3, freedom), rel=1e-4) == learning.STUDENT_QUANTILE
+    for freedom, quantile in ties.CHI_SQUARE_QUANTILE.items():
+        assert stats.chi2.sf(quantile, freedom) == pytest.approx(ties.LEVEL, rel=1e-3)
+    assert stats.t.sf(learning.STUDENT_QUANTILE, learning.SEEDS - 1) == pytest.approx(
+        learning.LEVEL, rel=1e-3
+    )
 
 
 def test_patience_with_newcomers_is_as_long_as_it_says() -> None:

@@ -51,10 +51,16 @@ def instances(draw: st.DrawFn) -> Instance:
     unseen = draw(st.sampled_from([[], [np.inf], [np.inf] * 6]))
     clusters: IntArray | None = None
     penalty = 0.0
-    kind = draw(st.sampled_from(["none", "one", "own", "random", "wild"]))
+    kind = draw(st.sampled_from(["none", "one", "own", "random", "wild", "negative"]))
     if kind != "none":
         penalty = draw(st.sampled_from([0.0, 0.25, 1.0, 50.0]))
-        labels = {"one": [7.0], "own": [0.0], "random": [0.0, 1.0, 2.0], "wild": [0.0, 1e9]}[kind]
+        labels = {
+            "one": [7.0],
+            "own": [0.0],
+            "random": [0.0, 1.0, 2.0],
+            "wild": [0.0, 1e9],
+            "negative": [-1.0, 0.0],
+        }[kind]
         clusters = numbers(labels).astype(np.int64)
         if kind == "own":
             clusters += np.arange(num_clients)
@@ -244,6 +250,14 @@ def test_as_good_as_a_plain_clustered_sweep(
     assert_cohort(instance, positions)
     scale = 1.0 + float(np.abs(instance.weight).max())
     assert instance.energy(positions) == pytest.approx(plain_clustered(instance), abs=1e-13 * scale)
+
+
+@pytest.mark.usefixtures("path")
+def test_finds_a_threshold_far_above_the_sample() -> None:
+    # Every third client is sampled; the best one is not, and its u is above all of the sample.
+    u = np.array([1.0, 100, 0.5, 0, 0.5, 0.5, 0, 0.5, 0.5])
+    w = np.array([0.0, 0, 4, 5, 4, 4, 5, 4, 4])
+    assert Exact().solve(Instance(bottleneck=u, weight=w, size=1), stream(0, "x")).tolist() == [1]
 
 
 def test_pruning_drops_nearly_everyone(monkeypatch: pytest.MonkeyPatch) -> None:

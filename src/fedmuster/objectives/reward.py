@@ -1,5 +1,6 @@
 """The reward of a cohort beyond its speed: generalisation, privacy and diversity."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,11 +31,9 @@ class CohortReward:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "gamma", "rho"):
-            value = getattr(self, name)
-            require(bool(np.isfinite(value)) and value >= 0, self, name, "a number >= 0")
+            require(0 <= getattr(self, name) < math.inf, self, name, "a number >= 0")
         for name in ("beta", "eta"):
-            value = getattr(self, name)
-            require(bool(np.isfinite(value)) and value > 0, self, name, "a number > 0")
+            require(0 < getattr(self, name) < math.inf, self, name, "a number > 0")
 
     def weights(self, count: IntArray, rounds: int, target_share: FloatArray) -> FloatArray:
         """What each client adds, before the division by m (BSFL Eq. 5; PAUSE Eq. 9, 18)."""

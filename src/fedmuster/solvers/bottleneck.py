@@ -48,22 +48,21 @@ class Exact:
             ceiling -= instance.penalty * max(0, size - num_clusters)
         field = Field(u, w, clusters, size, charge, ceiling)
         if highest == np.inf:
-            unseen = np.flatnonzero(u == np.inf)
-            if len(unseen) >= size:
-                return _largest(field, unseen, rng)
+            unseen = u == np.inf
+            num_unseen = np.count_nonzero(unseen)
+            if num_unseen >= size:
+                everyone = num_unseen == len(u)
+                return _largest(field, slice(None) if everyone else np.flatnonzero(unseen), rng)
         pivots, near = best_thresholds(field)
         pivot = pivots[int(rng.integers(len(pivots)))] if len(pivots) > 1 else pivots[0]
         above = np.flatnonzero(u[near] >= pivot)
         return _largest(field, above if isinstance(near, slice) else near[above], rng)
 
 
-def _largest(field: Field, positions: IntArray, rng: Generator) -> IntArray:
-    """The m largest adjusted weights at ``positions``, ties at random."""
-    weight, clusters = field.weight, field.clusters
-    everyone = len(positions) == len(weight)  # spares a million clients a copy
-    values = weight if everyone else weight[positions]
-    if clusters is not None:
-        labels = clusters if everyone else clusters[positions]
-        values = adjusted(values, labels, field.charge, rng)
+def _largest(field: Field, clients: IntArray | slice, rng: Generator) -> IntArray:
+    """The m largest adjusted weights of ``clients``, ties at random."""
+    values = field.weight[clients]
+    if field.clusters is not None:
+        values = adjusted(values, field.clusters[clients], field.charge, rng)
     chosen = top_k(values, field.size, rng)
-    return chosen if everyone else positions[chosen]
+    return chosen if isinstance(clients, slice) else clients[chosen]

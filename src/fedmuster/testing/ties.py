@@ -12,8 +12,9 @@ from fedmuster.testing.federation import Federation, Knowledge
 
 _NUM_CLIENTS = 12
 _SEEDS = 300
-LEVEL = "1e-5"
-NORMAL_QUANTILE = 4.264891  # of 1 - 1e-5
+LEVEL = 1e-5
+CHI_SQUARE_QUANTILE = {7: 35.2585, 11: 43.2060}
+"""Of 1 - LEVEL, by degrees of freedom."""
 
 
 def tie_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
@@ -45,12 +46,12 @@ def _bias(policy: Policy[Any], knowledge: Knowledge, available: BoolArray) -> st
         times[clients] += 1
         sizes[seed] = len(clients)
     statistic = tie_statistic(times[available], sizes)
-    if statistic <= chi_square_quantile(view.num_available - 1, NORMAL_QUANTILE):
+    if statistic <= CHI_SQUARE_QUANTILE[view.num_available - 1]:
         return None
     return (
         f"in {_SEEDS} first rounds with different seeds it chose clients that nothing tells apart "
-        f"{times[available].astype(int).tolist()} times (chi-square {statistic:.0f}, p < {LEVEL});"
-        " break ties with the rng it is given, not by id"
+        f"{times[available].astype(int).tolist()} times (chi-square {statistic:.0f}, "
+        f"p < {LEVEL:g}); break ties with the rng it is given, not by id"
     )
 
 
@@ -66,16 +67,3 @@ def tie_statistic(times: FloatArray, sizes: FloatArray) -> float:
         return 0.0
     freedom = len(times) - 1
     return float(np.sum((times - share.sum()) ** 2) / variance * freedom / len(times))
-
-
-def chi_square_quantile(freedom: int, normal_quantile: float) -> float:
-    """The quantile of the chi-square law at the level of ``normal_quantile``.
-
-    Approximation of Wilson and Hilferty (1931), within 1 % for ``freedom`` >= 5 at levels to 1e-5.
-
-    Example:
-        >>> round(chi_square_quantile(10, 1.959964), 1)  # 20.48 by the tables
-        20.5
-    """
-    scale = 2.0 / (9.0 * freedom)
-    return float(freedom * (1.0 - scale + normal_quantile * np.sqrt(scale)) ** 3)

@@ -23,7 +23,7 @@ class ContextualWorld(Setting):
     takes ``max(tau_min, theta_k · c + N(0, sd²))`` seconds, with a theta of its own. The truth is
     that of the round: the expectation over the noise alone, given the features.
 
-    The ranges are this package's; the paper's own cannot be told from its text.
+    The ranges are this package's choice and not taken from the paper.
 
     Args:
         num_clients: K.

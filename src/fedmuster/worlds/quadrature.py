@@ -18,8 +18,7 @@ _erfc = np.frompyfunc(math.erfc, 1, 1)
 def normal_cdf(z: FloatArray) -> FloatArray:
     """``Φ(z)`` to machine precision, also far in the lower tail.
 
-    numpy has no erf. :func:`math.erfc` called client by client takes 0.2 s for a million, and
-    this is done once a run.
+    numpy has no erf; :func:`math.erfc`, called client by client, takes about 0.2 s for a million.
     """
     return np.asarray(0.5 * _erfc(-z / math.sqrt(2.0)), dtype=np.float64)
 
