@@ -8,10 +8,12 @@ the solver alone; they are reported without a bar.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from benchmarks.measure import in_turns, write
 from benchmarks.solver_speed import ADVERSARIAL
@@ -64,8 +66,12 @@ def selection(state: BanditState, size: int) -> Callable[[], object]:
 
 def floor(state: BanditState) -> Callable[[], object]:
     """A call that reads the state once."""
-    inverse = state.speed.inverse
-    return lambda: (inverse.count.sum(), inverse.mean.sum())
+    return partial(_read, state.speed.inverse.count, state.speed.inverse.mean)
+
+
+def _read(one: NDArray[Any], other: NDArray[Any]) -> None:
+    one.sum()
+    other.sum()
 
 
 def main() -> None:
@@ -81,16 +87,9 @@ def main() -> None:
     for name, maker in ADVERSARIAL.items():
         for size in SIZES:
             instance = maker(CLIENTS[-1], size, stream(1, name, size))
-            read = instance.bottleneck, instance.weight
-            rows.append(
-                _row(
-                    f"({name})",
-                    CLIENTS[-1],
-                    size,
-                    lambda i=instance: Exact().solve(i, stream(0, POLICY, 1)),  # type: ignore[misc]
-                    lambda r=read: (r[0].sum(), r[1].sum()),  # type: ignore[misc]
-                )
-            )
+            solve = partial(Exact().solve, instance, stream(0, POLICY, 1))
+            read = partial(_read, instance.bottleneck, instance.weight)
+            rows.append(_row(f"({name})", CLIENTS[-1], size, solve, read))
     write("bsfl_selection", {"rows": rows, **_bars(rows)})
 
 

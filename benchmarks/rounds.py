@@ -8,6 +8,7 @@ import numpy as np
 
 from benchmarks.measure import in_turns, write
 from fedmuster.policies import BSFL, Genie
+from fedmuster.policies.bottleneck_bandit import BanditState
 from fedmuster.simulation import Simulation
 from fedmuster.worlds import BSFLGroups
 
@@ -26,7 +27,7 @@ def main() -> None:
         for _ in range(BATCH):
             np.sort(rng.normal(size=500))
 
-    def play(simulation: Simulation[object]) -> None:
+    def play(simulation: Simulation[BanditState]) -> None:
         for _ in range(BATCH):
             simulation.step()
 

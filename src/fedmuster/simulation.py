@@ -78,14 +78,13 @@ class Simulation(Generic[S]):
         """Play one round."""
         selector = self.selector
         drawn = self.world.realise(selector.round)
-        selection = selector.select(
-            available=drawn.available, features=drawn.features, truth=drawn.truth
-        )
+        # The truth of a contextual world costs as much as a round: only for who may see it.
+        truth = drawn.truth if selector.policy.oracle else None
+        selection = selector.select(available=drawn.available, features=drawn.features, truth=truth)
         outcome = drawn.play(selection)
-        view = self._whole_view(drawn)
         verdict = Verdict(regret=np.nan, additive=np.nan)
         if self.judge is not None:
-            verdict = self.judge.assess(view, selection)
+            verdict = self.judge.assess(self._whole_view(drawn), selection)
             self.judge.record(selection, outcome.feedback)
         report = selector.observe(outcome.feedback)
         return RoundRow(
@@ -94,7 +93,7 @@ class Simulation(Generic[S]):
             reward=self.world.tau_min_seconds / _slowest_seconds(outcome.feedback)
             + verdict.additive,
             regret=verdict.regret,
-            num_available=view.num_available,
+            num_available=int(np.count_nonzero(drawn.available)),
             num_completed=len(selection.clients) - len(report.not_completed),
             num_refused=sum(report.refused.values()),
             clients=selection.clients,

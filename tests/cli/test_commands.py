@@ -88,6 +88,7 @@ def test_compare_says_who_differs(tmp_path: Path) -> None:
     )
     lines = {line.split("│")[1].strip(): line for line in out.splitlines() if "│" in line}
     assert "bsfl:alpha=0.5" in lines
+    assert "faster by" in lines["bsfl:alpha=0.5"]
     # The data are alike, so drawing by data is drawing uniformly: the very same cohorts.
     assert "no significant difference" in lines["random:by_data=true"]
     assert (tmp_path / "here/experiment.toml").is_file()

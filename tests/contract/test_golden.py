@@ -350,6 +350,7 @@ GOLDEN: dict[str, tuple[Policy[Any], Callable[[Story, Cohort, Any], float]]] = {
     "cs-ucb, tau_max": (CSUCB(tau_max_seconds=3.0), cs_ucb_value),
     "cs-ucb-q": (CSUCBQ(), cs_ucb_q_value),
     "cs-ucb-q, fair": (CSUCBQ(fairness=1.0, queue_weight=0.3), cs_ucb_q_value),
+    "cs-ucb-q, fast": (CSUCBQ(fairness=0.3, queue_weight=0.2), cs_ucb_q_value),
     "rbcs-f": (RBCSF(), rbcs_f_value),
     "rbcs-f, fair": (RBCSF(beta=0.4, patience=5.0, regularisation=0.5, alpha=0.4), rbcs_f_value),
     "fastest": (FastestInExpectation(), fastest_value),

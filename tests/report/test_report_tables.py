@@ -100,8 +100,8 @@ def test_three_policies_are_corrected_for(write_run: "WriteRun") -> None:
     assert "Bonferroni over the 2 policies compared" in differences.footnotes[0]
     # Three equal runs without a judge.
     assert differences.rows == (
-        ("bsfl", "equal in every seed", "–"),
-        ("pause", "equal in every seed", "–"),
+        ("bsfl", "no significant difference (equal in every seed)", "–"),
+        ("pause", "no significant difference (equal in every seed)", "–"),
     )
 
 

@@ -124,7 +124,7 @@ def _difference(metric: Metric, policy: PolicySummary, base: PolicySummary) -> s
         return _ABSENT
     around, unit = difference.interval, f" {metric.unit}".rstrip()
     if difference.verdict == "equal":
-        return "equal in every seed"
+        return "no significant difference (equal in every seed)"
     if difference.verdict == "one seed":
         return f"{_signed(around)}{unit} (one seed: no interval)"
     if difference.verdict == "no significant difference":

@@ -1,8 +1,7 @@
 """From scores of the available clients to a Selection, by any of the solvers."""
 
-from numpy.random import Generator
-
 import numpy as np
+from numpy.random import Generator
 
 from fedmuster.core.records import FloatArray, IntArray, RoundView, Selection
 from fedmuster.solvers.annealing import Annealing

@@ -91,9 +91,10 @@ class _Sieve:
         u, peaks = self.field.bottleneck[clients], np.full(_BINS, -np.inf)
         np.maximum.at(peaks, self._bins(u), self.field.weight[clients])
         peaks = np.maximum.accumulate(peaks[::-1])[::-1]
-        edges = self.lowest + np.arange(1, _BINS + 1) / self.bins_per_unit
-        edges[-1] = np.inf  # the last bin is open
+        # The upper edge of the next bin, so that rounding cannot put an edge too low.
+        edges = self.lowest + np.arange(2, _BINS + 2) / self.bins_per_unit
         possible = np.where(edges + peaks >= least, np.arange(_BINS), -1)
+        possible[-1] = _BINS - 1  # the last bin is open
         self.bars = np.append(self.bars, np.inf)[np.maximum.accumulate(possible)]
 
     def sift(self, clients: IntArray) -> IntArray:
