@@ -180,11 +180,11 @@ def windowed_ucb(told: Story, k: int, window: int) -> float:
 
 @cache
 def discounted_ucb(told: Story, k: int, discount: float) -> float:
-    """The same with a weight of ``discount ** n`` on a sample made n rounds ago."""
+    """The same with a weight of ``discount ** n`` on a sample made n rounds before the last."""
     seen = speeds(told, k, None)
     if not seen:
         return UNSEEN
-    weights = [discount ** (told.t - t) for t, _ in seen]
+    weights = [discount ** (told.t - 1 - t) for t, _ in seen]
     mean = sum(w * speed for w, (_, speed) in zip(weights, seen, strict=True)) / sum(weights)
     horizon = sum(discount**n for n in range(told.t - 1))
     return mean + sqrt((COHORT_SIZE + 1) * log(max(horizon, 1.0)) / sum(weights))

@@ -159,6 +159,12 @@ def test_damaged_journals_are_refused(write_run: "WriteRun", tmp_path: Path) -> 
     with pytest.raises(StateError, match="a client that is not one of 4"):
         load([stranger])
 
+    torn = copy("torn")
+    with closing(sqlite3.connect(torn / FILE_NAME)) as database, database:
+        database.execute("UPDATE rounds SET clients = x'010203' WHERE round = 1")
+    with pytest.raises(StateError, match=f"{torn / FILE_NAME} is damaged"):
+        load([torn])
+
     nobody = copy("nobody")
     with closing(sqlite3.connect(nobody / FILE_NAME)) as database, database:
         database.execute("DELETE FROM clients")

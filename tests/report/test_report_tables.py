@@ -59,7 +59,6 @@ def test_tables_by_hand(comparison: Comparison) -> None:
     assert means.columns == (
         "Policy",
         "Simulated time (s)",
-        "Mean round (s)",
         "Regret",
         "Mean reward",
         "Completed (%)",
@@ -68,7 +67,6 @@ def test_tables_by_hand(comparison: Comparison) -> None:
     assert means.rows[0] == (
         "bsfl",
         "4 ± 13",
-        "2.0 ± 6.4",
         "2 ± 13",
         "9.0 ± 6.4",
         "50.000 ± 0",
@@ -81,6 +79,13 @@ def test_tables_by_hand(comparison: Comparison) -> None:
     assert differences.footnotes == (
         "± half-width of the 95 % Student-t interval of the paired difference.",
     )
+
+
+def test_that_all_completed_goes_without_saying(write_run: "WriteRun") -> None:
+    summary = summarise(load([write_run(cohorts=[[0, 1]] * 3)]))
+    (means,) = tables(summary)
+    assert "Completed (%)" not in means.columns
+    assert "completed_percent_mean" in to_csv(summary)
 
 
 def test_the_other_way_round(comparison: Comparison) -> None:
@@ -109,10 +114,23 @@ def test_one_seed_says_so(write_run: "WriteRun") -> None:
     slow = write_run("random", seconds=[2000.0, 1000.5])
     fast = write_run("bsfl", seconds=[2.0, 1.0])
     means, differences = tables(summarise(load([fast, slow])))
-    assert means.rows[1][1:5] == ("3,000.5", "1,500.2", "–", "–")
+    assert means.rows[1][1:4] == ("3,000.5", "–", "–")
     assert means.footnotes[0] == "One seed (0): no intervals."
     assert differences.rows[0][1] == "−2,997.5 s (one seed: no interval)"
     assert "nothing is said about significance" in differences.footnotes[0]
+
+
+def test_rounding_errors_are_shown_as_nothing(write_run: "WriteRun") -> None:
+    folders = [write_run(seed=seed, regret=[1e-17, 0.0, seed * 1e-17]) for seed in (0, 1)]
+    (means,) = tables(summarise(load(folders)))
+    assert means.rows[0][2] == "0 ± 0"
+
+
+def test_a_mean_of_zero_keeps_its_interval(write_run: "WriteRun") -> None:
+    folders = [write_run("random", seed, seconds=[5.0]) for seed in (0, 1)]
+    folders += [write_run("bsfl", seed, seconds=[4.0 + 2.0 * seed]) for seed in (0, 1)]
+    _, differences = tables(summarise(load(folders)))
+    assert differences.rows[0][1] == "no significant difference (0 ± 13 s)"
 
 
 def test_one_policy_is_compared_with_nobody(write_run: "WriteRun") -> None:

@@ -169,14 +169,14 @@ IID = Claim(
     name="bsfl-regret-iid",
     source="BSFL, Fig. 7 left, Theorem 1",
     statement=_STATEMENT + "a linear regret (i.i.d., K = 20, m = 5).",
-    gather=partial(_gather, num_clients=20, cohort_size=5, iid=True, rounds=100_000),
+    gather=partial(_gather, num_clients=20, cohort_size=5, iid=True, rounds=50_000),
 )
 
 NON_IID = Claim(
     name="bsfl-regret-non-iid",
     source="BSFL, Fig. 10 left, Theorem 1",
     statement=_STATEMENT + "a linear regret (non-i.i.d., K = 20, m = 5).",
-    gather=partial(_gather, num_clients=20, cohort_size=5, iid=False, rounds=100_000),
+    gather=partial(_gather, num_clients=20, cohort_size=5, iid=False, rounds=50_000),
 )
 
 LARGE = Claim(
@@ -184,5 +184,5 @@ LARGE = Claim(
     source="BSFL, section VI (not computed there: 2^139 cohorts), Theorem 1",
     statement=_STATEMENT + "a linear regret; here for K = 500, m = 25, which the paper could not "
     "compute.",
-    gather=partial(_gather, num_clients=500, cohort_size=25, iid=True, rounds=50_000),
+    gather=partial(_gather, num_clients=500, cohort_size=25, iid=True, rounds=20_000),
 )

@@ -64,7 +64,7 @@ class SpeedEstimator:
         """``ucb(k, t-1)``, with which round t chooses; ``+inf`` for the unseen (BSFL Eq. 9, 13)."""
         # PAUSE Eq. 13 is the same index; its large networks multiply the mean by zeta.
         log_term = (cohort_size + 1) * log_rounds(self.estimator.horizon(round_ - 1))
-        count = self.estimator.effective_count(state.inverse, rows, round_=round_)
+        count = self.estimator.effective_count(state.inverse, rows, round_=round_ - 1)
         bound = confidence_radius(count, log_term)
         bound += state.inverse.mean[rows] * (self.zeta * self._tau_min(state))
         return bound

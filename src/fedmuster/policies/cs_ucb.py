@@ -34,10 +34,12 @@ def _fresh(problem: Problem) -> LatencyState:
     )
 
 
-def _learn(state: LatencyState, feedback: Feedback) -> None:
+def _learn(state: LatencyState, feedback: Feedback, tau_max_seconds: float | None) -> None:
     answered = feedback.answered
     state.asked[feedback.clients] += 1
     clients, latency = feedback.clients[answered], feedback.latency_seconds[answered]
+    if tau_max_seconds is not None:
+        latency = np.minimum(latency, tau_max_seconds)  # a reward is never below 0
     state.answered[clients] += 1
     state.latency_sum[clients] += latency
     slowest = latency.max(initial=0.0)
@@ -51,7 +53,7 @@ def _mean_reward(
     slowest = float(state.slowest_seconds) if tau_max_seconds is None else tau_max_seconds
     # Kept as counts and sums, so that a new tau_max re-scales the past for free.
     reward = state.answered[rows] - state.latency_sum[rows] / (slowest or 1.0)
-    return np.asarray(np.maximum(reward, 0.0) / np.maximum(state.asked[rows], 1))
+    return np.asarray(reward / np.maximum(state.asked[rows], 1))
 
 
 def _require_tau_max(policy: "CSUCB | CSUCBQ") -> None:
@@ -107,7 +109,7 @@ class CSUCB(PolicyTraits):
 
     def observe(self, state: LatencyState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and sums of the cohort."""
-        _learn(state, feedback)
+        _learn(state, feedback, self.tau_max_seconds)
 
 
 @dataclass(slots=True)
@@ -138,6 +140,7 @@ class CSUCBQ(PolicyTraits):
     Deviations:
         1. As CS-UCB.
         2. The paper leaves c_k and b to the user; half the equal share and b = 0.5 by default.
+        3. When clients join, the equal share shrinks, also in what is owed for past rounds.
 
     References:
         W. Xia, T. Quek, K. Guo, W. Wen, H. Yang, H. Zhu, Multi-Armed Bandit-Based Client
@@ -180,5 +183,5 @@ class CSUCBQ(PolicyTraits):
 
     def observe(self, state: FairLatencyState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and sums of the cohort, and serve its queues."""
-        _learn(state.latency, feedback)
+        _learn(state.latency, feedback, self.tau_max_seconds)
         serve(state.queue, selection.clients, round_=selection.round, rate=float(state.rate))

@@ -10,6 +10,8 @@ from fedmuster.report.statistics import LEVEL, Difference, Interval
 from fedmuster.report.summary import METRICS, TESTED, Metric, PolicySummary, Summary
 
 _ABSENT = "–"
+_MOST_DIGITS = 6
+"""After the point: a regret of 1e-17 is a rounding error, and is shown as 0."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,12 +77,13 @@ def _means(summary: Summary) -> Table:
         what = f"Mean ± half-width of the {_percent(LEVEL)} Student-t interval over the seeds."
     else:
         what = f"One seed ({comparison.seeds[0]}): no intervals."
+    shown = [metric for metric in METRICS if not _goes_without_saying(metric, summary)]
     return Table(
         title=f"{comparison.rounds:,} rounds, {_count(len(comparison.seeds), 'seed')}, "
         f"{comparison.cohort_size:,} of {comparison.num_clients:,} clients a round",
-        columns=("Policy", *(_titled(metric) for metric in METRICS)),
+        columns=("Policy", *(_titled(metric) for metric in shown)),
         rows=tuple(
-            (policy.label, *(_plus_minus(policy.means[metric.key]) for metric in METRICS))
+            (policy.label, *(_plus_minus(policy.means[metric.key]) for metric in shown))
             for policy in summary.policies
         ),
         footnotes=(
@@ -89,6 +92,13 @@ def _means(summary: Summary) -> Table:
             *comparison.notes,
         ),
     )
+
+
+def _goes_without_saying(metric: Metric, summary: Summary) -> bool:
+    """Left out of a terminal's 80 columns (but in the CSV): all completed, and time over rounds."""
+    if metric.key == "completed_percent":
+        return all(policy.means[metric.key].mean == 100 for policy in summary.policies)
+    return metric.key == "round_seconds"
 
 
 def _differences(summary: Summary) -> Table:
@@ -147,12 +157,16 @@ def _plus_minus(around: Interval, sign: str = "") -> str:
     last = _magnitude(around.mean) - 4
     if around.half_width > 0:  # not for NaN
         last = max(last, _magnitude(around.half_width) - 1)
-    digits = max(-last, 0) if around.mean else 0
-    mean = f"{around.mean:{sign},.{digits}f}".replace("-", "−")
+    digits = min(max(-last, 0), _MOST_DIGITS)
+    mean = _rounded(around.mean, digits, sign)
     if math.isnan(around.half_width):
         return mean
-    half_width = f"{around.half_width:,.{digits}f}"
-    return f"{mean} ± {half_width if half_width.strip('0.') else '0'}"
+    return f"{mean} ± {_rounded(around.half_width, digits)}"
+
+
+def _rounded(value: float, digits: int, sign: str = "") -> str:
+    text = f"{value:{sign},.{digits}f}".replace("-", "−")
+    return text if text.strip("+−0.,") else "0"
 
 
 def _signed(around: Interval) -> str:
