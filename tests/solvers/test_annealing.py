@@ -16,7 +16,7 @@ from numpy.random import Generator
 from scipy.stats import chi2
 
 from fedmuster.core.config import from_table, to_table
-from fedmuster.core.errors import ConfigError
+from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import IntArray
 from fedmuster.solvers.annealing import Annealing, Landscape, Walk
 from fedmuster.solvers.instance import Instance
@@ -376,3 +376,13 @@ def test_config_survives_a_table() -> None:
 def test_refuses_bad_hyper_parameters(key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=key):
         from_table(Annealing, {key: value})
+
+
+@pytest.mark.parametrize(
+    ("u", "w"), [(np.nan, 0.0), (-np.inf, 0.0), (0.0, np.nan), (0.0, np.inf), (0.0, -np.inf)]
+)
+def test_values_that_cannot_be_ordered_are_refused(u: float, w: float) -> None:
+    bottleneck, weight = np.array([1.0, u, 2.0]), np.array([1.0, w, 2.0])
+    instance = Instance(bottleneck=bottleneck, weight=weight, size=2)
+    with pytest.raises(DataError, match="at position 1"):
+        Annealing(steps=5).solve(instance, np.random.default_rng(0))

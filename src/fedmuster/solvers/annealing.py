@@ -14,6 +14,7 @@ from numpy.random import Generator
 
 from fedmuster.core.config import require
 from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.solvers.checks import check_values
 from fedmuster.solvers.instance import Instance
 from fedmuster.solvers.neighbourhoods import NEIGHBOURHOODS, Members, NeighbourhoodName, Ranking
 
@@ -108,6 +109,7 @@ class Walk:
     """The inspected vertex of an :class:`Annealing`, its energy, and the best vertex so far."""
 
     def __init__(self, config: Annealing, instance: Instance, rng: Generator) -> None:
+        check_values(instance)
         ranking = Ranking.of(instance, rng)
         landscape = Landscape.of(instance, ranking)
         start = np.sort(rng.choice(len(ranking.positions), instance.size, replace=False))
