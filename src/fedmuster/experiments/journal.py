@@ -102,7 +102,14 @@ class Journal:
 
 
 class JournalReader:
-    """What a journal says; may be read while the run goes on."""
+    """What a journal says; may be read while the run goes on.
+
+    ``columns`` holds round, seconds, reward, regret, num_available, num_completed and num_refused,
+    one entry a round; ``cohorts`` the clients chosen in each round.
+    """
+
+    columns: dict[str, FloatArray]
+    cohorts: list[IntArray]
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
@@ -115,17 +122,10 @@ class JournalReader:
                 starts = database.execute("SELECT versions FROM starts ORDER BY start").fetchall()
             except sqlite3.DatabaseError as error:
                 raise StateError(f"{self.path} is damaged or no journal: {error}") from error
-        columns = zip(*rows, strict=True) if rows else ([] for _ in range(len(_COLUMNS) + 1))
-        *numbers, cohorts = (list(column) for column in columns)
-        self.columns: dict[str, FloatArray] = {
-            name: np.array(values, dtype=np.float64)
-            for name, values in zip(_COLUMNS, numbers, strict=True)
-        }
-        """round, seconds, reward, regret, num_available, num_completed, num_refused."""
-        self.cohorts: list[IntArray] = [
-            np.frombuffer(cohort, dtype="<i4").astype(np.int64) for cohort in cohorts
-        ]
-        """The clients chosen in each round."""
+        try:
+            self.columns, self.cohorts = _parse(rows)
+        except (ValueError, TypeError) as error:  # a cell that is neither number nor cohort
+            raise StateError(f"{self.path} is damaged: {error}") from error
         self.versions: list[dict[str, str]] = [json.loads(text) for (text,) in starts]
         """The versions of what ran, one entry for each time the run was started or continued."""
         self.clients: dict[str, NDArray[Any]] = (
@@ -145,6 +145,14 @@ class JournalReader:
             fingerprint.update(len(cohort).to_bytes(8, "little"))
             fingerprint.update(cohort.tobytes())
         return fingerprint.hexdigest()
+
+
+def _parse(rows: list[tuple[Any, ...]]) -> tuple[dict[str, FloatArray], list[IntArray]]:
+    columns = {
+        name: np.array([row[place] for row in rows], dtype=np.float64)
+        for place, name in enumerate(_COLUMNS)
+    }
+    return columns, [np.frombuffer(row[-1], dtype="<i4").astype(np.int64) for row in rows]
 
 
 def rounds_done(folder: Path) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.experiments.journal import FILE_NAME, JournalReader, rounds_done
+from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import find_cells
@@ -223,10 +223,7 @@ def _rounds_done(cell: _Cell) -> int:
 
 
 def _read(cell: _Cell, rounds: int) -> Run:
-    try:
-        reader = JournalReader(cell.folder)
-    except ValueError as error:  # a cell of its tables that is neither cohort nor number
-        raise StateError(f"{cell.folder / FILE_NAME} is damaged: {error}") from error
+    reader = JournalReader(cell.folder)
     if not np.array_equal(reader.columns["round"], np.arange(1, len(reader) + 1)):
         raise StateError(f"{reader.path} is damaged: its rounds are not 1, 2, …, {len(reader)}")
     cohorts = reader.cohorts[:rounds]

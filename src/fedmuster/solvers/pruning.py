@@ -64,7 +64,7 @@ class _Sieve:
         self.field, self.pivot, self.lowest = field, sample.pivots[0], lowest
         self.sampled = np.zeros(len(field.weight), dtype=np.bool_)
         self.sampled[::stride] = True
-        levels, bars = np.array(sample.levels)[::-1], np.array(sample.bars)[::-1]
+        levels, bars = sample.levels[::-1], sample.bars[::-1]
         self.pivot_bar = bars[np.searchsorted(levels, self.pivot)]
         # Bars are looked up in equal bins of u, as a binary search for each client is slow.
         # Putting into bins is monotone even when rounded, so a level of a higher bin is above
