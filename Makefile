@@ -25,7 +25,7 @@ docs: .venv/.test-installed
 	$(BIN)/python docs/make_policy_pages.py
 
 claims: .venv/.test-installed
-	$(BIN)/fedmuster claims all
+	$(BIN)/fedmuster claims all --pages docs/claims
 
 clean:
 	rm -rf .venv runs

@@ -173,8 +173,13 @@ def demo(out: Path, processes: int | None) -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("runs/claims"), show_default=True
 )
+@click.option(
+    "--pages", type=click.Path(path_type=Path), help="Folder for the pages [default: OUT/CLAIM]."
+)
 @_PROCESSES
-def claims(names: tuple[str, ...], quick: bool, out: Path, processes: int | None) -> None:
+def claims(
+    names: tuple[str, ...], quick: bool, out: Path, pages: Path | None, processes: int | None
+) -> None:
     """Re-run what the papers claim. Without a name: list the claims; "all" runs all."""
     from fedmuster.claims import CLAIMS
     from fedmuster.cli.display import console, show_table
@@ -189,7 +194,7 @@ def claims(names: tuple[str, ...], quick: bool, out: Path, processes: int | None
     for name in CLAIMS if "all" in names else names:
         result = CLAIMS[name].check(out / name, quick=quick, run=lambda c: _execute(c, processes))
         console.print(result.to_text(), highlight=False, markup=False)
-        for path in result.write(out / name):
+        for path in result.write(pages or out / name):
             console.print(f"wrote {path}")
 
 
