@@ -59,7 +59,6 @@ def selection(state: BanditState, size: int) -> Callable[[], object]:
         round=max(2, int(counts.sum()) // size),
         cohort_size=size,
         available=np.ones(len(counts), dtype=np.bool_),
-        num_available=len(counts),
     )
     return lambda: POLICY_UNDER_TEST.select(state, view, stream(0, POLICY, 1))
 

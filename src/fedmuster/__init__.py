@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedmuster.core.errors import FedmusterError
     from fedmuster.core.feedback import FeedbackReport
-    from fedmuster.core.policy import Policy
-    from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+    from fedmuster.core.policy import Policy, PolicyTraits
+    from fedmuster.core.records import Feedback, Problem, RoundView, Selection, Truth
     from fedmuster.core.selector import Selector
+    from fedmuster.core.state import given, shared
     from fedmuster.policies import (
         BSFL,
         CSUCB,
@@ -42,23 +43,31 @@ __all__ = [
     "FeedbackReport",
     "Genie",
     "Policy",
+    "PolicyTraits",
     "Problem",
     "Random",
     "RoundView",
     "Selection",
     "Selector",
+    "Truth",
     "__version__",
+    "given",
+    "shared",
 ]
 
 _CORE = {
     "FedmusterError": "errors",
     "FeedbackReport": "feedback",
     "Policy": "policy",
+    "PolicyTraits": "policy",
     "Feedback": "records",
     "Problem": "records",
     "RoundView": "records",
     "Selection": "records",
     "Selector": "selector",
+    "Truth": "records",
+    "given": "state",
+    "shared": "state",
 }
 
 

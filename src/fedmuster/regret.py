@@ -5,10 +5,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmuster.core import state as states
+from fedmuster.core.errors import PolicyError
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.streams import JUDGE, stream
 from fedmuster.policies.genie import Genie
 from fedmuster.solvers.bottleneck import Exact
+
+_ROUNDING = 1e-9
 
 
 class Verdict(NamedTuple):
@@ -46,8 +49,13 @@ class Judge:
             chosen = np.searchsorted(candidates, chosen)
         speed, additive = instance.parts(chosen)
         best = Exact().solve(instance, stream(self.seed, JUDGE, view.round))
-        gap = instance.energy(best) - (speed + additive)
-        return Verdict(regret=max(gap, 0.0), additive=additive)  # rounding may give -1e-17
+        most = instance.energy(best)
+        gap = most - (speed + additive)
+        if gap < -_ROUNDING * (1.0 + abs(most)):
+            raise PolicyError(
+                f"round {view.round}: the genie was beaten by {-gap}, so it is no genie"
+            )
+        return Verdict(regret=max(gap, 0.0), additive=additive)
 
     def record(self, selection: Selection, feedback: Feedback) -> None:
         """Learn what the policy did."""

@@ -5,7 +5,7 @@ import pytest
 
 from fedmuster.claims.growth import growth, theorem_1_use
 
-ROUNDS = np.arange(1, 20_001)
+ROUNDS = np.arange(1.0, 20_001.0)
 
 
 def test_a_logarithm_is_told_from_a_line() -> None:

@@ -22,7 +22,7 @@ from fedmuster.core.state import given, shared
 from fedmuster.testing import (
     CHECKS,
     Check,
-    ContractViolation,
+    ContractError,
     assert_cohort_is_optimal,
     check_policy,
     replay,
@@ -474,10 +474,10 @@ def test_an_honest_outsider_keeps_every_point(policy: Policy[Any]) -> None:
     check_policy(policy)
 
 
-def breach(check: Check, policy: Policy[Any]) -> ContractViolation | None:
+def breach(check: Check, policy: Policy[Any]) -> ContractError | None:
     try:
         check(policy)
-    except ContractViolation as violation:
+    except ContractError as violation:
         return violation
     return None
 
@@ -492,7 +492,7 @@ def test_a_broken_policy_fails_the_point_meant_for_it_and_no_other(
 
 @pytest.mark.parametrize(("point", "policy"), BREAKING_FIRST, ids=label)
 def test_check_policy_names_the_first_point_that_is_broken(point: int, policy: Policy[Any]) -> None:
-    with pytest.raises(ContractViolation) as caught:
+    with pytest.raises(ContractError) as caught:
         check_policy(policy)
     assert caught.value.point == point
 
@@ -508,13 +508,13 @@ def test_a_class_that_no_process_can_import_is_told_how_to_be_importable() -> No
         name: ClassVar[str] = "local"
 
     trajectory = CHECKS[4]
-    with pytest.raises(ContractViolation, match="top level of a module") as caught:
+    with pytest.raises(ContractError, match="top level of a module") as caught:
         trajectory(Local())
     assert caught.value.point == 5
 
 
 def test_a_violation_says_who_did_what() -> None:
-    with pytest.raises(ContractViolation, match=r"point 9: FavoursLowIds .*tie.*rng") as caught:
+    with pytest.raises(ContractError, match=r"point 9: FavoursLowIds .*tie.*rng") as caught:
         check_policy(FavoursLowIds())
     assert caught.value.point == 9
 
@@ -526,10 +526,8 @@ def test_golden_check_catches_a_cohort_that_is_not_optimal() -> None:
     seconds = np.array([0.4, 0.1, 0.3, 0.2])
     feedback = Feedback(round=1, clients=round_one.clients, latency_seconds=seconds)
     state = replay(policy, problem, [(round_one, feedback)])
-    view = RoundView(
-        round=2, cohort_size=2, available=np.array([True, False, True, True]), num_available=3
-    )
+    view = RoundView(round=2, cohort_size=2, available=np.array([True, False, True, True]))
     assert_cohort_is_optimal(policy, state, view, lambda s: -float(seconds[list(s)].sum()))
-    with pytest.raises(ContractViolation, match=r"chose \[2, 3\].*\[0, 2\] is worth 0.7") as caught:
+    with pytest.raises(ContractError, match=r"chose \[2, 3\].*\[0, 2\] is worth 0.7") as caught:
         assert_cohort_is_optimal(policy, state, view, lambda s: float(seconds[list(s)].sum()))
     assert caught.value.point == 15

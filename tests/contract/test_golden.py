@@ -96,7 +96,6 @@ def story(seed: int, *, data: bool, features: bool) -> Story:
         round=rounds + 1,
         cohort_size=COHORT_SIZE,
         available=available,
-        num_available=int(available.sum()),
         features=rng.uniform(0.5, 2.0, (NUM_CLIENTS, 2)) if features else None,
         truth=Truth(mean_latency_seconds=seconds, mean_speed=0.1 / seconds),
     )
@@ -424,8 +423,6 @@ def choice(
         history.append((Selection(round=t, clients=asked), answer))
     state = replay(policy, problem, history)
     available = np.arange(4) != (-1 if away is None else away)
-    view = RoundView(
-        round=4, cohort_size=2, available=available, num_available=int(available.sum())
-    )
+    view = RoundView(round=4, cohort_size=2, available=available)
     chosen: list[int] = policy.select(state, view, stream(0, "golden")).clients.tolist()
     return chosen

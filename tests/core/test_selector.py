@@ -9,6 +9,7 @@ import pytest
 from numpy.random import Generator
 
 from fedmuster import BSFL, RBCSF, Feedback, Policy, Problem, Random, Selector
+from fedmuster.core import state as states
 from fedmuster.core.errors import (
     CallOrderError,
     DataError,
@@ -99,7 +100,8 @@ class TestWhatASelectorAccepts:
             ({"num_samples": np.array([1, 2])}, r"shape \(2,\)"),
             ({"num_samples": np.array([1, -2, 3])}, "integers >= 0"),
             ({"num_samples": np.array([1.5, 2, 3])}, "integers >= 0"),
-            ({"num_samples": np.zeros(3, int)}, "no client has data"),
+            ({"num_samples": np.zeros(3, int)}, "no data are worth anything"),
+            ({"quality": np.zeros(3)}, "no data are worth anything"),
             ({"quality": np.array([0.5, np.nan, 1.0])}, r"numbers in \[0, 1\]"),
             ({"quality": np.array([0.5, 1.5, 1.0])}, r"numbers in \[0, 1\]"),
             ({"clusters": np.array([0, -1, 2])}, "labels >= 0"),
@@ -108,6 +110,23 @@ class TestWhatASelectorAccepts:
     def test_bad_problems(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(DataError, match=message):
             Problem(**{"num_clients": 3, "cohort_size": 1, **arguments})
+
+    def test_features_that_are_promised_must_come(self) -> None:
+        selector = Selector(RBCSF(), Problem(num_clients=2, cohort_size=1, num_features=1))
+        with pytest.raises(DataError, match=r"select needs features of shape \(2, 1\)"):
+            selector.select()
+        with pytest.raises(DataError, match="no number"):
+            selector.select(features=[["a"], ["b"]])
+
+    def test_a_class_is_no_policy(self) -> None:
+        policy: Any = BSFL
+        with pytest.raises(DataError, match=r"write BSFL\(\)"):
+            Selector(policy, Problem(num_clients=2, cohort_size=1))
+
+    def test_the_cohort_cannot_be_changed_by_the_caller(self) -> None:
+        cohort = bsfl().select()
+        with pytest.raises(ValueError, match="read-only"):
+            cohort.clients[0] = 5
 
     @pytest.mark.parametrize("seed", [-1, 1.5, True, None])
     def test_bad_seeds(self, seed: Any) -> None:
@@ -148,13 +167,13 @@ class Fixed(PolicyTraits):
 @pytest.mark.parametrize(
     ("clients", "message"),
     [
-        ([0, 0, 1], "increasing order without repetition"),
-        ([2, 1, 0], "increasing order"),
-        ([0, 1, 7], "not available"),
-        ([0, 1, 12], "outside 0 … 11"),
-        ([-1, 0, 1], "outside 0 … 11"),
-        ([0, 1], "2 clients instead of exact 3"),
-        ([0, 1, 2, 3], "4 clients instead of exact 3"),
+        ([0, 0, 1], "ids must increase, none twice"),
+        ([2, 1, 0], "ids must increase"),
+        ([0, 1, 7], r"it chose \[7\], who are not available"),
+        ([0, 1, 12], "of 12 clients"),
+        ([-1, 0, 1], "of 12 clients"),
+        ([0, 1], "2 clients when 11 were available and m was 3"),
+        ([0, 1, 2, 3], "4 clients when 11 were available"),
     ],
 )
 def test_a_policy_that_chooses_wrongly_is_stopped(clients: list[int], message: str) -> None:
@@ -196,6 +215,20 @@ class TestSaveAndRestore:
         for other in others:
             with pytest.raises(StateError, match="same policy and hyper-parameters"):
                 Selector.restore(tmp_path / "s.npz", other)
+
+    def test_a_hyper_parameter_that_was_added_since_has_its_default(self, tmp_path: Path) -> None:
+        bsfl().save(tmp_path / "s.npz")
+        arrays, meta = states.from_bytes((tmp_path / "s.npz").read_bytes(), source="s")
+        del meta["policy"]["beta"]
+        (tmp_path / "s.npz").write_bytes(states.to_bytes(arrays, meta))
+        assert Selector.restore(tmp_path / "s.npz", BSFL()).round == 1
+        with pytest.raises(StateError, match="same policy"):
+            Selector.restore(tmp_path / "s.npz", BSFL(beta=2.0))
+
+    def test_a_file_of_ours_that_is_no_selector(self, tmp_path: Path) -> None:
+        (tmp_path / "s.npz").write_bytes(states.to_bytes({}, {}))
+        with pytest.raises(StateError, match="no selector of this version"):
+            Selector.restore(tmp_path / "s.npz", BSFL())
 
     def test_missing_and_damaged_files(self, tmp_path: Path) -> None:
         path = tmp_path / "s.npz"

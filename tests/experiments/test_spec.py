@@ -1,4 +1,5 @@
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,13 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment
-from fedmuster.experiments.sweep import EXPERIMENT_NAME, find_cells, lay_out
+from fedmuster.experiments.sweep import (
+    EXPERIMENT_NAME,
+    complete,
+    find_cells,
+    lay_out,
+    lay_out_or_complete,
+)
 from fedmuster.policies import BSFL, Random
 from fedmuster.solvers.annealing import Annealing
 
@@ -82,7 +89,7 @@ def test_written_and_read_back(tmp_path: Path) -> None:
         ("alpha = 3\n\n    [[policy]]", "alpha = nan\n\n    [[policy]]", 11, "alpha"),
         ("steps = 50", "steps = 0", 16, "steps"),
         ('label = "exact"', 'label = "bsfl"', 20, "two policies are called 'bsfl'"),
-        ('label = "exact"', 'label = "a/b"', 20, "without slashes"),
+        ('label = "exact"', "label = 3", 20, "expected a string"),
         ('name = "random"', 'name = "randon"', 23, "did you mean 'random'"),
         ('name = "random"', "by_data = true", 22, "has no name"),
     ],
@@ -128,12 +135,27 @@ def test_an_experiment_is_laid_out_once(tmp_path: Path) -> None:
         lay_out(tmp_path / "run", experiment)
 
 
+def test_a_folder_of_another_experiment_is_not_taken_over(tmp_path: Path) -> None:
+    experiment = load(tmp_path, GOOD)
+    cells = lay_out_or_complete(tmp_path / "run", experiment)
+    assert lay_out_or_complete(tmp_path / "run", experiment) == cells
+    with pytest.raises(StateError, match="holds another experiment"):
+        lay_out_or_complete(tmp_path / "run", replace(experiment, rounds=7))
+
+
+@pytest.mark.parametrize("label", ["", ".", "..", "report", "a/b", "a\\b"])
+def test_labels_cannot_leave_their_folder(tmp_path: Path, label: str) -> None:
+    with pytest.raises(ConfigError, match="without slashes"):
+        replace(load(tmp_path, GOOD), policies={label: BSFL()})
+
+
 def test_an_experiment_cut_short_while_laid_out_is_completed(tmp_path: Path) -> None:
     experiment = load(tmp_path, GOOD)
     cells = lay_out(tmp_path / "run", experiment)
     (cells[3] / SPEC_NAME).unlink()
+    assert len(find_cells(tmp_path / "run")) == 5  # reading writes nothing
+    assert complete(tmp_path / "run") == cells
     assert find_cells(tmp_path / "run") == cells
-    assert (cells[3] / SPEC_NAME).is_file()
     assert find_cells(cells[0]) == [cells[0]]
     with pytest.raises(StateError, match=EXPERIMENT_NAME):
         find_cells(tmp_path / "elsewhere")

@@ -88,8 +88,8 @@ def write_run(tmp_path: Path) -> WriteRun:
                 {},
                 {
                     "group": np.array([0, 0, 1, 1]),
-                    "mean_latency_seconds": np.array([0.1, 0.3, 0.8, 1.0]),
-                    "mean_speed": np.array([1.0, 0.5, 0.2, 0.1]),
+                    "typical_latency_seconds": np.array([0.1, 0.3, 0.8, 1.0]),
+                    "cohort_size": np.array(2),
                 },
             )
             journal.append(rows, Checkpoint(round=len(rows), selector=b"", judge=None))

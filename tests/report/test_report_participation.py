@@ -72,7 +72,8 @@ def test_resolution(
         cohort_sizes=np.zeros(rounds, dtype=np.int64),
         chosen=np.zeros(0, dtype=np.int64),
         groups=np.zeros(num_clients, dtype=np.int64),
-        mean_latency_seconds=np.ones(num_clients),
+        typical_latency_seconds=np.ones(num_clients),
+        cohort_size=1,
     )
     comparison = Comparison(
         runs={"any": (run,)}, seeds=(0,), rounds=rounds, cohort_size=cohort_size, notes=()

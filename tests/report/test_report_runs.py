@@ -168,7 +168,9 @@ def test_damaged_journals_are_refused(write_run: "WriteRun", tmp_path: Path) -> 
     nobody = copy("nobody")
     with closing(sqlite3.connect(nobody / FILE_NAME)) as database, database:
         database.execute("DELETE FROM clients")
-    with pytest.raises(StateError, match="does not hold group, mean_latency_seconds"):
+    with pytest.raises(
+        StateError, match="does not hold cohort_size, group, typical_latency_seconds"
+    ):
         load([nobody])
 
 
@@ -177,6 +179,7 @@ def test_a_world_that_changed_between_runs(write_run: "WriteRun") -> None:
     with closing(sqlite3.connect(there / FILE_NAME)) as database, database:
         database.execute("DELETE FROM clients")
     with Journal(there) as journal:
-        journal.begin({}, {"group": np.zeros(9, int), "mean_latency_seconds": np.ones(9)})
+        clients = {"group": np.zeros(9, int), "typical_latency_seconds": np.ones(9)}
+        journal.begin({}, {**clients, "cohort_size": np.array(2)})
     with pytest.raises(StateError, match=r"has 4 clients and .* has 9"):
         load([here, there])

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from fedmuster.core.files import write_file
 from fedmuster.experiments.spec import Experiment
-from fedmuster.experiments.sweep import EXPERIMENT_NAME, find_cells, lay_out
+from fedmuster.experiments.sweep import lay_out_or_complete
 from fedmuster.report.runs import Comparison, load
 from fedmuster.report.tables import Table, to_markdown
 
@@ -19,11 +20,15 @@ RunCells = Callable[[list[Path]], None]
 
 
 class Finding(NamedTuple):
-    """One sentence of a claim, and what came out."""
+    """One sentence, and what came out.
+
+    ``ours`` marks what the paper does not say: it is shown, but the claim does not hang on it.
+    """
 
     sentence: str
     measured: str
     holds: bool
+    ours: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,8 +91,8 @@ class Result:
 
     @property
     def holds(self) -> bool:
-        """Whether every sentence of the claim does."""
-        return all(finding.holds for finding in self.evidence.findings)
+        """Whether every sentence of the paper's does."""
+        return all(finding.holds for finding in self.evidence.findings if not finding.ours)
 
     @property
     def command(self) -> str:
@@ -102,7 +107,8 @@ class Result:
             f"  we ran:     {self.evidence.setting}",
         ]
         for finding in self.evidence.findings:
-            lines.append(f"  {_verdict(finding.holds).upper():<15} {finding.sentence}")
+            verdict = _verdict(finding.holds).upper()
+            lines.append(f"  {verdict:<15} {_whose(finding)}{finding.sentence}")
             lines.append(f"  {'':<15} measured: {finding.measured}")
         lines += [f"  note: {note}" for note in self.evidence.notes]
         lines.append(f"  in all: {_verdict(self.holds)}")
@@ -117,7 +123,11 @@ class Result:
             f"**What was run.** {evidence.setting}",
             f"Made by `{self.command}`.",
             "| sentence | measured | verdict |\n|---|---|---|\n"
-            + "\n".join(f"| {s} | {m} | **{_verdict(h)}** |" for s, m, h in evidence.findings),
+            + "\n".join(
+                f"| {_whose(finding)}{finding.sentence} | {finding.measured} | "
+                f"**{_verdict(finding.holds)}** |"
+                for finding in evidence.findings
+            ),
             *(f"> {note}" for note in evidence.notes),
             *(f"![{name}]({self.file_stem}-{name}.png)" for name in evidence.figures),
             to_markdown(evidence.tables),
@@ -133,24 +143,16 @@ class Result:
         """The page, its pictures, and the findings as JSON."""
         from fedmuster.report.figures import save
 
-        folder.mkdir(parents=True, exist_ok=True)
         page = folder / f"{self.file_stem}.md"
-        page.write_text(self.to_markdown(), encoding="utf-8")
+        write_file(page, self.to_markdown().encode())
         numbers = folder / f"{self.file_stem}.json"
-        numbers.write_text(
-            json.dumps(
-                {
-                    "claim": self.claim.name,
-                    "command": self.command,
-                    "holds": self.holds,
-                    "findings": [finding._asdict() for finding in self.evidence.findings],
-                },
-                indent=2,
-                ensure_ascii=False,
-            )
-            + "\n",
-            encoding="utf-8",
-        )
+        findings = {
+            "claim": self.claim.name,
+            "command": self.command,
+            "holds": self.holds,
+            "findings": [finding._asdict() for finding in self.evidence.findings],
+        }
+        write_file(numbers, (json.dumps(findings, indent=2, ensure_ascii=False) + "\n").encode())
         pictures = []
         for name, figure in self.evidence.figures.items():
             pictures.append(folder / f"{self.file_stem}-{name}.png")
@@ -160,9 +162,12 @@ class Result:
 
 def play(experiment: Experiment, folder: Path, run: RunCells) -> Comparison:
     """Run an experiment, or what is missing of it, and read its journals."""
-    begun = (folder / EXPERIMENT_NAME).exists()
-    run(find_cells(folder) if begun else lay_out(folder, experiment))
+    run(lay_out_or_complete(folder, experiment))
     return load([folder])
+
+
+def _whose(finding: Finding) -> str:
+    return "(ours, not the paper's) " if finding.ours else ""
 
 
 def _verdict(holds: bool) -> str:

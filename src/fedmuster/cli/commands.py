@@ -12,6 +12,7 @@ from fedmuster.core.config import from_table, named
 from fedmuster.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedmuster.core.policy import Policy
     from fedmuster.experiments.spec import Experiment
 
 _PROCESSES = click.option(
@@ -82,7 +83,7 @@ def compare(
     from fedmuster.policies import POLICIES
     from fedmuster.worlds import WORLDS
 
-    chosen: dict[str, Any] = {}
+    chosen: dict[str, Policy[Any]] = {}
     for text in policies:
         if text in chosen:
             raise ConfigError(f"policy {text} is given twice")
@@ -105,9 +106,9 @@ def compare(
 @_PROCESSES
 def resume(folder: Path, processes: int | None) -> None:
     """Continue an interrupted run (or all runs of an experiment), bit for bit."""
-    from fedmuster.experiments.sweep import find_cells
+    from fedmuster.experiments.sweep import complete
 
-    _warn_of_other_versions(cells := find_cells(folder))
+    _warn_of_other_versions(cells := complete(folder))
     _execute(cells, processes)
     _show_comparison([folder], baseline=None)
 
@@ -146,17 +147,14 @@ def report(
 )
 @_PROCESSES
 def demo(out: Path, processes: int | None) -> None:
-    """See it work: nine policies, 100 clients, one picture, about a minute."""
+    """See it work: every policy, 100 clients, one picture, about a minute."""
     from fedmuster.cli.demo import demo_experiment
     from fedmuster.cli.display import console
-    from fedmuster.experiments.sweep import EXPERIMENT_NAME, find_cells, lay_out
+    from fedmuster.experiments.sweep import lay_out_or_complete
     from fedmuster.report.write import write_report
 
-    experiment = demo_experiment()
     # A demo that is there is shown again, or finished if it was interrupted.
-    begun = (out / EXPERIMENT_NAME).exists()
-    cells = find_cells(out) if begun else lay_out(out, experiment)
-    _execute(cells, processes)
+    _execute(lay_out_or_complete(out, demo_experiment()), processes)
     _show_comparison([out], baseline="random")
     write_report([out], out / "report", formats=("png",), baseline="random")
     console.print(f"\nThe picture: {out / 'report' / 'overview.png'}")

@@ -8,6 +8,8 @@ import difflib
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fedmuster.core.errors import ConfigError
@@ -23,6 +25,14 @@ def require(condition: bool, owner: object, field: str, expected: str) -> None:
             f"{type(owner).__name__}: {field} = {getattr(owner, field)!r}, expected {expected}",
             key=(field,),
         )
+
+
+def check_types(config: Any) -> None:
+    """Used by ``__post_init__``: complain about values that are not of their field's type."""
+    for field, hint in _hints(type(config)).items():
+        expected = _misfit(getattr(config, field), hint)
+        if expected is not None:
+            require(False, config, field, expected)
 
 
 def to_table(config: Any) -> dict[str, Any]:
@@ -65,7 +75,7 @@ def named(kinds: Mapping[str, type[T]], table: Any, *, key: Key, what: str) -> T
 def from_table(kind: type[T], table: Mapping[str, Any], *, key: Key = ()) -> T:
     """An instance of the dataclass ``kind`` from a table; unknown and ill-typed keys are errors."""
     config: Any = kind
-    hints = get_type_hints(config)
+    hints = _hints(config)
     known = {item.name: item for item in fields(config)}
     values = {}
     for name, value in table.items():
@@ -83,6 +93,31 @@ def from_table(kind: type[T], table: Mapping[str, Any], *, key: Key = ()) -> T:
         return kind(**values)
     except ConfigError as error:
         raise ConfigError(str(error), key=(*key, *error.key)) from None
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {item.name: hints[item.name] for item in fields(kind)}
+
+
+def _misfit(value: Any, hint: Any) -> str | None:
+    """What was expected instead of ``value``; None where it fits its type."""
+    origin, options = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        misfits = [_misfit(value, option) for option in options]
+        return None if None in misfits else " or ".join(filter(None, misfits))
+    if origin is Literal:
+        return None if value in options else "one of " + ", ".join(map(repr, options))
+    if origin is tuple:
+        item_hints = options[:1] * len(value) if options[-1] is Ellipsis else options
+        fits = isinstance(value, tuple) and len(value) == len(item_hints)
+        fits = fits and all(_misfit(v, h) is None for v, h in zip(value, item_hints, strict=True))
+        return None if fits else "a tuple"
+    if hint in _SCALARS:
+        fits_scalar, expected = _SCALARS[hint]
+        return None if fits_scalar(value) else expected
+    return None if isinstance(value, hint) else hint.__name__
 
 
 def _convert(value: Any, hint: Any, key: Key) -> Any:
@@ -115,8 +150,8 @@ def _convert_union(value: Any, options: Iterable[Any], key: Key) -> Any:
 
 _SCALARS: dict[type, tuple[Callable[[Any], bool], str]] = {
     bool: (lambda v: isinstance(v, bool), "true or false"),
-    int: (lambda v: isinstance(v, int) and not isinstance(v, bool), "a whole number"),
-    float: (lambda v: isinstance(v, int | float) and not isinstance(v, bool), "a number"),
+    int: (lambda v: isinstance(v, Integral) and not isinstance(v, bool), "a whole number"),
+    float: (lambda v: isinstance(v, Real) and not isinstance(v, bool), "a number"),
     str: (lambda v: isinstance(v, str), "a string"),
 }
 

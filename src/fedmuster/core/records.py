@@ -18,7 +18,7 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Problem:
     """What the server knows for the whole run.
 
@@ -45,13 +45,16 @@ class Problem:
         for name in ("num_clients", "cohort_size", "num_features", "first_round"):
             least = 0 if name == "num_features" else 1
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            if not is_integer(value, least=least):
                 raise DataError(f"Problem: {name} is {value!r}, expected an integer >= {least}")
         self._check("num_samples", np.integer, "integers >= 0", low=0)
         self._check("quality", np.floating, "numbers in [0, 1]", low=0, high=1)
         self._check("clusters", np.integer, "labels >= 0", low=0)
-        if self.num_samples is not None and not np.any(self.num_samples):
-            raise DataError("Problem: num_samples is 0 for every client, so no client has data")
+        weights = self.data_weights()
+        if weights is not None and not weights.any():
+            raise DataError(
+                "Problem: num_samples or quality is 0 for every client: no data are worth anything"
+            )
 
     def _check(
         self, name: str, kind: type, expected: str, low: float, high: float = np.inf
@@ -86,9 +89,9 @@ class Problem:
         0-d when all clients count alike, so that nobody reads a million equal numbers.
         """
         weights = self.data_weights()
-        if weights is None or not weights.any():
-            return np.asarray(self.cohort_size / self.num_clients)
-        share: FloatArray = self.cohort_size * weights / weights.sum()
+        if weights is None:
+            return np.asarray(self.cohort_size / self.num_clients)  # BSFL Eq. 3
+        share: FloatArray = self.cohort_size * weights / weights.sum()  # BSFL Eq. 4
         return share
 
     def grown(
@@ -125,7 +128,7 @@ class Problem:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Truth:
     """The round's true expectations, which only oracles (Genie, fastest in expectation) see."""
 
@@ -134,15 +137,14 @@ class Truth:
     """``mu_k = E[tau_min / tau_k]``, in [0, 1]."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RoundView:
     """All that a server may know before it chooses.
 
     Args:
         round: t = 1, 2, …
         cohort_size: how many clients this round may use.
-        available: bool[K], who can be asked now.
-        num_available: how many those are.
+        available: bool[K], who can be asked now; ``num_available`` is how many those are.
         features: [K, d] context of each client, or None.
         truth: given to oracle policies only.
     """
@@ -150,9 +152,12 @@ class RoundView:
     round: int
     cohort_size: int
     available: BoolArray
-    num_available: int
+    num_available: int = field(init=False)
     features: FloatArray | None = None
     truth: Truth | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_available", int(np.count_nonzero(self.available)))
 
     @property
     def num_to_choose(self) -> int:
@@ -166,7 +171,7 @@ class RoundView:
         return np.flatnonzero(self.available)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Selection:
     """The cohort of a round.
 
@@ -191,7 +196,7 @@ class Selection:
         return cls(round=view.round, clients=clients, features=features)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Feedback:
     """What came back from a cohort: any subset of it, in any order.
 
@@ -215,6 +220,13 @@ class Feedback:
         if self.completed is None:
             return np.ones(len(self.clients), dtype=np.bool_)
         return self.completed
+
+
+def is_integer(value: object, *, least: int) -> bool:
+    """Whether ``value`` is an integer (of Python or numpy, but no bool) and >= ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return int(value) >= least
 
 
 def of_rows(values: FloatArray, rows: IntArray | slice) -> FloatArray:

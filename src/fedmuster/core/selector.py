@@ -8,14 +8,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedmuster.core import state as states
-from fedmuster.core.errors import CallOrderError, DataError, PolicyError, StateError
+from fedmuster.core.cohorts import cohort_fault
+from fedmuster.core.config import from_table, to_table
+from fedmuster.core.errors import CallOrderError, ConfigError, DataError, PolicyError, StateError
 from fedmuster.core.feedback import FeedbackReport, clean
+from fedmuster.core.files import write_file
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import Feedback, IntArray, Problem, RoundView, Selection, Truth
+from fedmuster.core.records import (
+    Feedback,
+    IntArray,
+    Problem,
+    RoundView,
+    Selection,
+    Truth,
+    is_integer,
+)
 from fedmuster.core.streams import POLICY, stream
 
 S = TypeVar("S")
 
+_FORMAT = 1
 _NUMBERS = ("num_clients", "cohort_size", "num_features", "first_round")
 _PER_CLIENT = ("num_samples", "quality", "clusters")
 _PENDING = ("clients", "inclusion", "features")
@@ -43,11 +55,16 @@ class Selector(Generic[S]):
     """
 
     def __init__(self, policy: Policy[S], problem: Problem, *, seed: int = 0) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        if isinstance(policy, type):
+            raise DataError(
+                f"Selector: policy is the class {policy.__name__}, expected an instance: write "
+                f"{policy.__name__}()"
+            )
+        if not is_integer(seed, least=0):
             raise DataError(f"Selector: seed is {seed!r}, expected an integer >= 0")
         self.policy = policy
         self.problem = problem
-        self.seed = seed
+        self.seed = int(seed)
         self.round = 1
         """The round that is open, or that the next ``select`` opens."""
         self.pending: Selection | None = None
@@ -79,7 +96,10 @@ class Selector(Generic[S]):
             )
         view = self._view(available, cohort_size, features, truth)
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, self.round))
-        self._check(selection, view)
+        fault = cohort_fault(self.policy, view, selection)
+        if fault is not None:
+            raise PolicyError(f"policy {self.policy.name}: {fault}")
+        selection.clients.setflags(write=False)  # the caller's array is ours until it is observed
         self.pending = selection
         return selection
 
@@ -110,7 +130,7 @@ class Selector(Generic[S]):
         clusters: IntArray | None = None,
     ) -> IntArray:
         """Let ``count`` new, unseen clients join, even while a round is open. Their indices."""
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        if not is_integer(count, least=1):
             raise DataError(f"join: count is {count!r}, expected an integer >= 1")
         first = self.problem.num_clients
         problem = self.problem.grown(
@@ -126,7 +146,7 @@ class Selector(Generic[S]):
 
     def save(self, path: str | Path) -> None:
         """Write everything to one ``.npz`` file; a crash leaves the old file or the new one."""
-        states.write_file(Path(path), self.to_bytes())
+        write_file(Path(path), self.to_bytes())
 
     @classmethod
     def restore(cls, path: str | Path, policy: Policy[S]) -> "Selector[S]":
@@ -150,7 +170,8 @@ class Selector(Generic[S]):
                 if values is not None:
                     arrays[f"pending.{name}"] = values
         meta = {
-            "policy": repr(self.policy),
+            "format": _FORMAT,
+            "policy": to_table(self.policy),
             "problem": {name: getattr(self.problem, name) for name in _NUMBERS},
             "seed": self.seed,
             "round": self.round,
@@ -162,11 +183,12 @@ class Selector(Generic[S]):
     def from_bytes(cls, image: bytes, policy: Policy[S], *, source: str) -> "Selector[S]":
         """The selector whose image :meth:`to_bytes` made."""
         arrays, meta = states.from_bytes(image, source=source)
-        if meta["policy"] != repr(policy):
+        if meta.get("format") != _FORMAT:
             raise StateError(
-                f"{source} was saved with the policy {meta['policy']}, not {policy!r}: "
-                "restore it with the same policy and hyper-parameters"
+                f"{source} is no selector of this version (format {meta.get('format')!r}, expected "
+                f"{_FORMAT}): restore it with the version that saved it"
             )
+        _check_same_policy(meta["policy"], policy, source)
         described: dict[str, Any] = dict(meta["problem"])
         described.update((name, arrays.get(f"problem.{name}")) for name in _PER_CLIENT)
         problem = Problem(**described)
@@ -200,11 +222,21 @@ class Selector(Generic[S]):
                     f"select: available is {mask.dtype}{mask.shape}, expected bool({clients},)"
                 )
         size = self.problem.cohort_size if cohort_size is None else cohort_size
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+        if not is_integer(size, least=1):
             raise DataError(f"select: cohort_size is {size!r}, expected an integer >= 1")
         context = None
-        if features is not None or self.problem.num_features:
-            context = np.asarray(features, dtype=np.float64)
+        if features is None and self.problem.num_features:
+            raise DataError(
+                f"select: Problem.num_features is {self.problem.num_features}, so select needs "
+                f"features of shape ({clients}, {self.problem.num_features})"
+            )
+        if features is not None:
+            try:
+                context = np.asarray(features, dtype=np.float64)
+            except (TypeError, ValueError) as error:
+                raise DataError(
+                    f"select: features holds something that is no number: {error}"
+                ) from None
             if context.shape != (clients, self.problem.num_features):
                 raise DataError(
                     f"select: features has shape {context.shape}, expected "
@@ -221,30 +253,20 @@ class Selector(Generic[S]):
             round=self.round,
             cohort_size=int(size),
             available=mask,
-            num_available=int(np.count_nonzero(mask)),
             features=context,
             truth=truth if self.policy.oracle else None,
         )
 
-    def _check(self, selection: Selection, view: RoundView) -> None:
-        clients = selection.clients
-        fault = None
-        if selection.round != view.round:
-            fault = f"a selection for round {selection.round}"
-        elif clients.dtype != np.int64 or clients.ndim != 1:
-            fault = f"clients as {clients.dtype}{clients.shape}"
-        elif np.any(clients[1:] <= clients[:-1]):
-            fault = "clients that are not in increasing order without repetition"
-        elif clients.size and (clients[0] < 0 or clients[-1] >= self.problem.num_clients):
-            fault = f"a client outside 0 … {self.problem.num_clients - 1}"
-        elif not view.available[clients].all():
-            fault = "a client that is not available"
-        else:
-            wanted = (
-                view.num_available if self.policy.cohort_rule == "everyone" else view.num_to_choose
-            )
-            few = len(clients) < wanted and self.policy.cohort_rule != "at most"
-            if few or len(clients) > wanted:
-                fault = f"{len(clients)} clients instead of {self.policy.cohort_rule} {wanted}"
-        if fault is not None:
-            raise PolicyError(f"policy {self.policy.name} chose {fault} in round {view.round}")
+
+def _check_same_policy(saved: dict[str, Any], policy: Policy[Any], source: str) -> None:
+    """Hyper-parameters that were added since count as what they are by default."""
+    try:
+        settings = {key: value for key, value in saved.items() if key != "name"}
+        same = saved["name"] == policy.name and from_table(type(policy), settings) == policy
+    except ConfigError:
+        same = False
+    if not same:
+        raise StateError(
+            f"{source} was saved with the policy {saved}, not {to_table(policy)}: restore it with "
+            "the same policy and hyper-parameters"
+        )

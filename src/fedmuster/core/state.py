@@ -7,17 +7,14 @@ of three kinds:
 - ``shared()``: learned, one value for all clients (0-d or any shape);
 - ``given()``: not learned but derived from the Problem, and derived again when clients join.
 
-Files are ``.npz`` without pickle, written to a temporary name, synced and renamed, so that a
-crash leaves the old file or the new one and never half of one.
+Files are ``.npz`` without pickle.
 """
 
 import io
 import json
-import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -120,19 +117,3 @@ def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str
             "copy or start anew"
         ) from error
     return arrays, meta
-
-
-def write_file(path: Path, image: bytes) -> None:
-    """Write ``image`` so that a crash leaves either the old file or the new one, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(image)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)  # the rename itself
-    finally:
-        os.close(directory)

@@ -17,7 +17,7 @@ def confidence_radius(count: IntArray | FloatArray, log_term: float) -> FloatArr
     # ln 1 = 0 in the second round; the tiniest number keeps the unseen at +inf instead of 0/0.
     with np.errstate(divide="ignore"):
         radius = np.divide(max(log_term, np.finfo(np.float64).tiny), count)
-    return np.sqrt(radius, out=radius)
+    return np.sqrt(radius, out=radius)  # BSFL Eq. 9
 
 
 def log_rounds(rounds: float) -> float:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedmuster.core.config import require
+from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
 
 
@@ -70,6 +70,7 @@ class WindowedMean:
     window: int = 20
 
     def __post_init__(self) -> None:
+        check_types(self)
         require(self.window >= 1, self, "window", "an integer >= 1")
 
     def init(self, num_clients: int) -> MeanState:
@@ -113,6 +114,7 @@ class DiscountedMean:
     discount: float = 0.99
 
     def __post_init__(self) -> None:
+        check_types(self)
         require(0 < self.discount < 1, self, "discount", "a number in (0, 1)")
 
     def init(self, num_clients: int) -> MeanState:

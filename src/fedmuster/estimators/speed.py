@@ -19,6 +19,13 @@ class SpeedState:
     fastest_seconds: FloatArray = shared()
 
 
+def check_speed(config: object) -> None:
+    """Check those hyper-parameters of a :class:`SpeedEstimator` that ``config`` has."""
+    given = getattr(config, "tau_min_seconds", None)
+    require(given is None or 0 < given < np.inf, config, "tau_min_seconds", "seconds > 0")
+    require(0 < getattr(config, "zeta", 1) < np.inf, config, "zeta", "a number > 0")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedEstimator:
     """Mean and upper confidence bound of the speed ``s = tau_min / tau`` (BSFL Eq. 8–12).
@@ -38,9 +45,7 @@ class SpeedEstimator:
     zeta: float = 1.0
 
     def __post_init__(self) -> None:
-        given = self.tau_min_seconds
-        require(given is None or 0 < given < np.inf, self, "tau_min_seconds", "seconds > 0")
-        require(0 < self.zeta < np.inf, self, "zeta", "a number > 0")
+        check_speed(self)
 
     def init(self, num_clients: int) -> SpeedState:
         """Nobody observed yet."""
@@ -66,7 +71,7 @@ class SpeedEstimator:
         log_term = (cohort_size + 1) * log_rounds(self.estimator.horizon(round_ - 1))
         count = self.estimator.effective_count(state.inverse, rows, round_=round_ - 1)
         bound = confidence_radius(count, log_term)
-        bound += state.inverse.mean[rows] * (self.zeta * self._tau_min(state))
+        bound += state.inverse.mean[rows] * (self.zeta * self._tau_min(state))  # BSFL Eq. 12
         return bound
 
     def _tau_min(self, state: SpeedState) -> float:

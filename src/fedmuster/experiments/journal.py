@@ -131,7 +131,7 @@ class JournalReader:
         self.clients: dict[str, NDArray[Any]] = (
             {} if clients is None else states.from_bytes(clients[0], source=str(self.path))[0]
         )
-        """``group``, ``mean_latency_seconds``, ``mean_speed`` of each client."""
+        """``group`` and ``typical_latency_seconds`` of each client, and ``cohort_size``."""
 
     def __len__(self) -> int:
         return len(self.cohorts)
@@ -163,9 +163,9 @@ def rounds_done(folder: Path) -> int:
     with closing(_connect(path)) as database:
         try:
             (last,) = database.execute("SELECT max(round) FROM rounds").fetchone()
-        except sqlite3.OperationalError:  # created a moment ago, its tables are not there yet
-            return 0
         except sqlite3.DatabaseError as error:
+            if "no such table" in str(error):  # created a moment ago
+                return 0
             raise StateError(f"{path} is damaged or no journal: {error}") from error
     return int(last or 0)
 

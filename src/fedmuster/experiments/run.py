@@ -2,13 +2,12 @@
 
 import platform
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 import fedmuster
-from fedmuster.core.state import write_file
+from fedmuster.core.files import write_file
 from fedmuster.experiments.journal import Journal
 from fedmuster.experiments.spec import Experiment
 from fedmuster.simulation import RoundRow, Simulation
@@ -23,11 +22,8 @@ def prepare(folder: Path, cell: Experiment) -> None:
     write_file(folder / SPEC_NAME, cell.to_toml().encode())
 
 
-def execute(folder: Path, on_commit: Callable[[int], None] = lambda _: None) -> None:
-    """Play all rounds of the cell in ``folder`` that its journal does not hold yet.
-
-    ``on_commit`` is called with the last round that is safe on disk.
-    """
+def execute(folder: Path) -> None:
+    """Play all rounds of the cell in ``folder`` that its journal does not hold yet."""
     cell = Experiment.load(folder / SPEC_NAME)
     ((_, policy),) = cell.policies.items()
     (seed,) = cell.seeds
@@ -39,13 +35,12 @@ def execute(folder: Path, on_commit: Callable[[int], None] = lambda _: None) -> 
                 return
             simulation.load(checkpoint, source=str(journal.path))
         world = simulation.world
-        truth = world.realise(1).truth
         journal.begin(
             versions(),
             {
                 "group": world.groups,
-                "mean_latency_seconds": truth.mean_latency_seconds,
-                "mean_speed": truth.mean_speed,
+                "typical_latency_seconds": world.typical_latency_seconds(),
+                "cohort_size": np.array(world.problem.cohort_size),
             },
         )
         rows: list[RoundRow] = []
@@ -55,7 +50,6 @@ def execute(folder: Path, on_commit: Callable[[int], None] = lambda _: None) -> 
             now = time.monotonic()
             if now - committed > pause or rows[-1].round == cell.rounds:
                 journal.append(rows, simulation.checkpoint())
-                on_commit(rows[-1].round)
                 rows.clear()
                 committed = time.monotonic()
                 # A checkpoint of a million clients is slow: at most a tenth of the time for it.

@@ -24,7 +24,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,6 +40,7 @@ from fedmuster.policies.genie import Genie
 from fedmuster.worlds import WORLDS
 from fedmuster.worlds.world import World
 
+_FORBIDDEN_LABELS = ("", ".", "..", "report")  # a label is a folder, beside the report's
 _KEYS = ("rounds", "seed", "seeds", "regret", "world", "reward", "policy")
 
 
@@ -64,13 +65,18 @@ class Experiment:
             )
         if not self.policies:
             raise ConfigError("no policy: write [[policy]] with a name", key=())
+        for label in self.policies:
+            if label in _FORBIDDEN_LABELS or not set(label).isdisjoint("/\\\0"):
+                raise ConfigError(
+                    f"label = {label!r}, expected a name without slashes that can be a folder"
+                )
 
     @property
     def genie(self) -> Genie | None:
         """Who measures regret."""
         if not self.regret:
             return None
-        return from_table(Genie, to_table(self.reward))
+        return Genie(**asdict(self.reward))
 
     def cells(self) -> dict[Path, "Experiment"]:
         """One experiment for each policy and seed, by the folder it belongs into."""
@@ -165,10 +171,8 @@ def _policies(tables: Any) -> dict[str, Policy[Any]]:
             table = {k: v for k, v in table.items() if k != "label"}
         policy: Policy[Any] = named(POLICIES, table, key=key, what="policy")
         label = policy.name if label is None else label
-        if not isinstance(label, str) or not label or not set(label).isdisjoint("/\\\0"):
-            raise ConfigError(
-                f"label = {label!r}, expected a name without slashes", key=(*key, "label")
-            )
+        if not isinstance(label, str):
+            raise ConfigError(f"label = {label!r}, expected a string", key=(*key, "label"))
         if label in policies:
             raise ConfigError(
                 f"two policies are called {label!r}: give one of them another label",

@@ -7,7 +7,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from fedmuster.core.errors import StateError
-from fedmuster.core.state import write_file
+from fedmuster.core.files import write_file
 from fedmuster.experiments.journal import rounds_done
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
@@ -29,16 +29,37 @@ def lay_out(folder: Path, experiment: Experiment) -> list[Path]:
     for policy in experiment.policies.values():  # let what does not fit fail before it is written
         Simulation(policy, experiment.world, seed=experiment.seeds[0], genie=experiment.genie)
     write_file(folder / EXPERIMENT_NAME, experiment.to_toml().encode())
-    return _complete(folder)
+    return complete(folder)
+
+
+def lay_out_or_complete(folder: Path, experiment: Experiment) -> list[Path]:
+    """The same, but the folder may hold this very experiment already, finished or not."""
+    if not (folder / EXPERIMENT_NAME).exists():
+        return lay_out(folder, experiment)
+    if Experiment.load(folder / EXPERIMENT_NAME) != experiment:
+        raise StateError(
+            f"{folder} holds another experiment: remove it or choose another folder with --out"
+        )
+    return complete(folder)
 
 
 def find_cells(folder: Path) -> list[Path]:
-    """The run folders of an experiment or of a single run; also of one cut short at its start."""
+    """The run folders of an experiment, or of a single run. Writes nothing."""
     if (folder / SPEC_NAME).is_file():
         return [folder]
     if (folder / EXPERIMENT_NAME).is_file():
-        return _complete(folder)
+        cells = Experiment.load(folder / EXPERIMENT_NAME).cells()
+        return [folder / path for path in cells if (folder / path / SPEC_NAME).is_file()]
     raise StateError(f"{folder} is no run: it holds neither {EXPERIMENT_NAME} nor {SPEC_NAME}")
+
+
+def complete(folder: Path) -> list[Path]:
+    """As :func:`find_cells`, after writing what is missing if laying out was cut short."""
+    if (folder / EXPERIMENT_NAME).is_file():
+        for path, cell in Experiment.load(folder / EXPERIMENT_NAME).cells().items():
+            if not (folder / path / SPEC_NAME).exists():
+                prepare(folder / path, cell)
+    return find_cells(folder)
 
 
 def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: Progress) -> None:
@@ -58,11 +79,3 @@ def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: 
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _complete(folder: Path) -> list[Path]:
-    cells = Experiment.load(folder / EXPERIMENT_NAME).cells()
-    for path, cell in cells.items():
-        if not (folder / path / SPEC_NAME).exists():
-            prepare(folder / path, cell)
-    return [folder / path for path in cells]

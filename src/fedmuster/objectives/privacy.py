@@ -12,5 +12,5 @@ def remaining_privacy(count: IntArray, *, eta: float) -> FloatArray:
     ``eps_bar (1 - e^(-eta c))``, so that ``p = e^(-eta c)`` whatever the budget: 1 before the
     first round (Algorithm 1's initial 0 contradicts Eq. 7).
     """
-    remaining: FloatArray = np.exp(-eta * count)
+    remaining: FloatArray = np.exp(-eta * count)  # PAUSE Eq. 7
     return remaining

@@ -11,6 +11,14 @@ from fedmuster.objectives.generalisation import generalisation
 from fedmuster.objectives.privacy import remaining_privacy
 
 
+def check_reward(config: object) -> None:
+    """Check those hyper-parameters of a :class:`CohortReward` that ``config`` has."""
+    for name in ("alpha", "gamma", "rho"):
+        require(0 <= getattr(config, name, 0) < math.inf, config, name, "a number >= 0")
+    for name in ("beta", "eta"):
+        require(0 < getattr(config, name, 1) < math.inf, config, name, "a number > 0")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CohortReward:
     """``alpha Phi_g + gamma Phi_p`` (PAUSE Eq. 9, 18, 22); ``gamma = rho = 0`` is BSFL's Eq. 5.
@@ -30,23 +38,20 @@ class CohortReward:
     rho: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "gamma", "rho"):
-            require(0 <= getattr(self, name) < math.inf, self, name, "a number >= 0")
-        for name in ("beta", "eta"):
-            require(0 < getattr(self, name) < math.inf, self, name, "a number > 0")
+        check_reward(self)
 
-    def weights(self, count: IntArray, rounds: int, target_share: FloatArray) -> FloatArray:
+    def weights(self, count: IntArray, round_: int, target_share: FloatArray) -> FloatArray:
         """What each client adds, before the division by m (BSFL Eq. 5; PAUSE Eq. 9, 18)."""
         # Where all clients count alike, the weight is a function of the count alone: evaluate it
         # once for each possible count. Powers and exponentials of a million numbers are slow.
         if target_share.ndim == 0 and len(count) and (top := int(count.max())) < len(count):
-            return self._weights(np.arange(top + 1), rounds, target_share)[count]
-        return self._weights(count, rounds, target_share)
+            return self._weights(np.arange(top + 1), round_, target_share)[count]
+        return self._weights(count, round_, target_share)
 
-    def _weights(self, count: IntArray, rounds: int, target_share: FloatArray) -> FloatArray:
-        weights = self.alpha * generalisation(count, rounds, target_share, beta=self.beta)
+    def _weights(self, count: IntArray, round_: int, target_share: FloatArray) -> FloatArray:
+        weights = self.alpha * generalisation(count, round_, target_share, beta=self.beta)
         if self.gamma > 0:
-            weights += self.gamma * remaining_privacy(count, eta=self.eta)
+            weights += self.gamma * remaining_privacy(count, eta=self.eta)  # PAUSE Eq. 9, 18
         return weights
 
     @property

@@ -5,7 +5,8 @@ from typing import Any, Final
 from fedmuster.core.policy import Policy
 from fedmuster.policies.all_clients import AllClients
 from fedmuster.policies.bsfl import BSFL
-from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
+from fedmuster.policies.cs_ucb import CSUCB
+from fedmuster.policies.cs_ucb_q import CSUCBQ
 from fedmuster.policies.fastest import FastestInExpectation
 from fedmuster.policies.genie import Genie
 from fedmuster.policies.pause import PAUSE

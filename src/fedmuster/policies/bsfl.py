@@ -5,11 +5,12 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
+from fedmuster.core.config import check_types
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.estimators.mean import MeanEstimator, SampleMean
-from fedmuster.estimators.speed import SpeedEstimator
-from fedmuster.objectives.reward import CohortReward
+from fedmuster.estimators.speed import SpeedEstimator, check_speed
+from fedmuster.objectives.reward import CohortReward, check_reward
 from fedmuster.policies.bottleneck_bandit import BanditState, BottleneckBandit
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.cohort import Solver
@@ -38,7 +39,7 @@ class BSFL(PolicyTraits):
 
     Deviations:
         1. Eq. 13 is solved exactly in O(K) on typical states; the paper holds it to be
-           infeasible and anneals (``solver = "annealing"``).
+           infeasible and anneals (``solver=Annealing()``).
         2. Eq. 17 puts the sum inside the minimum; Eq. 13, where it is outside, is right.
         3. A client that was asked and did not complete counts as a sample of speed 0.
         4. Without ``tau_min_seconds`` the running minimum takes its place.
@@ -63,7 +64,9 @@ class BSFL(PolicyTraits):
     solver: Solver = Exact()
 
     def __post_init__(self) -> None:
-        _ = self._bandit  # its parts check the hyper-parameters
+        check_types(self)
+        check_reward(self)
+        check_speed(self)
 
     @property
     def _bandit(self) -> BottleneckBandit:

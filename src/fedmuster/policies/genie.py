@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.config import check_types
 from fedmuster.core.errors import DataError
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import (
@@ -18,7 +19,7 @@ from fedmuster.core.records import (
     of_rows,
 )
 from fedmuster.core.state import given
-from fedmuster.objectives.reward import CohortReward
+from fedmuster.objectives.reward import CohortReward, check_reward
 from fedmuster.policies.bottleneck_bandit import clusters_for
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.cohort import nobody
@@ -78,7 +79,8 @@ class Genie(PolicyTraits):
     rho: float = 0.0
 
     def __post_init__(self) -> None:
-        _ = self._reward  # checks the hyper-parameters
+        check_types(self)
+        check_reward(self)
 
     @property
     def _reward(self) -> CohortReward:

@@ -5,11 +5,12 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
+from fedmuster.core.config import check_types
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.estimators.mean import MeanEstimator, SampleMean
-from fedmuster.estimators.speed import SpeedEstimator
-from fedmuster.objectives.reward import CohortReward
+from fedmuster.estimators.speed import SpeedEstimator, check_speed
+from fedmuster.objectives.reward import CohortReward, check_reward
 from fedmuster.policies.bottleneck_bandit import BanditState, BottleneckBandit
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.cohort import Solver
@@ -75,7 +76,9 @@ class PAUSE(PolicyTraits):
     solver: Solver = Exact()
 
     def __post_init__(self) -> None:
-        _ = self._bandit  # its parts check the hyper-parameters
+        check_types(self)
+        check_reward(self)
+        check_speed(self)
 
     @property
     def _bandit(self) -> BottleneckBandit:

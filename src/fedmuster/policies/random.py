@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.config import check_types
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection, of_rows
 from fedmuster.core.state import given
@@ -25,7 +26,8 @@ class Random(PolicyTraits):
 
     Args:
         by_data: draw without replacement with probability in proportion to ``d_k = q_k |X_k|``
-            (BSFL's choice on non-i.i.d. data) instead of uniformly.
+            (BSFL's choice on non-i.i.d. data) instead of uniformly; the same as uniformly where
+            the problem says nothing of data.
 
     State:
         Nothing is learned.
@@ -46,6 +48,9 @@ class Random(PolicyTraits):
 
     by_data: bool = False
 
+    def __post_init__(self) -> None:
+        check_types(self)
+
     def init(self, problem: Problem) -> DataState:
         """The data sizes, where they matter."""
         weights = problem.data_weights() if self.by_data else None
@@ -59,7 +64,7 @@ class Random(PolicyTraits):
             chosen = Selection.of(view, rows, drawn)
             share = view.num_to_choose / max(view.num_available, 1)
             return replace(chosen, inclusion=np.full(len(drawn), share))
-        # The m largest of E_k / d_k reversed: exponential races win in proportion to their rate
+        # The m first arrivals E_k / d_k: exponential races are won in proportion to their rate
         # (Efraimidis and Spirakis 2006). Clients without data come last.
         race = rng.exponential(size=view.num_available)
         with np.errstate(divide="ignore"):

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.config import require
+from fedmuster.core.config import check_types, require
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import shared
@@ -49,6 +49,7 @@ class RBCSF(PolicyTraits):
     Deviations:
         1. Where the server sees no features, the context is (1, took part in the last round).
         2. A client that was asked and did not complete counts as the longest latency seen.
+        3. The best set is found exactly; which of several equal ones is taken, chance decides.
 
     References:
         T. Huang, W. Lin, W. Wu, L. He, K. Li, A. Zomaya, An Efficiency-Boosting Client Selection
@@ -69,6 +70,7 @@ class RBCSF(PolicyTraits):
     solver: Solver = Exact()
 
     def __post_init__(self) -> None:
+        check_types(self)
         require(0 <= self.beta <= 1, self, "beta", "a number in [0, 1]")
         require(0 < self.regularisation < np.inf, self, "regularisation", "a number > 0")
         require(0 <= self.alpha < np.inf, self, "alpha", "a number >= 0")

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fedmuster.core.errors import ConfigError, MissingExtraError
+from fedmuster.core.files import write_file
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.core.state import write_file
 from fedmuster.report import participation
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL, mean_and_half_width

@@ -15,7 +15,7 @@ _EXPECTED_CHOICES = 4
 def group_latencies(comparison: Comparison) -> FloatArray:
     """[G], mean latency of the clients of each speed group over seeds; NaN for an empty group."""
     runs = comparison.runs[comparison.labels[0]]  # all policies met the same clients
-    return _group_means(runs, [run.mean_latency_seconds for run in runs])
+    return _group_means(runs, [run.typical_latency_seconds for run in runs])
 
 
 def group_shares(runs: Sequence[Run]) -> FloatArray:
@@ -33,7 +33,7 @@ def choice_density(runs: Sequence[Run], *, rows: int, bins: int) -> FloatArray:
     for run in runs:
         num_clients, num_rounds = run.num_clients, len(run.cohort_sizes)
         rank = np.empty(num_clients, dtype=np.int64)
-        rank[np.argsort(run.mean_latency_seconds, kind="stable")] = np.arange(num_clients)
+        rank[np.argsort(run.typical_latency_seconds, kind="stable")] = np.arange(num_clients)
         row = rank * rows // num_clients
         bin_of = np.arange(num_rounds) * bins // num_rounds
         cell = row[run.chosen] * bins + bin_of[run.chosen_rounds()]

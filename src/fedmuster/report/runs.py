@@ -27,8 +27,9 @@ class Run:
             ``num_completed``, ``num_refused``; one entry a round.
         cohort_sizes: how many clients were chosen in each round.
         chosen: those clients, one round after the other.
+        cohort_size: m.
         groups: [K], speed group of each client.
-        mean_latency_seconds: [K], in expectation.
+        typical_latency_seconds: [K], in the long run.
     """
 
     label: str
@@ -36,8 +37,9 @@ class Run:
     columns: Mapping[str, FloatArray]
     cohort_sizes: IntArray
     chosen: IntArray
+    cohort_size: int
     groups: IntArray
-    mean_latency_seconds: FloatArray
+    typical_latency_seconds: FloatArray
 
     @property
     def num_clients(self) -> int:
@@ -137,7 +139,7 @@ def load(paths: Iterable[Path]) -> Comparison:
         },
         seeds=seeds,
         rounds=rounds,
-        cohort_size=to_table(cells[0].spec.world)["cohort_size"],
+        cohort_size=runs[0].cohort_size,
         notes=(*_round_notes(kept, done), *seed_notes),
     )
 
@@ -228,7 +230,7 @@ def _read(cell: _Cell, rounds: int) -> Run:
         raise StateError(f"{reader.path} is damaged: its rounds are not 1, 2, …, {len(reader)}")
     cohorts = reader.cohorts[:rounds]
     chosen = np.concatenate(cohorts)
-    missing = {"group", "mean_latency_seconds"} - reader.clients.keys()
+    missing = {"group", "typical_latency_seconds", "cohort_size"} - reader.clients.keys()
     if missing:
         raise StateError(f"{reader.path} is damaged: it does not hold {', '.join(sorted(missing))}")
     groups = reader.clients["group"]
@@ -243,7 +245,8 @@ def _read(cell: _Cell, rounds: int) -> Run:
         cohort_sizes=np.array([len(cohort) for cohort in cohorts], dtype=np.int64),
         chosen=chosen,
         groups=groups,
-        mean_latency_seconds=reader.clients["mean_latency_seconds"],
+        cohort_size=int(reader.clients["cohort_size"]),
+        typical_latency_seconds=reader.clients["typical_latency_seconds"],
     )
 
 

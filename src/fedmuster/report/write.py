@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.state import write_file
+from fedmuster.core.files import write_file
 from fedmuster.report.runs import Comparison, Run, load
 from fedmuster.report.summary import summarise
 from fedmuster.report.tables import csv_number, tables, to_csv, to_markdown

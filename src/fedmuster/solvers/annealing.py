@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.config import require
+from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.solvers.checks import check_values
 from fedmuster.solvers.instance import Instance
@@ -78,8 +78,7 @@ class Annealing:
     kappa: float = 1.0
 
     def __post_init__(self) -> None:
-        known = self.neighbourhood in NEIGHBOURHOODS
-        require(known, self, "neighbourhood", "one of " + ", ".join(NEIGHBOURHOODS))
+        check_types(self)
         require(self.steps >= 1, self, "steps", "at least 1")
         require(self.kappa > 0 and isfinite(self.kappa), self, "kappa", "a number > 0")
 

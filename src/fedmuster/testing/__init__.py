@@ -8,14 +8,14 @@ In pytest, so that each point is seen by name::
 """
 
 from fedmuster.testing.contract import CHECKS, Check, check_policy
+from fedmuster.testing.errors import ContractError
 from fedmuster.testing.federation import Knowledge
 from fedmuster.testing.optimality import assert_cohort_is_optimal, replay
-from fedmuster.testing.violation import ContractViolation
 
 __all__ = [
     "CHECKS",
     "Check",
-    "ContractViolation",
+    "ContractError",
     "Knowledge",
     "assert_cohort_is_optimal",
     "check_policy",

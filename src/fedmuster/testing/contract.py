@@ -7,6 +7,7 @@ from typing import Any, Final
 from fedmuster.core.policy import Policy
 from fedmuster.testing.cohorts import scarcity_fault, validity_fault
 from fedmuster.testing.configuration import configuration_fault
+from fedmuster.testing.errors import ContractError
 from fedmuster.testing.federation import Knowledge
 from fedmuster.testing.learning import learning_fault, newcomer_fault
 from fedmuster.testing.memory import growth_fault, poison_fault
@@ -18,7 +19,6 @@ from fedmuster.testing.purity import (
 )
 from fedmuster.testing.reproducibility import restart_fault, trajectory_fault
 from fedmuster.testing.ties import tie_fault
-from fedmuster.testing.violation import ContractViolation
 
 EVERYTHING: Final = Knowledge()
 
@@ -41,16 +41,16 @@ class Check:
     fault: Callable[[Policy[Any], Knowledge], str | None]
 
     def __call__(self, policy: Policy[Any], *, knowledge: Knowledge = EVERYTHING) -> None:
-        """Raise :class:`ContractViolation` unless ``policy`` keeps this point."""
+        """Raise :class:`ContractError` unless ``policy`` keeps this point."""
         who = f"{type(policy).__name__} breaks “{self.title}”"
         try:
             fault = self.fault(policy, knowledge)
         except Exception as error:
-            raise ContractViolation(
+            raise ContractError(
                 self.point, f"{who}: it raised {type(error).__name__}: {error}"
             ) from error
         if fault is not None:
-            raise ContractViolation(self.point, f"{who}: {fault}")
+            raise ContractError(self.point, f"{who}: {fault}")
 
     def __str__(self) -> str:
         return f"{self.point} {self.title}"
@@ -100,7 +100,7 @@ CHECKS: Final = (
 
 
 def check_policy(policy: Policy[Any], *, knowledge: Knowledge = EVERYTHING) -> None:
-    """Run all points on a policy; raise :class:`ContractViolation` at the first that it breaks.
+    """Run all points on a policy; raise :class:`ContractError` at the first that it breaks.
 
     Args:
         policy: an instance, with the hyper-parameters that you mean to use.

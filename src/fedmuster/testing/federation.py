@@ -52,7 +52,6 @@ class Draw:
             round=self.round,
             cohort_size=self.cohort_size,
             available=self.available,
-            num_available=int(np.count_nonzero(self.available)),
             features=self.features,
             truth=self.truth if policy.oracle else None,
         )

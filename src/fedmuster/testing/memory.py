@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from fedmuster.core import state as states
+from fedmuster.core.cohorts import cohort_fault
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.testing.cohorts import cohort_fault
 from fedmuster.testing.federation import Knowledge, lively
 from fedmuster.testing.playing import play_round, trained
 

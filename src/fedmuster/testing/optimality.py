@@ -14,7 +14,7 @@ import numpy as np
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.testing.violation import ContractViolation
+from fedmuster.testing.errors import ContractError
 
 S = TypeVar("S")
 
@@ -44,7 +44,7 @@ def assert_cohort_is_optimal(
     seed: int = 0,
     tolerance: float = 1e-9,
 ) -> None:
-    """Raise :class:`ContractViolation` unless no set of available clients is worth more.
+    """Raise :class:`ContractError` unless no set of available clients is worth more.
 
     Args:
         policy: who chooses.
@@ -62,7 +62,7 @@ def assert_cohort_is_optimal(
         >>> truth = Truth(mean_latency_seconds=seconds, mean_speed=0.1 / seconds)
         >>> everyone = np.ones(3, dtype=np.bool_)
         >>> view = RoundView(
-        ...     round=1, cohort_size=2, available=everyone, num_available=3, truth=truth
+        ...     round=1, cohort_size=2, available=everyone, truth=truth
         ... )
         >>> policy = FastestInExpectation()
         >>> state = replay(policy, Problem(num_clients=3, cohort_size=2), history=[])
@@ -72,7 +72,7 @@ def assert_cohort_is_optimal(
     candidates = np.flatnonzero(view.available).tolist()
     best = max(combinations(candidates, view.num_to_choose), key=value)
     if not value(chosen) >= value(best) - tolerance:
-        raise ContractViolation(
+        raise ContractError(
             15,
             f"{policy.name} chose {list(chosen)} in round {view.round}, worth {value(chosen):.9g}, "
             f"but {list(best)} is worth {value(best):.9g}; it must choose a best cohort",

@@ -90,10 +90,12 @@ class ContextualWorld(Setting):
             1.0 / np.mean(self.free_cpu_ratio),
             self.upload_mbit / np.mean(self.bandwidth_mbit_per_second),
         )
+        usual_latency = theta @ np.array(usual)
         return self.begin(
             seed,
             clients,
             tau_min_seconds=self.tau_min_seconds,
-            groups=speed_groups(theta @ np.array(usual)),
+            groups=speed_groups(usual_latency),
             num_features=len(usual),
+            usual_latency_seconds=usual_latency,
         )

@@ -5,9 +5,9 @@ from functools import cache
 
 import numpy as np
 
-from fedmuster.core.config import require
+from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.records import IntArray, Problem, Truth
+from fedmuster.core.records import FloatArray, IntArray, Problem, Truth
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.availability import Always, Availability
 from fedmuster.worlds.client_data import Alike, ClientData
@@ -37,6 +37,7 @@ class Setting:
     data: ClientData = field(default_factory=Alike)
 
     def __post_init__(self) -> None:
+        check_types(self)
         self.require_count("cohort_size")
         require(0 <= self.dropout <= 1, self, "dropout", "a number in [0, 1]")
         if self.deadline_seconds is not None:
@@ -50,8 +51,7 @@ class Setting:
 
     def require_count(self, name: str) -> None:
         """Complain unless the field is an integer >= 1."""
-        value = getattr(self, name)
-        require(isinstance(value, int) and value >= 1, self, name, "an integer >= 1")
+        require(getattr(self, name) >= 1, self, name, "an integer >= 1")
 
     def require_positive(self, *names: str) -> None:
         """Complain unless the fields are finite numbers > 0."""
@@ -67,7 +67,7 @@ class Setting:
 
     def truth(self, law: LatencyLaw, tau_min_seconds: float) -> Truth:
         """The expectations of ``law`` under this deadline and dropout, see WorldRound.truth."""
-        mean = law.mean_seconds()
+        mean = law.mean_seconds().copy()
         deadline = np.inf if self.deadline_seconds is None else self.deadline_seconds
         speed = (1.0 - self.dropout) * tau_min_seconds * law.mean_inverse(deadline)
         np.clip(speed, 0.0, 1.0, out=speed)  # quadrature may end at 1 + 1e-16
@@ -90,6 +90,7 @@ class Setting:
         clusters: IntArray | None = None,
         cluster_delay_seconds: float = 0.0,
         num_features: int = 0,
+        usual_latency_seconds: FloatArray | None = None,
     ) -> WorldRun:
         """A run of these ``clients`` with the setting's availability, deadline and data."""
         num_clients = len(groups)
@@ -117,4 +118,5 @@ class Setting:
                 clusters=problem.clusters,
                 cluster_delay_seconds=cluster_delay_seconds,
             ),
+            usual_latency_seconds=usual_latency_seconds,
         )

@@ -146,6 +146,7 @@ class WorldRun:
         availability: who can be asked.
         dropout: probability that a client which was asked never answers.
         time: how long a round lasts.
+        usual_latency_seconds: [K], where expectations change from round to round.
     """
 
     def __init__(
@@ -159,6 +160,7 @@ class WorldRun:
         availability: AvailabilityRun,
         dropout: float,
         time: RoundTime,
+        usual_latency_seconds: FloatArray | None = None,
     ) -> None:
         groups.setflags(write=False)
         self.seed = seed
@@ -169,6 +171,13 @@ class WorldRun:
         self._availability = availability
         self._dropout = dropout
         self._time = time
+        self._usual_latency_seconds = usual_latency_seconds
+
+    def typical_latency_seconds(self) -> FloatArray:
+        """[K], what to expect of each client in the long run, for reports."""
+        if self._usual_latency_seconds is not None:
+            return self._usual_latency_seconds
+        return self.realise(1).truth.mean_latency_seconds
 
     def realise(self, round_number: int) -> WorldRound:
         """Draw round t = 1, 2, …; the same round gives the same draw, in any order."""

@@ -1,9 +1,9 @@
 """What is raised when a policy breaks its contract."""
 
-from fedmuster.core import errors
+from fedmuster.core.errors import PolicyError
 
 
-class ContractViolation(errors.PolicyError):
+class ContractError(PolicyError):
     """A policy broke a point of the contract.
 
     Args:
@@ -12,5 +12,9 @@ class ContractViolation(errors.PolicyError):
     """
 
     def __init__(self, point: int, message: str) -> None:
-        super().__init__(f"point {point}: {message}")
+        super().__init__(point, message)
         self.point = point
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"point {self.point}: {self.message}"
