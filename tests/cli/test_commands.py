@@ -139,11 +139,33 @@ def test_a_killed_sweep_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
         (["report", "nowhere"], "nowhere is no run"),
         (["claims", "moon"], "unknown claim 'moon'"),
         (["fly"], "No such command 'fly'"),
+        (["run", "clusters.toml"], "clusters.toml, line 9: policy.1.rho: rho = 1.0 charges"),
+        (["run", "brute.toml"], "brute.toml, line 5: policy.0: BruteForce"),
+        (["run", "odd-name.toml"], "line 4: world.name: unknown world list"),
+        (["run", "many.toml"], "line 5: world.num_clients: "),
+        (["run", "large.toml"], "line 6: policy.0.alpha: alpha is too large"),
+        (["run", "endless.toml"], "line 1: rounds: rounds = 1000000000"),
+        (["run", "deep.toml"], "nested too deeply"),
+        (["run", "good.toml", "--out=good.toml"], "good.toml"),
     ],
 )
 def test_mistakes_are_told_plainly(tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "bad.toml").write_text(SPEC.replace("bsfl-rates", "mars").strip())
     (tmp_path / "broken.toml").write_text("rounds = [")
+    good = SPEC.strip()
+    for name, text in {
+        "good": good,
+        "clusters": good.replace('name = "random"', 'name = "pause"\nrho = 1'),
+        "brute": good.replace('name = "bsfl"', 'name = "bsfl"\nsolver = "brute-force"').replace(
+            "bsfl-rates", "bsfl-groups"
+        ),
+        "odd-name": good.replace('"bsfl-rates"', '["bsfl-rates"]'),
+        "many": good.replace('"bsfl-rates"', '"bsfl-rates"\nnum_clients = 99999999999999'),
+        "large": good.replace('name = "bsfl"', 'name = "bsfl"\nalpha = 1' + 400 * "0"),
+        "endless": good.replace("rounds = 60", "rounds = 1" + 400 * "0"),
+        "deep": "rounds = " + 3000 * "[" + 3000 * "]",
+    }.items():
+        (tmp_path / f"{name}.toml").write_text(text)
     text = fail(*arguments, folder=tmp_path)
     assert message in text.replace("\n", " ")
 

@@ -34,7 +34,7 @@ def test_good_rows_are_aligned_with_the_selection() -> None:
     assert report.not_completed.tolist() == [5, 7]
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -1.0, 0.0])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -1.0, 0.0, 5e-324, 1.7e308])
 def test_a_bad_latency_costs_only_its_own_client(bad: float) -> None:
     cleaned, report = clean(answer([2, 5, 7, 9], [1.0, bad, 1.0, 1.0]), SELECTION)
     assert cleaned.answered.tolist() == [True, False, True, True]
@@ -48,6 +48,27 @@ def test_a_bad_signal_costs_only_its_own_client(bad: float) -> None:
     cleaned, report = clean(feedback, SELECTION)
     assert cleaned.answered.tolist() == [True, False, False, False]
     assert report.refused == {"signal 'loss' not finite": 1}
+
+
+@pytest.mark.parametrize("bad", ["0.5", None, [1.0, 2.0], {}])
+def test_a_cell_that_is_no_number_costs_only_its_own_client(bad: Any) -> None:
+    latency: Any = [1.0, bad, 1.0]
+    feedback = Feedback(round=4, clients=np.array([2, 5, 7]), latency_seconds=latency)
+    cleaned, report = clean(feedback, SELECTION)
+    assert cleaned.answered.tolist() == [True, False, True, False]
+    assert report.refused == {"latency not finite and positive": 1}
+    signals: Any = {"loss": [1.0, "high", 1.0]}
+    feedback = Feedback(
+        round=4, clients=np.array([2, 5, 7]), latency_seconds=np.ones(3), signals=signals
+    )
+    assert clean(feedback, SELECTION)[1].refused == {"signal 'loss' not finite": 1}
+
+
+def test_what_is_no_feedback_is_refused() -> None:
+    wrong: Any
+    for wrong in (None, {}, [1]):
+        with pytest.raises(FeedbackError, match="expected a Feedback"):
+            clean(wrong, SELECTION)
 
 
 def test_clients_that_were_not_selected_are_dropped_and_counted() -> None:
@@ -84,7 +105,10 @@ def test_rows_not_completed_need_no_latency() -> None:
         (answer([2, 5], [1.0]), r"shape \(1,\), expected one value for each of the 2"),
         (answer([2], [1.0], completed=np.array([1])), "expected booleans"),
         (answer([2], [1.0], signals={"loss": np.ones(3)}), "signals"),
-        (answer([2], [1.0], signals={"loss": ["x"]}), "no number"),
+        (answer([2], [1.0], signals=None), "expected a mapping"),
+        (answer([2], [1.0], round=True), "round True"),
+        (answer([2], [1.0], round=4.0), "round 4.0"),
+        (Feedback(round=4, clients=np.array(["a"]), latency_seconds=np.ones(1)), "indices"),
         (Feedback(round=4, clients=np.array([2.5]), latency_seconds=np.ones(1)), "client indices"),
         (Feedback(round=4, clients=np.ones((1, 1), int), latency_seconds=np.ones(1)), "indices"),
     ],

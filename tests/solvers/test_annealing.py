@@ -19,6 +19,7 @@ from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import IntArray
 from fedmuster.solvers.annealing import Annealing, Landscape, Walk
+from fedmuster.solvers.brute_force import BruteForce
 from fedmuster.solvers.instance import Instance
 from fedmuster.solvers.neighbourhoods import NEIGHBOURHOODS, Members, NeighbourhoodName, Ranking
 
@@ -376,6 +377,18 @@ def test_config_survives_a_table() -> None:
 def test_refuses_bad_hyper_parameters(key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=key):
         from_table(Annealing, {key: value})
+
+
+@settings(max_examples=2_000, deadline=None, derandomize=True)
+@given(instance=instances(), name=st.sampled_from(NAMES), seed=st.integers(0, 99))
+def test_never_above_brute_force_and_what_is_claimed_is_reached(
+    instance: Instance, name: NeighbourhoodName, seed: int
+) -> None:
+    found = Annealing(neighbourhood=name, steps=30).solve(instance, np.random.default_rng(seed))
+    best = BruteForce().solve(instance, np.random.default_rng(seed))
+    assert len(np.unique(found)) == instance.size
+    reached, most = worth(instance, found), worth(instance, best)
+    assert reached <= most or reached == pytest.approx(most, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def assert_cohort(instance: Instance, positions: IntArray) -> None:
 
 @pytest.mark.parametrize("few", [10**9, 0])
 @given(instance=instances(), seed=st.integers(0, 9))
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=2_500, deadline=None)
 def test_as_good_as_brute_force(few: int, instance: Instance, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pruning, "FEW", few)

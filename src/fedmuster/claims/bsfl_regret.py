@@ -130,6 +130,10 @@ def _gather(
         tables=(_table(comparison, fits),),
         figures={"regret": regret(comparison)},
         notes=(
+            "Theorem 1 needs a smallest gap Delta_min > 0 between two rewards. The generalisation "
+            "terms take ever closer values as t grows, so there is none: gaps shrink, but they "
+            "never end, and their sum grows below linearly yet faster than ln n. Gaps of at least "
+            f"{_DELTA_MIN} do end, as the theorem says.",
             "Power-of-Choice, which the paper also shows, needs a model's losses and is not part "
             "of a selection-only run.",
         ),

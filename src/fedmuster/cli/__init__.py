@@ -10,8 +10,9 @@ def main() -> None:
     """Run the command line; errors that we foresaw are told without a traceback, exit code 2."""
     try:
         cli(prog_name="fedmuster", standalone_mode=True)
-    except FedmusterError as error:
-        sys.stderr.write(f"fedmuster: {error}\n")
+    except (FedmusterError, OSError, MemoryError) as error:
+        # An OSError names its file; what is out of memory is a world of too many clients.
+        sys.stderr.write(f"fedmuster: {error or 'out of memory'}\n")
         sys.exit(2)
 
 

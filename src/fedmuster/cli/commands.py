@@ -50,7 +50,7 @@ def run(spec: Path, out: Path | None, processes: int | None) -> None:
     """Run the experiment that SPEC (a TOML file) describes."""
     from fedmuster.experiments.spec import Experiment
 
-    experiment = Experiment.load(spec)
+    experiment = Experiment.load(spec, rehearse=True)
     _run_and_show(experiment, out or Path("runs") / spec.stem, processes, baseline=None)
 
 
@@ -97,6 +97,7 @@ def compare(
         seeds=tuple(range(seeds)),
         reward=from_table(CohortReward, parse_settings(reward)),
     )
+    experiment.rehearse()
     now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
     _run_and_show(experiment, out or Path("runs") / f"compare-{now}", processes, baseline)
 

@@ -19,7 +19,10 @@ def parse(text: str) -> dict[str, Any]:
         {'name': 'latency', 'distribution': 'normal'}
     """
     name, _, settings = text.partition(":")
-    return {"name": name, **parse_settings(settings)}
+    table = parse_settings(settings)
+    if "name" in table:
+        raise ConfigError(f"{text!r} names two things, expected one name before the colon")
+    return {"name": name, **table}
 
 
 def parse_settings(text: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ of dataclasses is written as a table whose ``name`` says which of them it is.
 
 import difflib
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -29,7 +29,8 @@ def require(condition: bool, owner: object, field: str, expected: str) -> None:
 
 def check_types(config: Any) -> None:
     """Used by ``__post_init__``: complain about values that are not of their field's type."""
-    for field, hint in _hints(type(config)).items():
+    kind: Any = type(config)
+    for field, hint in _hints(kind).items():
         expected = _misfit(getattr(config, field), hint)
         if expected is not None:
             require(False, config, field, expected)
@@ -62,7 +63,7 @@ def named(kinds: Mapping[str, type[T]], table: Any, *, key: Key, what: str) -> T
             key=key,
         )
     name = table["name"]
-    if name not in kinds:
+    if not isinstance(name, str) or name not in kinds:
         raise ConfigError(
             f"unknown {what} {_show(name)}{_did_you_mean(name, kinds)}; "
             f"expected one of: {', '.join(kinds)}",
@@ -96,9 +97,10 @@ def from_table(kind: type[T], table: Mapping[str, Any], *, key: Key = ()) -> T:
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {item.name: hints[item.name] for item in fields(kind)}
+def _hints(kind: Hashable) -> dict[str, Any]:
+    config: Any = kind
+    hints = get_type_hints(config)
+    return {item.name: hints[item.name] for item in fields(config)}
 
 
 def _misfit(value: Any, hint: Any) -> str | None:
@@ -159,7 +161,10 @@ _SCALARS: dict[type, tuple[Callable[[Any], bool], str]] = {
 def _convert_scalar(value: Any, hint: type, key: Key) -> Any:
     fits, expected = _SCALARS[hint]
     _expect(fits(value), value, expected, key)
-    return hint(value)
+    try:
+        return hint(value)
+    except OverflowError:
+        raise ConfigError(f"{key[-1]} is too large, expected {expected}", key=key) from None
 
 
 def _expect(condition: bool, value: Any, expected: str, key: Key) -> None:

@@ -7,13 +7,23 @@ reason, and the client is taken as not completed; the good rows count.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core.errors import FeedbackError
-from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
+from fedmuster.core.records import (
+    LONGEST_SECONDS,
+    SHORTEST_SECONDS,
+    BoolArray,
+    Feedback,
+    FloatArray,
+    IntArray,
+    Selection,
+    is_integer,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,10 +49,12 @@ def clean(feedback: Feedback, selection: Selection) -> tuple[Feedback, FeedbackR
     Clients without a valid answer get ``completed = False``, an infinite latency (speed 0) and
     signals of NaN, which a policy must not read where ``completed`` is False.
     """
-    if feedback.round != selection.round:
+    if not isinstance(feedback, Feedback):
+        raise FeedbackError(f"feedback is {type(feedback).__name__}, expected a Feedback")
+    if not is_integer(feedback.round, least=1) or feedback.round != selection.round:
         raise FeedbackError(
-            f"feedback is for round {feedback.round}, but round {selection.round} is open: it came "
-            "late or was sent twice; drop it"
+            f"feedback is for round {feedback.round!r}, but round {selection.round} is open: it "
+            "came late or was sent twice; drop it"
         )
     clients, latency, completed, signals = _columns(feedback)
     if _is_clean(clients, latency, completed, signals, selection):
@@ -53,7 +65,7 @@ def clean(feedback: Feedback, selection: Selection) -> tuple[Feedback, FeedbackR
     good[good] = selection.clients[row[good]] == clients[good]
     _count(refused, "not selected", ~good)
 
-    wrong = good & completed & ~(np.isfinite(latency) & (latency > 0))
+    wrong = good & completed & ~((latency >= SHORTEST_SECONDS) & (latency <= LONGEST_SECONDS))
     _count(refused, "latency not finite and positive", wrong)
     good &= ~wrong
     for name, values in signals.items():
@@ -100,8 +112,8 @@ def _is_clean(
         return False
     return bool(
         completed.all()
-        and latency.min() > 0
-        and latency.max() < np.inf
+        and latency.min() >= SHORTEST_SECONDS
+        and latency.max() <= LONGEST_SECONDS
         and (clients == selection.clients).all()
         and all(np.isfinite(values).all() for values in signals.values())
     )
@@ -133,7 +145,7 @@ def _as_it_came(
 def _columns(
     feedback: Feedback,
 ) -> tuple[IntArray, FloatArray, BoolArray, dict[str, FloatArray]]:
-    clients = np.asarray(feedback.clients)
+    clients = _as_array("clients", feedback.clients)
     if clients.ndim != 1 or not (np.issubdtype(clients.dtype, np.integer) or clients.size == 0):
         raise FeedbackError(
             f"feedback.clients is {clients.dtype}{clients.shape}, expected a list of client indices"
@@ -143,12 +155,16 @@ def _columns(
     if feedback.completed is None:
         completed = np.ones(size, dtype=np.bool_)
     else:
-        completed = np.asarray(feedback.completed)
+        completed = _as_array("completed", feedback.completed)
         if completed.dtype != np.bool_ and completed.size:
             raise FeedbackError(
                 f"feedback.completed is of type {completed.dtype}, expected booleans"
             )
         completed = _column("completed", completed, np.bool_, size)
+    if not isinstance(feedback.signals, Mapping):
+        raise FeedbackError(
+            f"feedback.signals is {type(feedback.signals).__name__}, expected a mapping from names"
+        )
     signals = {
         name: _column(f"signals[{name!r}]", values, np.float64, size)
         for name, values in feedback.signals.items()
@@ -156,17 +172,36 @@ def _columns(
     return clients.astype(np.int64), latency, completed, signals
 
 
-def _column(name: str, values: Any, dtype: type, size: int) -> NDArray[Any]:
+def _as_array(name: str, values: Any) -> NDArray[Any]:
     try:
-        column: NDArray[Any] = np.asarray(values, dtype=dtype)
-    except (TypeError, ValueError) as error:
-        raise FeedbackError(f"feedback.{name} holds something that is no number: {error}") from None
+        return np.asarray(values)
+    except ValueError as error:
+        raise FeedbackError(f"feedback.{name} is no list of values: {error}") from None
+
+
+def _column(name: str, values: Any, dtype: type, size: int) -> NDArray[Any]:
+    column: NDArray[Any]
+    try:
+        column = np.asarray(values)
+    except ValueError:  # ragged: some cells are lists
+        column = _cell_by_cell(values)
+    if column.dtype.kind not in "iufb" and column.ndim == 1:
+        column = _cell_by_cell(values)  # not of column: one string makes numpy turn all to strings
     if column.shape != (size,):
         raise FeedbackError(
             f"feedback.{name} has shape {column.shape}, expected one value for each of the {size} "
             "rows of feedback.clients"
         )
-    return column
+    return column.astype(dtype)
+
+
+def _cell_by_cell(values: Any) -> FloatArray:
+    """What is no number becomes NaN, which costs only its own row."""
+    numbers = [
+        float(cell) if isinstance(cell, Real) and not isinstance(cell, bool) else np.nan
+        for cell in values
+    ]
+    return np.array(numbers, dtype=np.float64)
 
 
 def _without_duplicates(

@@ -17,6 +17,10 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
+SHORTEST_SECONDS = 1e-9
+LONGEST_SECONDS = 1e9
+"""A latency outside of a nanosecond … 30 years was not measured; its inverse could overflow."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Problem:
@@ -62,7 +66,10 @@ class Problem:
         value = getattr(self, name)
         if value is None:
             return
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise DataError(f"Problem: {name} must hold {expected}: {error}") from None
         if array.shape != (self.num_clients,):
             raise DataError(
                 f"Problem: {name} has shape {array.shape}, expected one value for each of "
@@ -203,7 +210,7 @@ class Feedback:
     Args:
         round: the round that was answered.
         clients: int64[n].
-        latency_seconds: time from asking to answer, > 0; ignored where not completed.
+        latency_seconds: time from asking to answer, 1e-9 … 1e9; ignored where not completed.
         completed: who answered; None means all of ``clients``.
         signals: whatever else was measured, one float per row ("loss", "accuracy_gain", …).
     """

@@ -146,7 +146,10 @@ class Selector(Generic[S]):
 
     def save(self, path: str | Path) -> None:
         """Write everything to one ``.npz`` file; a crash leaves the old file or the new one."""
-        write_file(Path(path), self.to_bytes())
+        try:
+            write_file(Path(path), self.to_bytes())
+        except OSError as error:
+            raise StateError(f"cannot write {path}: {error.strerror}") from error
 
     @classmethod
     def restore(cls, path: str | Path, policy: Policy[S]) -> "Selector[S]":

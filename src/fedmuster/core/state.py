@@ -13,6 +13,7 @@ Files are ``.npz`` without pickle.
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
@@ -111,7 +112,10 @@ def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str
         with np.load(io.BytesIO(image), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         meta = json.loads(str(arrays.pop(_META)))
-    except (zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError) as error:
+    except (
+        *(zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError),
+        *(TypeError, AttributeError, NotImplementedError, zlib.error),
+    ) as error:
         raise StateError(
             f"{source} is damaged or not a fedmuster state file ({error}): restore it from a "
             "copy or start anew"

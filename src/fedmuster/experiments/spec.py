@@ -31,16 +31,19 @@ from typing import Any, Self
 import tomli_w
 
 from fedmuster.core.config import from_table, named, to_table
-from fedmuster.core.errors import ConfigError
+from fedmuster.core.errors import ConfigError, FedmusterError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.toml_lines import line_of
 from fedmuster.objectives.reward import CohortReward
 from fedmuster.policies import POLICIES
 from fedmuster.policies.genie import Genie
+from fedmuster.simulation import Simulation
 from fedmuster.worlds import WORLDS
 from fedmuster.worlds.world import World
 
-_FORBIDDEN_LABELS = ("", ".", "..", "report")  # a label is a folder, beside the report's
+_FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there
+_LONGEST_LABEL = 100
+_MOST_ROUNDS = 10**9
 _KEYS = ("rounds", "seed", "seeds", "regret", "world", "reward", "policy")
 
 
@@ -57,8 +60,11 @@ class Experiment:
     regret: bool = True
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ConfigError(f"rounds = {self.rounds}, expected an integer >= 1", key=("rounds",))
+        if not 1 <= self.rounds <= _MOST_ROUNDS:
+            raise ConfigError(
+                f"rounds = {self.rounds}, expected an integer >= 1, and at most {_MOST_ROUNDS:,}",
+                key=("rounds",),
+            )
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(
                 f"seeds = {list(self.seeds)}, expected distinct integers >= 0", key=("seeds",)
@@ -66,7 +72,8 @@ class Experiment:
         if not self.policies:
             raise ConfigError("no policy: write [[policy]] with a name", key=())
         for label in self.policies:
-            if label in _FORBIDDEN_LABELS or not set(label).isdisjoint("/\\\0"):
+            fits = label not in _FORBIDDEN_LABELS and set(label).isdisjoint("/\\\0")
+            if not fits or len(label.encode()) > _LONGEST_LABEL:
                 raise ConfigError(
                     f"label = {label!r}, expected a name without slashes that can be a folder"
                 )
@@ -86,8 +93,17 @@ class Experiment:
             for seed in self.seeds
         }
 
+    def rehearse(self) -> None:
+        """Play one round of each policy, so that what does not fit fails before anything runs."""
+        for number, policy in enumerate(self.policies.values()):
+            try:
+                Simulation(policy, self.world, seed=self.seeds[0], genie=self.genie).step()
+            except FedmusterError as error:
+                key = ("policy", str(number), *getattr(error, "key", ()))
+                raise ConfigError(str(error), key=key) from error
+
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path, *, rehearse: bool = False) -> Self:
         """Read a spec; errors name the file, the line, the key and what was expected."""
         try:
             text = path.read_text(encoding="utf-8")
@@ -96,7 +112,11 @@ class Experiment:
         except UnicodeDecodeError as error:
             raise ConfigError(f"{path} is no text file: {error}") from error
         try:
-            return cls.from_table(tomllib.loads(text))
+            experiment = cls.from_table(tomllib.loads(text))
+            if rehearse:
+                experiment.rehearse()
+        except RecursionError:
+            raise ConfigError(f"{path}: nested too deeply") from None
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path}: not valid TOML: {error}") from None
         except ConfigError as error:
@@ -104,6 +124,7 @@ class Experiment:
             where = f"{path}, line {line}" if line else str(path)
             key = ".".join(error.key)
             raise ConfigError(f"{where}: {key + ': ' if key else ''}{error}") from None
+        return experiment
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Self:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from fedmuster.core.files import write_file
 from fedmuster.experiments.journal import rounds_done
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.simulation import Simulation
 
 EXPERIMENT_NAME = "experiment.toml"
 
@@ -26,8 +26,6 @@ def lay_out(folder: Path, experiment: Experiment) -> list[Path]:
             f"{folder} already holds an experiment: continue it with `fedmuster resume {folder}`, "
             "or choose another folder with --out"
         )
-    for policy in experiment.policies.values():  # let what does not fit fail before it is written
-        Simulation(policy, experiment.world, seed=experiment.seeds[0], genie=experiment.genie)
     write_file(folder / EXPERIMENT_NAME, experiment.to_toml().encode())
     return complete(folder)
 
@@ -76,6 +74,11 @@ def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: 
                 for future in done:
                     future.result()
                 progress({cell: rounds_done(cell) for cell in cells})
+        except BrokenProcessPool as error:
+            raise StateError(
+                "a worker process died (killed, or out of memory): nothing is lost, continue with "
+                f"`fedmuster resume {cells[0].parent.parent}`"
+            ) from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -21,6 +21,8 @@ def line_of(text: str, key: Key) -> int | None:
         3
         >>> line_of('rounds = 10\\n[world]\\nname = "x"\\n', ("world", "spread", "sd"))
         2
+        >>> line_of("[[policy]]\\n[[policy]]\\n[policy.solver]\\n", ("policy", "1", "solver"))
+        3
     """
     lines: dict[Key, int] = {}
     table: Key = ()
@@ -28,6 +30,9 @@ def line_of(text: str, key: Key) -> int | None:
     for number, line in enumerate(text.splitlines(), start=1):
         if header := _HEADER.match(line):
             table = _split(header[2])
+            for length in range(1, len(table)):  # [policy.solver] belongs to the last [[policy]]
+                if array := seen[table[:length]]:
+                    table = (*table[:length], str(array - 1), *table[length:])
             if header[1] == "[[":
                 seen[table] += 1
                 table = (*table, str(seen[table] - 1))

@@ -139,7 +139,7 @@ def load(paths: Iterable[Path]) -> Comparison:
         },
         seeds=seeds,
         rounds=rounds,
-        cohort_size=runs[0].cohort_size,
+        cohort_size=min(runs[0].cohort_size, runs[0].num_clients),
         notes=(*_round_notes(kept, done), *seed_notes),
     )
 

@@ -6,6 +6,8 @@ from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray
 from fedmuster.solvers.instance import Instance
 
+_LIMIT = 1e290
+"""Sums of more could overflow."""
 _BLOCK = 1 << 16
 """A block stays in cache between its minimum and its maximum."""
 
@@ -16,10 +18,9 @@ def check_values(instance: Instance) -> tuple[float, float]:
     Minima and maxima hand a NaN on, so reductions without temporaries see everything.
     """
     u, w = instance.bottleneck, instance.weight
-    largest_finite = float(np.finfo(np.float64).max)
     return (
         _largest("bottleneck", u, np.inf, "finite, or +inf for unseen clients"),
-        _largest("weight", w, largest_finite, "finite"),
+        _largest("weight", w, _LIMIT, f"within ±{_LIMIT:g}"),
     )
 
 

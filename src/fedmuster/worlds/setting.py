@@ -18,6 +18,9 @@ _DATA_KEY = 1
 """Data has a layout stream of its own: with other data, the same clients are fast."""
 
 
+_MOST = 10**9  # of anything that is counted: more does not fit into memory
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     """The fields that every world has.
@@ -52,6 +55,7 @@ class Setting:
     def require_count(self, name: str) -> None:
         """Complain unless the field is an integer >= 1."""
         require(getattr(self, name) >= 1, self, name, "an integer >= 1")
+        require(getattr(self, name) <= _MOST, self, name, f"at most {_MOST:,}")
 
     def require_positive(self, *names: str) -> None:
         """Complain unless the fields are finite numbers > 0."""

@@ -12,9 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core.errors import ConfigError, DataError, MissingExtraError
-from fedmuster.core.records import BoolArray, FloatArray, IntArray
+from fedmuster.core.records import (
+    LONGEST_SECONDS,
+    SHORTEST_SECONDS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+)
 
 COLUMNS = ("client", "round", "latency_seconds")
+_ALSO_KNOWN_AS = {"latency": "latency_seconds"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,8 +95,9 @@ def _checked(columns: _Columns) -> Trace:
     rounds = _numbers(columns, "round", int, np.int64, "a whole number >= 1")
     _refuse_where(columns, rounds < 1, "round", "a whole number >= 1")
     latency = _numbers(columns, "latency_seconds", float, np.float64, "a number > 0")
-    wrong = ~(np.isfinite(latency) & (latency > 0))
-    _refuse_where(columns, wrong, "latency_seconds", "a number > 0")
+    wrong = ~((latency >= SHORTEST_SECONDS) & (latency <= LONGEST_SECONDS))
+    expected = f"a number in [{SHORTEST_SECONDS:g}, {LONGEST_SECONDS:g}]"
+    _refuse_where(columns, wrong, "latency_seconds", expected)
 
     order = np.lexsort((rounds, client))
     client, rounds, latency = client[order], rounds[order], latency[order]
@@ -180,10 +188,11 @@ def _read_parquet(path: Path) -> _Columns:
         raise MissingExtraError("pyarrow", extra="parquet", purpose=f"reading {path}") from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            _positions(path, file.schema_arrow.names)
-            table = file.read(columns=list(COLUMNS))
+            names = file.schema_arrow.names
+            table = file.read(columns=[names[place] for place in _positions(path, names)])
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise DataError(f"{path} is not readable as Parquet ({error}); write it anew") from None
+    table = table.rename_columns(list(COLUMNS))
     if not pyarrow.types.is_integer(table.schema.field("round").type):
         raise DataError(f"{path}: round is not a column of integers; convert it")
     client, rounds, latency = (table.column(name).to_pylist() for name in COLUMNS)
@@ -199,6 +208,7 @@ def _read_parquet(path: Path) -> _Columns:
 
 def _positions(path: Path, header: list[str]) -> list[int]:
     """Where each of :data:`COLUMNS` stands in the header."""
+    header = [_ALSO_KNOWN_AS.get(name, name) for name in header]
     for name in COLUMNS:
         if header.count(name) != 1:
             fault = "twice" if name in header else "not"

@@ -1,0 +1,20 @@
+import pytest
+
+from fedmuster.cli.shorthand import parse
+from fedmuster.core.errors import ConfigError
+
+
+def test_a_setting_cannot_change_the_name() -> None:
+    with pytest.raises(ConfigError, match="names two things"):
+        parse("bsfl:name=random")
+
+
+def test_values_are_toml_or_else_strings() -> None:
+    table = parse('trace:path=data/x.csv,mode="replay",cohort_size=3,availability={name="always"}')
+    assert table == {
+        "name": "trace",
+        "path": "data/x.csv",
+        "mode": "replay",
+        "cohort_size": 3,
+        "availability": {"name": "always"},
+    }
