@@ -3,7 +3,7 @@
 Prints the time of a step at K clients and its ratio to a step at K = 500, measured in turns in
 the same run, and what sorting the clients costs once per solve.
 
-    python benchmarks/annealing_speed.py
+    python -m benchmarks.annealing_speed
 """
 
 from dataclasses import dataclass, field
@@ -12,6 +12,7 @@ from time import process_time
 
 import numpy as np
 
+from benchmarks.measure import write
 from fedmuster.solvers.annealing import Annealing, Walk
 from fedmuster.solvers.instance import Instance
 from fedmuster.solvers.neighbourhoods import NEIGHBOURHOODS
@@ -54,12 +55,15 @@ def main() -> None:
     for _ in range(TURNS):
         for one in contenders.values():
             one.run()
+    rows = []
     print(f"m = {SIZE}, median of {TURNS} turns of {STEPS} steps, CPU time")
     print(f"{'graph':<8}{'K':>10}{'µs a step':>12}{'ratio':>8}{'set-up ms':>12}")
     for (name, clients), one in contenders.items():
         cost = median(one.microseconds)
         ratio = cost / median(contenders[name, CLIENTS[0]].microseconds)
         print(f"{name:<8}{clients:>10,}{cost:>12.2f}{ratio:>8.2f}{one.setup_ms:>12.1f}")
+        rows.append({"graph": name, "clients": clients, "microseconds": cost, "ratio": ratio})
+    write("annealing_speed", rows)
 
 
 if __name__ == "__main__":

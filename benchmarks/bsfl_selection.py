@@ -2,8 +2,7 @@
 
 The floor reads the two arrays that every index needs, participations and mean. Bars: at most 15
 times the floor at K = 10^6, m = 100 on typical states, growth exponent at most 1.1 from 10^4 to
-10^6. Adversarial states (independent or opposed scores, which no bandit produces) are solved by
-the solver alone; they are reported without a bar.
+10^6. What adversarial scores cost the solver, :mod:`benchmarks.solver_speed` reports.
 """
 
 import math
@@ -13,15 +12,12 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-from benchmarks.measure import in_turns, write
-from benchmarks.solver_speed import ADVERSARIAL
+from benchmarks.measure import in_turns, read, write
 from fedmuster.core.records import IntArray, Problem, RoundView
 from fedmuster.core.streams import POLICY, stream
 from fedmuster.policies.bottleneck_bandit import BanditState
 from fedmuster.policies.bsfl import BSFL
-from fedmuster.solvers.bottleneck import Exact
 
 CLIENTS = (1_000, 10_000, 100_000, 1_000_000)
 SIZES = (10, 25, 100)
@@ -65,12 +61,7 @@ def selection(state: BanditState, size: int) -> Callable[[], object]:
 
 def floor(state: BanditState) -> Callable[[], object]:
     """A call that reads the state once."""
-    return partial(_read, state.speed.inverse.count, state.speed.inverse.mean)
-
-
-def _read(one: NDArray[Any], other: NDArray[Any]) -> None:
-    one.sum()
-    other.sum()
+    return partial(read, state.speed.inverse.count, state.speed.inverse.mean)
 
 
 def main() -> None:
@@ -83,20 +74,14 @@ def main() -> None:
                 rng = stream(1, name, clients, size)
                 state = state_of(make(clients, size, rng), rng)
                 rows.append(_row(name, clients, size, selection(state, size), floor(state)))
-    for name, maker in ADVERSARIAL.items():
-        for size in SIZES:
-            instance = maker(CLIENTS[-1], size, stream(1, name, size))
-            solve = partial(Exact().solve, instance, stream(0, POLICY, 1))
-            read = partial(_read, instance.bottleneck, instance.weight)
-            rows.append(_row(f"({name})", CLIENTS[-1], size, solve, read))
     write("bsfl_selection", {"rows": rows, **_bars(rows)})
 
 
 def _row(
-    name: str, clients: int, size: int, choose: Callable[[], object], read: Callable[[], object]
+    name: str, clients: int, size: int, choose: Callable[[], object], scan: Callable[[], object]
 ) -> dict[str, Any]:
     repeat = max(1, 20_000 // clients)
-    seconds = in_turns({"choose": choose, "read": read}, turns=15, repeat=repeat)
+    seconds = in_turns({"choose": choose, "read": scan}, turns=15, repeat=repeat)
     ratio = seconds["choose"] / seconds["read"]
     print(f"{name:<26}{clients:>10,}{size:>5}{seconds['choose'] * 1e3:>10.3f}{ratio:>9.1f}")
     return {
@@ -109,13 +94,12 @@ def _row(
 
 
 def _bars(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    typical = [row for row in rows if row["state"] in TYPICAL]
     hardest = max(
         row["times_floor"]
-        for row in typical
+        for row in rows
         if row["clients"] == CLIENTS[-1] and row["cohort_size"] == SIZES[-1]
     )
-    seconds = {(r["state"], r["clients"], r["cohort_size"]): r["seconds"] for r in typical}
+    seconds = {(r["state"], r["clients"], r["cohort_size"]): r["seconds"] for r in rows}
     exponent = max(
         math.log(seconds[name, 1_000_000, size] / seconds[name, 10_000, size]) / math.log(100)
         for name in TYPICAL

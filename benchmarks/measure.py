@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -27,6 +28,12 @@ def in_turns(
                 call()
             seconds[name].append((perf_counter() - start) / repeat)
     return {name: median(values) for name, values in seconds.items()}
+
+
+def read(*arrays: NDArray[Any]) -> None:
+    """The floor of everything that looks at all clients: one pass over the arrays."""
+    for array in arrays:
+        array.sum()
 
 
 def write(name: str, numbers: Any) -> None:

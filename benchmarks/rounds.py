@@ -1,4 +1,4 @@
-"""Selection-only rounds from end to end: world, selector, policy, journal row.
+"""Selection-only rounds from end to end: world, selector, policy, all checks.
 
 Bar: 10,000 rounds of BSFL at K = 500, m = 25 in under 5 s, with a loop that draws and sorts as
 many numbers with bare numpy as the reference.

@@ -1,21 +1,19 @@
 """How long the exact solver takes, in units of reading its two arrays once.
 
-    python benchmarks/solver_speed.py [--clients 1000 ... --sizes 10 25 100 --rounds 9]
+    python -m benchmarks.solver_speed
 
-Solver and floor (``u.sum(); w.sum()``) are measured in turn, and their medians divided. ``--clock
-cpu`` leaves out the time for which other processes had the core: on a busy machine that falls on
-the longer of the two, and the ratio of wall times says more about the neighbours than the solver.
-``STATES`` makes the instances: states that a bandit passes through, and adversarial ones.
+``STATES`` makes the instances: states a bandit passes through, and adversarial ones, which no
+bandit produces.
 """
 
-import argparse
 from collections.abc import Callable, Mapping
-from statistics import median
-from time import perf_counter, process_time
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from benchmarks.measure import in_turns, read, write
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.streams import stream
 from fedmuster.solvers.bottleneck import Exact
@@ -162,44 +160,40 @@ ADVERSARIAL: Mapping[str, StateMaker] = {
 }
 STATES: Mapping[str, StateMaker] = {**TYPICAL, **ADVERSARIAL}
 
-
-def measure(
-    instance: Instance, rounds: int, clock: Callable[[], float] = perf_counter
-) -> tuple[float, float]:
-    """Median seconds of one solve and of reading u and w once, taken in turn."""
-    solver, solves, floors = Exact(), [], []
-    for index in range(rounds + 1):
-        rng = stream(index, "benchmark")
-        start = clock()
-        solver.solve(instance, rng)
-        middle = clock()
-        instance.bottleneck.sum()
-        instance.weight.sum()
-        end = clock()
-        if index:  # the first one warms up
-            solves.append(middle - start)
-            floors.append(end - middle)
-    return median(solves), median(floors)
+CLIENTS = (1_000, 10_000, 100_000, 1_000_000)
+SIZES = (10, 25, 100)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--clients", type=int, nargs="+", default=[10**3, 10**4, 10**5, 10**6])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10, 25, 100])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--states", nargs="+", default=list(STATES), choices=list(STATES))
-    parser.add_argument("--clock", default="wall", choices=["wall", "cpu"])
-    options = parser.parse_args()
-    clock = process_time if options.clock == "cpu" else perf_counter
-    print(f"{'state':24}{'m':>5}", *(f"{f'K = {k:,}':>21}" for k in options.clients))
-    for name in options.states:
-        for size in options.sizes:
+    rows: list[dict[str, Any]] = []
+    print(f"{'state':24}{'m':>5}", *(f"{f'K = {k:,}':>21}" for k in CLIENTS))
+    for name, make in STATES.items():
+        for size in SIZES:
             cells = []
-            for num_clients in options.clients:
-                instance = STATES[name](num_clients, size, stream(0, "layout", num_clients))
-                solve, floor = measure(instance, options.rounds, clock)
-                cells.append(f"{1e3 * solve:9.3f} ms {solve / floor:7.1f} ×")
+            for clients in CLIENTS:
+                instance = make(clients, size, stream(0, "layout", clients))
+                seconds = in_turns(
+                    {
+                        "solve": partial(Exact().solve, instance, stream(0, "benchmark")),
+                        "read": partial(read, instance.bottleneck, instance.weight),
+                    },
+                    turns=7,
+                    repeat=max(1, 10_000 // clients),
+                )
+                ratio = seconds["solve"] / seconds["read"]
+                cells.append(f"{1e3 * seconds['solve']:9.3f} ms {ratio:7.1f} ×")
+                rows.append(
+                    {
+                        "state": name,
+                        "adversarial": name in ADVERSARIAL,
+                        "clients": clients,
+                        "cohort_size": size,
+                        "seconds": seconds["solve"],
+                        "times_floor": ratio,
+                    }
+                )
             print(f"{name:24}{size:5}", *cells, flush=True)
+    write("solver_speed", rows)
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def test_a_killed_sweep_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
         (["run", "brute.toml"], "brute.toml, line 5: policy.0: BruteForce"),
         (["run", "odd-name.toml"], "line 4: world.name: unknown world list"),
         (["run", "many.toml"], "line 5: world.num_clients: "),
-        (["run", "large.toml"], "line 6: policy.0.alpha: alpha is too large"),
+        (["run", "large.toml"], "line 7: policy.0.alpha: alpha is too large"),
         (["run", "endless.toml"], "line 1: rounds: rounds = 1000000000"),
         (["run", "deep.toml"], "nested too deeply"),
         (["run", "good.toml", "--out=good.toml"], "good.toml"),
