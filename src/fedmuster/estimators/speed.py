@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedmuster.core.blocks import blocks, tabulate
 from fedmuster.core.config import require
 from fedmuster.core.records import Feedback, FloatArray, IntArray
 from fedmuster.core.state import shared
@@ -64,14 +65,26 @@ class SpeedEstimator:
             np.minimum(state.fastest_seconds, fastest, out=state.fastest_seconds)
 
     def upper_bound(
-        self, state: SpeedState, rows: IntArray | slice, *, round_: int, cohort_size: int
+        self,
+        state: SpeedState,
+        rows: IntArray | slice,
+        *,
+        round_: int,
+        cohort_size: int,
+        out: FloatArray | None = None,
     ) -> FloatArray:
         """``ucb(k, t-1)``, with which round t chooses; ``+inf`` for the unseen (BSFL Eq. 9, 13)."""
         # PAUSE Eq. 13 is the same index; its large networks multiply the mean by zeta.
         log_term = (cohort_size + 1) * log_rounds(self.estimator.horizon(round_ - 1))
         count = self.estimator.effective_count(state.inverse, rows, round_=round_ - 1)
-        bound = confidence_radius(count, log_term)
-        bound += state.inverse.mean[rows] * (self.zeta * self._tau_min(state))  # BSFL Eq. 12
+        if np.issubdtype(count.dtype, np.integer):
+            whole = count.astype(np.int64, copy=False)
+            bound = tabulate(whole, lambda c: confidence_radius(c, log_term), out)
+        else:
+            bound = confidence_radius(count, log_term)
+        mean, scale = state.inverse.mean[rows], self.zeta * self._tau_min(state)
+        for block in blocks(len(bound)):
+            bound[block] += mean[block] * scale  # BSFL Eq. 12
         return bound
 
     def _tau_min(self, state: SpeedState) -> float:

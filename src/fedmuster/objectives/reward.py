@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
+from fedmuster.core.blocks import tabulate
 from fedmuster.core.config import require
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.objectives.generalisation import generalisation
@@ -40,12 +39,18 @@ class CohortReward:
     def __post_init__(self) -> None:
         check_reward(self)
 
-    def weights(self, count: IntArray, round_: int, target_share: FloatArray) -> FloatArray:
+    def weights(
+        self,
+        count: IntArray,
+        round_: int,
+        target_share: FloatArray,
+        out: FloatArray | None = None,
+    ) -> FloatArray:
         """What each client adds, before the division by m (BSFL Eq. 5; PAUSE Eq. 9, 18)."""
-        # Where all clients count alike, the weight is a function of the count alone: evaluate it
-        # once for each possible count. Powers and exponentials of a million numbers are slow.
-        if target_share.ndim == 0 and len(count) and (top := int(count.max())) < len(count):
-            return self._weights(np.arange(top + 1), round_, target_share)[count]
+        # Where all clients count alike, the weight is a function of the count alone, and powers
+        # and exponentials of a million numbers are spared.
+        if target_share.ndim == 0:
+            return tabulate(count, lambda c: self._weights(c, round_, target_share), out)
         return self._weights(count, round_, target_share)
 
     def _weights(self, count: IntArray, round_: int, target_share: FloatArray) -> FloatArray:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.blocks import scratch
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import (
     Feedback,
@@ -52,12 +53,19 @@ class BottleneckBandit:
 
     def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
         """The best cohort for the optimistic speeds."""
-        rows = view.candidates()
+        rows, size = view.candidates(), view.num_available
         speed = self.speed.upper_bound(
-            state.speed, rows, round_=view.round, cohort_size=view.cohort_size
+            state.speed,
+            rows,
+            round_=view.round,
+            cohort_size=view.cohort_size,
+            out=scratch("speed", size),
         )
         weight = self.reward.weights(
-            state.speed.inverse.count[rows], view.round, of_rows(state.target_share, rows)
+            state.speed.inverse.count[rows],
+            view.round,
+            of_rows(state.target_share, rows),
+            out=scratch("weight", size),
         )
         return best_cohort(
             view,
