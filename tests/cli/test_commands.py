@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedmuster.experiments.journal import JournalReader, rounds_done
+from fedmuster.core.errors import StateError
+from fedmuster.experiments.journal import Journal, JournalReader, rounds_done
 from fedmuster.policies import POLICIES
 from fedmuster.worlds import WORLDS
 
@@ -117,6 +118,30 @@ def test_a_killed_sweep_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     for cell in cells:
         whole, cut = (JournalReader(tmp_path / name / cell) for name in ("whole", "cut"))
         assert cut.digest() == whole.digest()
+
+
+def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
+    (tmp_path / "endless.toml").write_text(SPEC.replace("rounds = 60", "rounds = 100_000_000"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedmuster", "run", "endless.toml", "--out=run"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    cell = tmp_path / "run/bsfl/seed-0"
+    while rounds_done(cell) == 0:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            with Journal(cell):  # the worker has let go of it
+                return
+        except StateError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Run one cell (a policy, a seed) in a folder, or go on where it was interrupted."""
 
+import os
 import platform
 import time
 from pathlib import Path
@@ -22,8 +23,12 @@ def prepare(folder: Path, cell: Experiment) -> None:
     write_file(folder / SPEC_NAME, cell.to_toml().encode())
 
 
-def execute(folder: Path) -> None:
-    """Play all rounds of the cell in ``folder`` that its journal does not hold yet."""
+def execute(folder: Path, parent: int | None = None) -> None:
+    """Play all rounds of the cell in ``folder`` that its journal does not hold yet.
+
+    A worker gives its ``parent``'s process id, and stops when that is gone: nobody waits for it,
+    and ``resume`` could not have the journal.
+    """
     cell = Experiment.load(folder / SPEC_NAME)
     ((_, policy),) = cell.policies.items()
     (seed,) = cell.seeds
@@ -51,6 +56,8 @@ def execute(folder: Path) -> None:
             if now - committed > pause or rows[-1].round == cell.rounds:
                 journal.append(rows, simulation.checkpoint())
                 rows.clear()
+                if parent is not None and os.getppid() != parent:
+                    return
                 committed = time.monotonic()
                 # A checkpoint of a million clients is slow: at most a tenth of the time for it.
                 pause = max(_COMMIT_SECONDS, 10 * (committed - now))

@@ -67,7 +67,7 @@ def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: 
         os.environ.setdefault(name, "1")  # one process per cell, one thread per process
     workers = min(processes or os.cpu_count() or 1, len(cells))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(execute, cell) for cell in cells}
+        waiting = {pool.submit(execute, cell, os.getpid()) for cell in cells}
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)

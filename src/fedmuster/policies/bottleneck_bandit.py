@@ -8,7 +8,6 @@ from numpy.random import Generator
 from fedmuster.core.blocks import scratch
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import (
-    Feedback,
     FloatArray,
     IntArray,
     Problem,
@@ -77,10 +76,6 @@ class BottleneckBandit:
             solver=self.solver,
             rng=rng,
         )
-
-    def observe(self, state: BanditState, feedback: Feedback) -> None:
-        """Update counts and means of the cohort."""
-        self.speed.update(state.speed, feedback)
 
 
 def clusters_for(reward: CohortReward, problem: Problem) -> IntArray:

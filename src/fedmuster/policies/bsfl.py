@@ -69,9 +69,13 @@ class BSFL(PolicyTraits):
         check_speed(self)
 
     @property
+    def _speed(self) -> SpeedEstimator:
+        return SpeedEstimator(estimator=self.estimator, tau_min_seconds=self.tau_min_seconds)
+
+    @property
     def _bandit(self) -> BottleneckBandit:
         return BottleneckBandit(
-            speed=SpeedEstimator(estimator=self.estimator, tau_min_seconds=self.tau_min_seconds),
+            speed=self._speed,
             reward=CohortReward(alpha=self.alpha, beta=self.beta),
             solver=self.solver,
         )
@@ -86,4 +90,4 @@ class BSFL(PolicyTraits):
 
     def observe(self, state: BanditState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and means of the cohort (Eq. 10, 11)."""
-        self._bandit.observe(state, feedback)
+        self._speed.update(state.speed, feedback)

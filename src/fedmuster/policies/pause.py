@@ -81,11 +81,15 @@ class PAUSE(PolicyTraits):
         check_speed(self)
 
     @property
+    def _speed(self) -> SpeedEstimator:
+        return SpeedEstimator(
+            estimator=self.estimator, tau_min_seconds=self.tau_min_seconds, zeta=self.zeta
+        )
+
+    @property
     def _bandit(self) -> BottleneckBandit:
         return BottleneckBandit(
-            speed=SpeedEstimator(
-                estimator=self.estimator, tau_min_seconds=self.tau_min_seconds, zeta=self.zeta
-            ),
+            speed=self._speed,
             reward=CohortReward(
                 alpha=self.alpha, beta=self.beta, gamma=self.gamma, eta=self.eta, rho=self.rho
             ),
@@ -102,4 +106,4 @@ class PAUSE(PolicyTraits):
 
     def observe(self, state: BanditState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and means of the cohort (Eq. 12)."""
-        self._bandit.observe(state, feedback)
+        self._speed.update(state.speed, feedback)

@@ -12,6 +12,7 @@ charged alike; marginal values fall, so taking the m largest of all respects tha
 
 from collections import Counter
 from heapq import heapify, heappop, heappush, heappushpop, heapreplace
+from itertools import repeat
 from math import fsum
 from typing import NamedTuple
 
@@ -89,19 +90,21 @@ def _plain(field: Field) -> Steps:
     u, w, m = field.bottleneck, field.weight, field.size
     heap = w[:m].tolist()
     heapify(heap)
-    levels, bars, energies = [u[m - 1 : m]], [heap[:1]], [u[m - 1 : m] + fsum(heap) / m]
+    levels, bars = [u[m - 1 : m]], [np.array(heap[:1])]
+    energies = [levels[0] + fsum(heap) / m]
     start = m
     while start < len(u):
         stop = max(4 * start, _FIRST_STOP)  # the bar rises ever more slowly, so blocks may grow
         total = fsum(heap)  # afresh, lest rounding errors pile up
         ranks = start + (w[start:stop] > heap[0]).nonzero()[0]
         entering = w[ranks]
-        leaving = [heappushpop(heap, weight) for weight in entering.tolist()]
+        pushed_out = map(heappushpop, repeat(heap), entering.tolist())
+        leaving = np.fromiter(pushed_out, np.float64, len(ranks))
         # Who leaves at once never entered: that point repeats the energy before it at a lower u.
         levels.append(u[ranks])
         energies.append(levels[-1] + (total + (entering - leaving).cumsum()) / m)
         # The bar from here on is whatever the next to enter pushes out.
-        bars.append([*leaving[1:], heap[0]] if leaving else [])
+        bars.append(np.append(leaving[1:], heap[0])[: len(ranks)])
         start = stop
     return (
         np.concatenate(levels),
