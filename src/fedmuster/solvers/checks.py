@@ -2,14 +2,13 @@
 
 import numpy as np
 
+from fedmuster.core.blocks import blocks
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray
 from fedmuster.solvers.instance import Instance
 
 _LIMIT = 1e290
 """Sums of more could overflow."""
-_BLOCK = 1 << 16
-"""A block stays in cache between its minimum and its maximum."""
 
 
 def check_values(instance: Instance) -> tuple[float, float]:
@@ -25,8 +24,10 @@ def check_values(instance: Instance) -> tuple[float, float]:
 
 
 def _largest(name: str, values: FloatArray, limit: float, expected: str) -> float:
-    blocks = (values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK))
-    extremes = [(np.minimum.reduce(block), np.maximum.reduce(block)) for block in blocks]
+    extremes = [  # by block, which stays in cache between its minimum and its maximum
+        (np.minimum.reduce(values[block]), np.maximum.reduce(values[block]))
+        for block in blocks(len(values))
+    ]
     if not all(low > -np.inf and high <= limit for low, high in extremes):
         wrong = np.flatnonzero(~((values > -np.inf) & (values <= limit)))
         raise DataError(
