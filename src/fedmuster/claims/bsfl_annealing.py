@@ -192,11 +192,11 @@ def _energy_figure(steps: int) -> "Figure":
             ("ALSA, temperature / 30", Annealing(neighbourhood="alsa", steps=steps, kappa=30.0)),
         ):
             walk = solver.trace(instance, rng)
-            panel.plot(np.arange(steps + 1), walk.current, label=label, linewidth=0.8)
+            panel.plot(np.arange(steps + 1), walk.current, label=label, linewidth=0.8, alpha=0.8)
         panel.axhline(best, color="black", linestyle="--", label="exact optimum")
         panel.set(title=f"{title} instance, 25 of 500 clients", xlabel="step", xscale="symlog")
     axes[0].set_ylabel("energy of the current cohort")
-    axes[1].legend(loc="center right", fontsize=8)
+    axes[1].legend(loc="upper left", bbox_to_anchor=(0, 0.93), fontsize=8)
     return figure
 
 
