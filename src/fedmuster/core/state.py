@@ -35,6 +35,19 @@ class NoState:
 _KIND = "fedmuster.kind"
 _META = "__meta__"
 
+# What numpy and zipfile raise at files that are cut short, bent, pickled, or something else.
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    KeyError,
+    OSError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+)
+
 
 def shared() -> Any:
     """Marks a state field that is one value for all clients."""
@@ -112,10 +125,7 @@ def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str
         with np.load(io.BytesIO(image), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         meta = json.loads(str(arrays.pop(_META)))
-    except (
-        *(zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError),
-        *(TypeError, AttributeError, NotImplementedError, zlib.error),
-    ) as error:
+    except _UNREADABLE as error:
         raise StateError(
             f"{source} is damaged or not a fedmuster state file ({error}): restore it from a "
             "copy or start anew"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmuster.core.errors import DataError
-from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.core.records import FloatArray, IntArray, is_integer
 from fedmuster.objectives.diversity import repeats
 
 
@@ -31,18 +31,28 @@ class Instance:
     penalty: float = 0.0
 
     def __post_init__(self) -> None:
+        try:  # copies nothing that is of the right type already
+            object.__setattr__(self, "bottleneck", np.asarray(self.bottleneck, dtype=np.float64))
+            object.__setattr__(self, "weight", np.asarray(self.weight, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"Instance: bottleneck and weight must hold numbers: {error}") from None
         shape = self.bottleneck.shape
         if len(shape) != 1 or self.weight.shape != shape:
             raise DataError(
                 f"Instance: bottleneck {shape} and weight {self.weight.shape} must be two lists "
                 "of the same length"
             )
-        if not 1 <= self.size <= shape[0]:
+        if not is_integer(self.size, least=1) or self.size > shape[0]:
             raise DataError(f"Instance: size is {self.size}, expected 1 … {shape[0]}")
         if not self.penalty >= 0 or not np.isfinite(self.penalty):
             raise DataError(f"Instance: penalty is {self.penalty}, expected a number >= 0")
-        if self.clusters is not None and self.clusters.shape != shape:
-            raise DataError(f"Instance: clusters has shape {self.clusters.shape}, expected {shape}")
+        if self.clusters is not None:
+            labels = np.asarray(self.clusters)
+            if labels.shape != shape or not np.issubdtype(labels.dtype, np.integer):
+                raise DataError(
+                    f"Instance: clusters is {labels.dtype}{labels.shape}, expected int64{shape}"
+                )
+            object.__setattr__(self, "clusters", labels.astype(np.int64, copy=False))
         if self.penalty > 0 and self.clusters is None:
             raise DataError("Instance: a penalty needs clusters")
 
