@@ -45,3 +45,12 @@ def test_energy_by_hand() -> None:
 def test_refusals(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         instance(**changes)
+
+
+@pytest.mark.parametrize("field", ["bottleneck", "weight"])
+@pytest.mark.parametrize("position", [0, 50_000, 99_999])
+def test_one_nan_among_many_is_found(field: str, position: int) -> None:
+    values: dict[str, Any] = {"bottleneck": np.ones(100_000), "weight": np.ones(100_000)}
+    values[field][position] = np.nan
+    with pytest.raises(DataError, match=f"{field} holds nan at position {position}"):
+        Exact().solve(Instance(**values, size=10), np.random.default_rng(0))

@@ -36,15 +36,16 @@ def scratch(name: str, length: int) -> FloatArray:
 def tabulate(
     count: IntArray, function: Callable[[IntArray], FloatArray], out: FloatArray | None = None
 ) -> FloatArray:
-    """``function(count)``, evaluated once for each possible count where those are fewer.
+    """``function(count)``; of many clients evaluated once for each possible count.
+
+    The result may be in ``out``, but need not be.
 
     Example:
-        >>> tabulate(np.array([2, 0, 2, 1, 1]), lambda c: c**0.5, np.empty(5)).round(1)
-        array([1.4, 0. , 1.4, 1. , 1. ])
+        >>> count = np.arange(100_000) % 3
+        >>> tabulate(count, lambda c: 2.0**c)[:4]
+        array([1., 2., 4., 1.])
     """
-    result = np.empty(len(count)) if out is None else out
-    if len(count) and (top := int(count.max())) < len(count):
-        # "clip" spares a check of every index; there is nothing to clip.
-        return np.take(function(np.arange(top + 1)), count, out=result, mode="clip")
-    result[:] = function(count)
-    return result
+    if len(count) < _BLOCK or (top := int(count.max())) >= len(count):
+        return function(count)
+    # "clip" spares a check of every index; there is nothing to clip.
+    return np.take(function(np.arange(top + 1)), count, out=out, mode="clip")

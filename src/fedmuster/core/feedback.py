@@ -169,7 +169,7 @@ def _columns(
         name: _column(f"signals[{name!r}]", values, np.float64, size)
         for name, values in feedback.signals.items()
     }
-    return clients.astype(np.int64), latency, completed, signals
+    return clients.astype(np.int64, copy=False), latency, completed, signals
 
 
 def _as_array(name: str, values: Any) -> NDArray[Any]:
@@ -192,7 +192,7 @@ def _column(name: str, values: Any, dtype: type, size: int) -> NDArray[Any]:
             f"feedback.{name} has shape {column.shape}, expected one value for each of the {size} "
             "rows of feedback.clients"
         )
-    return column.astype(dtype)
+    return column.astype(dtype, copy=False)
 
 
 def _cell_by_cell(values: Any) -> FloatArray:

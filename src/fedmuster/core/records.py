@@ -197,8 +197,7 @@ class Selection:
     @classmethod
     def of(cls, view: RoundView, candidates: IntArray | slice, positions: IntArray) -> "Selection":
         """The clients at ``positions`` of ``candidates`` (see :meth:`RoundView.candidates`)."""
-        chosen = positions if isinstance(candidates, slice) else candidates[positions]
-        clients = np.sort(chosen)
+        clients = np.sort(positions if isinstance(candidates, slice) else candidates[positions])
         features = None if view.features is None else view.features[clients]
         return cls(round=view.round, clients=clients, features=features)
 

@@ -24,14 +24,16 @@ def check_values(instance: Instance) -> tuple[float, float]:
 
 
 def _largest(name: str, values: FloatArray, limit: float, expected: str) -> float:
-    extremes = [  # by block, which stays in cache between its minimum and its maximum
-        (np.minimum.reduce(values[block]), np.maximum.reduce(values[block]))
-        for block in blocks(len(values))
-    ]
-    if not all(low > -np.inf and high <= limit for low, high in extremes):
+    fits, highest = True, -np.inf
+    for block in blocks(len(values)):  # which stays in cache between its minimum and its maximum
+        part = values[block]
+        low, high = np.minimum.reduce(part), np.maximum.reduce(part)
+        fits = fits and bool(low > -np.inf and high <= limit)  # no comparison with NaN is true
+        highest = max(highest, high)
+    if not fits:
         wrong = np.flatnonzero(~((values > -np.inf) & (values <= limit)))
         raise DataError(
             f"Instance: {name} holds {values[wrong[0]]} at position {wrong[0]} "
             f"({len(wrong)} such values), expected numbers that are {expected}"
         )
-    return float(max(high for _, high in extremes))
+    return float(highest)

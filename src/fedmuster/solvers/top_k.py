@@ -28,11 +28,13 @@ def top_k(values: FloatArray, count: int, rng: Generator) -> IntArray:
     if count == len(values):
         return np.arange(count)
     bar = _kth_largest(values, count)
-    above, tied = np.flatnonzero(values > bar), np.flatnonzero(values == bar)
-    missing = count - len(above)
-    if missing < len(tied):
-        tied = tied[rng.choice(len(tied), missing, replace=False, shuffle=False)]
-    return np.sort(np.concatenate((above, tied)))
+    reaching = np.flatnonzero(values >= bar)
+    if len(reaching) == count:
+        return reaching  # nobody is tied at the boundary
+    beyond = values[reaching] > bar
+    above, tied = reaching[beyond], reaching[~beyond]
+    drawn = rng.choice(len(tied), count - len(above), replace=False, shuffle=False)
+    return np.sort(np.concatenate((above, tied[drawn])))
 
 
 def _kth_largest(values: FloatArray, count: int) -> float:
