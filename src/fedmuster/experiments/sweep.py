@@ -77,7 +77,7 @@ def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: 
         except BrokenProcessPool as error:
             raise StateError(
                 "a worker process died (killed, or out of memory): nothing is lost, continue with "
-                f"`fedmuster resume {cells[0].parent.parent}`"
+                "`fedmuster resume` on the same folder"
             ) from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
