@@ -1,0 +1,174 @@
+"""What the parts of training hand to each other: data, shares of it, updates, evaluations."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.errors import DataError
+from fedmuster.core.records import FloatArray, IntArray
+
+Inputs = NDArray[np.float32]
+Parameters = NDArray[np.float32]
+"""A model as one flat vector."""
+Targets = NDArray[Any]
+"""int64 class labels, or float32 values in a regression."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class DataSet:
+    """Samples to train and to test on, before anybody owns them.
+
+    Args:
+        train_inputs: float32[n, …]; images as [n, channels, height, width] with pixels in [0, 1].
+        train_targets: int64[n] class labels, or float32[n] values.
+        test_inputs: of other samples.
+        test_targets: theirs.
+        num_classes: 0 in a regression.
+        train_owners: int64[n], the writer, subject or speaker of each training sample, where the
+            data has such; None where not.
+        mean: subtracted from every input before training,
+        sd: which is then divided by this.
+    """
+
+    train_inputs: Inputs
+    train_targets: Targets
+    test_inputs: Inputs
+    test_targets: Targets
+    num_classes: int
+    train_owners: IntArray | None = None
+    mean: float = 0.0
+    sd: float = 1.0
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            inputs = getattr(self, f"{part}_inputs")
+            targets = getattr(self, f"{part}_targets")
+            if len(inputs) == 0 or targets.shape != (len(inputs),):
+                raise DataError(
+                    f"DataSet: {part}_inputs has shape {inputs.shape} and {part}_targets "
+                    f"{targets.shape}, expected one target for each of at least one input"
+                )
+            if inputs.dtype != np.float32 or not np.isfinite(inputs).all():
+                raise DataError(
+                    f"DataSet: {part}_inputs ({inputs.dtype}) must hold finite float32 numbers"
+                )
+            self._check_targets(part, targets)
+        if self.train_inputs.shape[1:] != self.test_inputs.shape[1:]:
+            raise DataError(
+                f"DataSet: a training input has shape {self.train_inputs.shape[1:]}, a test input "
+                f"{self.test_inputs.shape[1:]}"
+            )
+        if self.train_owners is not None and self.train_owners.shape != self.train_targets.shape:
+            raise DataError(
+                f"DataSet: train_owners has shape {self.train_owners.shape}, expected one owner "
+                f"for each of {len(self.train_targets)} samples"
+            )
+
+    def _check_targets(self, part: str, targets: Targets) -> None:
+        if self.num_classes == 0:
+            if targets.dtype != np.float32 or not np.isfinite(targets).all():
+                raise DataError(f"DataSet: {part}_targets must hold finite float32 numbers")
+        elif targets.dtype != np.int64 or targets.min() < 0 or targets.max() >= self.num_classes:
+            raise DataError(
+                f"DataSet: {part}_targets must hold int64 labels 0 … {self.num_classes - 1}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Shares:
+    """Who gets which training samples.
+
+    Args:
+        rows: int64[n], samples of the first client, then of the second, …; a sample may be left
+            out, or be given to several.
+        offsets: int64[K+1], client k gets ``rows[offsets[k]:offsets[k+1]]``.
+        quality: [K] in [0, 1], how good each client's data is; None when all are alike.
+        noise_sd: [K], standard deviation of the noise in each client's inputs (before they are
+            standardised); None for none.
+    """
+
+    rows: IntArray
+    offsets: IntArray
+    quality: FloatArray | None = None
+    noise_sd: FloatArray | None = None
+
+    @property
+    def sizes(self) -> IntArray:
+        """[K], how many samples each client has."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class FederatedData:
+    """Data as clients own it: the samples of client k stand in rows ``offsets[k]:offsets[k+1]``.
+
+    Args:
+        inputs: float32[n, …], standardised.
+        targets: int64[n] or float32[n].
+        offsets: int64[K+1].
+        test_inputs: what nobody trains on, standardised.
+        test_targets: theirs.
+        num_classes: 0 in a regression.
+        quality: [K] in [0, 1], or None.
+    """
+
+    inputs: Inputs
+    targets: Targets
+    offsets: IntArray
+    test_inputs: Inputs
+    test_targets: Targets
+    num_classes: int
+    quality: FloatArray | None = None
+
+    @property
+    def num_clients(self) -> int:
+        """K."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> IntArray:
+        """[K], how many samples each client has."""
+        return np.diff(self.offsets)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        return self.inputs.shape[1:]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Updates:
+    """What the clients of a round send back, row by row.
+
+    Args:
+        clients: int64[n].
+        deltas: float32[n, P], trained minus global parameters.
+        signals: float64[n] each, see :data:`SIGNALS`.
+    """
+
+    clients: IntArray
+    deltas: NDArray[np.float32]
+    signals: Mapping[str, FloatArray]
+
+
+SIGNALS = {
+    "loss": "mean loss of the samples as they were trained on (costs nothing extra)",
+    "root_mean_square_loss": "sqrt of their mean squared loss, as Oort wants it",
+    "update_norm": "L2 norm of the update",
+    "loss_before": "mean loss of all the client's samples under the global model",
+    "loss_after": "the same under its trained model",
+    "accuracy_gain": "accuracy on its samples after training minus before (classification)",
+}
+"""What a trainer can tell a policy of each client. The last three take two more passes over the
+client's data and are measured only when ``measure_gain`` is set."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """A model on the test set; ``accuracy`` is NaN in a regression."""
+
+    loss: float
+    accuracy: float
