@@ -39,5 +39,6 @@ clean:
 	touch $@
 
 .venv/.test-installed: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) torch==2.13.0  # by itself and first: a plain "torch" may bring gigabytes of CUDA
 	$(PIP_INSTALL) --editable '.[dev]'
 	touch $@

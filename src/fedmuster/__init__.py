@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         AllClients,
         FastestInExpectation,
         Genie,
+        PowerOfChoice,
         Random,
     )
 
@@ -44,6 +45,7 @@ __all__ = [
     "Genie",
     "Policy",
     "PolicyTraits",
+    "PowerOfChoice",
     "Problem",
     "Random",
     "RoundView",

@@ -1,14 +1,16 @@
-"""The round loop: a policy in a world, judged against the genie."""
+"""The round loop: a policy in a world, judged against the genie, training a model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from fedmuster.core.errors import StateError
+from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import Feedback, IntArray, RoundView
+from fedmuster.core.records import Feedback, IntArray, RoundView, Selection
 from fedmuster.core.selector import Selector
+from fedmuster.learning.trainer import LearningRow
+from fedmuster.learning.training import Learner
 from fedmuster.policies.genie import Genie
 from fedmuster.regret import Judge, Verdict
 from fedmuster.worlds.world import World, WorldRound
@@ -30,6 +32,7 @@ class RoundRow:
         num_completed: how many of the cohort answered.
         num_refused: feedback rows that could not be right.
         clients: the cohort.
+        learning: what the round did to the model, if there is one.
     """
 
     round: int
@@ -40,14 +43,30 @@ class RoundRow:
     num_completed: int
     num_refused: int
     clients: IntArray
+    learning: LearningRow = field(default_factory=LearningRow)
 
 
 class Checkpoint(NamedTuple):
     """All that a simulation needs to continue after ``round``, bit for bit."""
 
     round: int
+    elapsed_seconds: float
     selector: bytes
     judge: bytes | None
+    trainer: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Horizon:
+    """When a run is over: after so many rounds, or with the round that reaches so many seconds."""
+
+    rounds: int
+    seconds: float | None = None
+
+    def reached(self, rounds: int, elapsed_seconds: float) -> bool:
+        """Whether a run that has come so far is over."""
+        over_time = self.seconds is not None and elapsed_seconds >= self.seconds
+        return over_time or rounds >= self.rounds
 
 
 class Simulation(Generic[S]):
@@ -58,6 +77,8 @@ class Simulation(Generic[S]):
         world: who answers, when.
         seed: of world and policy; two policies with the same seed face the same luck.
         genie: whose reward measures regret; None to do without (faster).
+        training: what the chosen clients train; None for selection alone.
+        horizon: when the run ends, so that its last round is evaluated; None for open end.
 
     Example:
         >>> from fedmuster.policies import BSFL, Genie
@@ -69,11 +90,37 @@ class Simulation(Generic[S]):
     """
 
     def __init__(
-        self, policy: Policy[S], world: World, *, seed: int, genie: Genie | None = None
+        self,
+        policy: Policy[S],
+        world: World,
+        *,
+        seed: int,
+        genie: Genie | None = None,
+        training: Learner | None = None,
+        horizon: Horizon | None = None,
     ) -> None:
         self.world = world.start(seed)
-        self.selector = Selector(policy, self.world.problem, seed=seed)
-        self.judge = None if genie is None else Judge(genie, self.world.problem, seed=seed)
+        problem = self.world.problem
+        if genie is not None and self.world.num_to_ask > problem.cohort_size:
+            raise ConfigError(
+                "regret is defined for cohorts that are waited for, not for over_selection > 1: "
+                "write regret = false",
+                key=("regret",),
+            )
+        self.trainer = None
+        if training is not None:
+            if problem.data_weights() is not None:
+                raise ConfigError(
+                    "both the world (data) and the training (partition) say how much data each "
+                    "client has: remove data from [world]",
+                    key=("world", "data"),
+                )
+            self.trainer = training.start(num_clients=problem.num_clients, seed=seed)
+            problem = self.trainer.describe(problem)
+        self.selector = Selector(policy, problem, seed=seed)
+        self.judge = None if genie is None else Judge(genie, problem, seed=seed)
+        self.horizon = horizon
+        self.elapsed_seconds = 0.0
 
     def step(self) -> RoundRow:
         """Play one round."""
@@ -81,13 +128,24 @@ class Simulation(Generic[S]):
         drawn = self.world.realise(selector.round)
         # The truth of a contextual world costs as much as a round: only for who may see it.
         truth = drawn.truth if selector.policy.oracle else None
-        selection = selector.select(available=drawn.available, features=drawn.features, truth=truth)
+        selection = selector.select(
+            available=drawn.available,
+            cohort_size=self.world.num_to_ask,
+            features=drawn.features,
+            truth=truth,
+            ask_loss=None if self.trainer is None else self.trainer.ask_loss,
+        )
         outcome = drawn.play(selection)
+        feedback = outcome.feedback
         verdict = Verdict(regret=np.nan, additive=np.nan)
         if self.judge is not None:
             verdict = self.judge.assess(self._whole_view(drawn), selection)
-            self.judge.record(selection, outcome.feedback)
-        report = selector.observe(outcome.feedback)
+            self.judge.record(selection, feedback)
+        self.elapsed_seconds += outcome.round_seconds
+        learning = LearningRow()
+        if self.trainer is not None:
+            feedback, learning = self.trainer.train(feedback, evaluate=self._is_last(selection))
+        report = selector.observe(feedback)
         return RoundRow(
             round=selection.round,
             seconds=outcome.round_seconds,
@@ -98,27 +156,47 @@ class Simulation(Generic[S]):
             num_completed=len(selection.clients) - len(report.not_completed),
             num_refused=sum(report.refused.values()),
             clients=selection.clients,
+            learning=learning,
         )
 
     def checkpoint(self) -> Checkpoint:
         """Everything so far."""
         return Checkpoint(
             round=self.selector.round - 1,
+            elapsed_seconds=self.elapsed_seconds,
             selector=self.selector.to_bytes(),
             judge=None if self.judge is None else self.judge.to_bytes(),
+            trainer=None if self.trainer is None else self.trainer.to_bytes(),
         )
 
     def load(self, checkpoint: Checkpoint, *, source: str) -> None:
         """Continue from a checkpoint. The world needs none: its rounds follow from the seed."""
-        if (self.judge is None) != (checkpoint.judge is None):
-            raise StateError(
-                f"{source} was written {'with' if self.judge is None else 'without'} a judge"
-            )
+        for what in ("judge", "trainer"):
+            if (getattr(self, what) is None) != (getattr(checkpoint, what) is None):
+                raise StateError(
+                    f"{source} was written {'with' if getattr(self, what) is None else 'without'} "
+                    f"a {what}"
+                )
         self.selector = Selector.from_bytes(
             checkpoint.selector, self.selector.policy, source=source
         )
         if self.judge is not None and checkpoint.judge is not None:
             self.judge.load(checkpoint.judge, source=source)
+        if self.trainer is not None and checkpoint.trainer is not None:
+            self.trainer.load(checkpoint.trainer, source=source)
+        self.elapsed_seconds = checkpoint.elapsed_seconds
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon is reached."""
+        return self.horizon is not None and self.horizon.reached(
+            self.selector.round - 1, self.elapsed_seconds
+        )
+
+    def _is_last(self, selection: Selection) -> bool:
+        return self.horizon is not None and self.horizon.reached(
+            selection.round, self.elapsed_seconds
+        )
 
     def _whole_view(self, drawn: WorldRound) -> RoundView:
         """The round with the truth, for the judge's eyes only."""

@@ -79,6 +79,23 @@ class Optimist(PolicyTraits):
         state.seconds[feedback.clients] += seconds
 
 
+class LossSeeker(Optimist):
+    """Highest last loss; the unseen first."""
+
+    def init(self, problem: Problem) -> State:
+        return replace(Optimist.init(self, problem), seconds=np.full(problem.num_clients, np.inf))
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        del view
+        return state.seconds
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        del selection
+        answered = feedback.answered
+        loss = np.where(answered, feedback.signals["loss"], 0.0)
+        state.seconds[feedback.clients] = loss
+
+
 config = dataclass(frozen=True, kw_only=True)
 
 
@@ -127,6 +144,13 @@ class Told(Optimist):
         del state
         assert view.truth is not None
         return -view.truth.mean_latency_seconds
+
+
+@config
+class Needy(LossSeeker):
+    """Cares for the clients that the model serves badly, not for time."""
+
+    name: ClassVar[str] = "needy"
 
 
 # --- Policies that break exactly one point -----------------------------------------------------
@@ -315,6 +339,15 @@ class LovesTheSlow(Optimist):
 
 
 @config
+class LovesTheServed(LossSeeker):
+    name: ClassVar[str] = "loves-the-served"
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        del view
+        return np.where(np.isinf(state.seconds), np.inf, -state.seconds)
+
+
+@config
 class DeniesLearning(Optimist):
     name: ClassVar[str] = "denies-learning"
     learns: ClassVar[bool] = False
@@ -425,7 +458,7 @@ class ChangesType(Optimist):
         state.note = wider
 
 
-KEEPING: Sequence[Policy[Any]] = (Honest(), Frugal(), Unbounded(), Told())
+KEEPING: Sequence[Policy[Any]] = (Honest(), Frugal(), Unbounded(), Told(), Needy())
 
 BREAKING_ONE: Sequence[tuple[int, Policy[Any]]] = (
     (1, Mutable()),
@@ -446,6 +479,7 @@ BREAKING_ONE: Sequence[tuple[int, Policy[Any]]] = (
     (13, ExploresEarlyOnly()),
     (14, LearnsNothing()),
     (14, LovesTheSlow()),
+    (14, LovesTheServed()),
     (14, DeniesLearning()),
     (14, DeafOracle()),
 )

@@ -7,7 +7,8 @@ any of the package's estimators, objectives and solvers.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from math import exp, log, sqrt
+from math import exp, isfinite, log, sqrt
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,15 @@ import pytest
 from numpy.random import Generator
 
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import Feedback, Problem, RoundView, Selection, Truth
+from fedmuster.core.records import (
+    Feedback,
+    FloatArray,
+    IntArray,
+    Problem,
+    RoundView,
+    Selection,
+    Truth,
+)
 from fedmuster.core.streams import stream
 from fedmuster.estimators.mean import DiscountedMean, WindowedMean
 from fedmuster.policies import (
@@ -28,6 +37,7 @@ from fedmuster.policies import (
     AllClients,
     FastestInExpectation,
     Genie,
+    PowerOfChoice,
     Random,
 )
 from fedmuster.testing import assert_cohort_is_optimal, replay
@@ -92,12 +102,18 @@ def story(seed: int, *, data: bool, features: bool) -> Story:
     history = [_round(rng, t, features) for t in range(1, rounds + 1)]
     available = rng.random(NUM_CLIENTS) < rng.choice([0.4, 0.8, 1.0])
     seconds = rng.uniform(0.1, 1.0, NUM_CLIENTS).round(1)
+    losses = rng.choice([0.5, 1.0, 1.5, 2.0, np.nan, np.inf], (2, NUM_CLIENTS))
+
+    def ask_loss(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+        return np.asarray(losses[0 if batch_size is None else 1, clients])
+
     view = RoundView(
         round=rounds + 1,
         cohort_size=COHORT_SIZE,
         available=available,
         features=rng.uniform(0.5, 2.0, (NUM_CLIENTS, 2)) if features else None,
         truth=Truth(mean_latency_seconds=seconds, mean_speed=0.1 / seconds),
+        ask_loss=ask_loss,
     )
     return Story(problem=problem, history=history, view=view)
 
@@ -111,6 +127,7 @@ def _round(rng: Generator, t: int, features: bool) -> tuple[Selection, Feedback]
         clients=cohort,
         latency_seconds=np.where(completed, latency, np.inf),
         completed=completed,
+        signals={"loss": np.where(completed, rng.choice([0.5, 1.0, 2.0, 3.0], 3), np.nan)},
     )
     context = rng.uniform(0.5, 2.0, (COHORT_SIZE, 2)) if features else None
     return Selection(round=t, clients=cohort, features=context), feedback
@@ -330,6 +347,29 @@ def fastest_value(told: Story, cohort: Cohort, policy: FastestInExpectation) -> 
     return -sum(float(told.view.truth.mean_latency_seconds[k]) for k in cohort)
 
 
+@cache
+def last_losses(told: Story) -> dict[int, float]:
+    """The loss that each client last reported; the median of the others where it failed to."""
+    last: dict[int, float] = {}
+    for _, feedback in told.history:
+        rows = list(zip(feedback.clients.tolist(), feedback.signals["loss"].tolist(), strict=True))
+        last |= {k: loss for k, loss in rows if isfinite(loss)}
+        silent = [k for k, loss in rows if not isfinite(loss)]
+        others = [loss for k, loss in last.items() if k not in silent]
+        last |= {k: median(others) for k in silent if others}
+    return last
+
+
+def power_of_choice_value(told: Story, cohort: Cohort, policy: PowerOfChoice) -> float:
+    """The m highest losses, of all clients."""
+    if policy.variant == "rpow-d":
+        return sum(last_losses(told).get(k, UNSEEN) for k in cohort)
+    assert told.view.ask_loss is not None
+    batch_size = policy.batch_size if policy.variant == "cpow-d" else None
+    asked = told.view.ask_loss(np.array(cohort), batch_size=batch_size).tolist()
+    return sum(loss if isfinite(loss) else -UNSEEN for loss in asked)
+
+
 # --- The comparison ----------------------------------------------------------------------------
 
 GOLDEN: dict[str, tuple[Policy[Any], Callable[[Story, Cohort, Any], float]]] = {
@@ -352,6 +392,9 @@ GOLDEN: dict[str, tuple[Policy[Any], Callable[[Story, Cohort, Any], float]]] = {
     "cs-ucb-q, fast": (CSUCBQ(fairness=0.3, queue_weight=0.2), cs_ucb_q_value),
     "rbcs-f": (RBCSF(), rbcs_f_value),
     "rbcs-f, fair": (RBCSF(beta=0.4, patience=5.0, regularisation=0.5, alpha=0.4), rbcs_f_value),
+    "power-of-choice": (PowerOfChoice(), power_of_choice_value),
+    "pow-d": (PowerOfChoice(variant="pow-d"), power_of_choice_value),
+    "cpow-d": (PowerOfChoice(variant="cpow-d", num_candidates=7), power_of_choice_value),
     "fastest": (FastestInExpectation(), fastest_value),
 }
 

@@ -6,11 +6,11 @@ import pytest
 
 from fedmuster.core.policy import Policy
 from fedmuster.estimators.mean import DiscountedMean, WindowedMean
-from fedmuster.policies import BSFL, PAUSE, POLICIES, RBCSF, Genie, Random
+from fedmuster.policies import BSFL, PAUSE, POLICIES, RBCSF, Genie, PowerOfChoice, Random
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.testing import CHECKS, Check, Knowledge
 
-NOTHING = Knowledge(data=False, clusters=False, num_features=0)
+NOTHING = Knowledge(data=False, clusters=False, num_features=0, losses=False)
 
 
 class Case(NamedTuple):
@@ -28,6 +28,10 @@ CASES = [
     Case("bsfl, annealing", BSFL(solver=Annealing(steps=50)), Knowledge()),
     Case("pause, clusters", PAUSE(rho=0.1, zeta=3.0), Knowledge()),
     Case("rbcs-f, features only", RBCSF(), Knowledge(data=False, clusters=False)),
+    Case("pow-d", PowerOfChoice(variant="pow-d"), Knowledge()),
+    Case("pow-d, few candidates", PowerOfChoice(variant="pow-d", num_candidates=6), Knowledge()),
+    Case("cpow-d", PowerOfChoice(variant="cpow-d", num_candidates=6), Knowledge(data=False)),
+    Case("rpow-d, few candidates", PowerOfChoice(num_candidates=6), Knowledge()),
     Case("random, by data", Random(by_data=True), Knowledge()),
     Case("genie, clusters", Genie(gamma=1.0, rho=0.1), Knowledge()),
 ]

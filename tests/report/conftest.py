@@ -1,16 +1,20 @@
 """Journals written by hand, so that a report on them can be checked by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.journal import Journal
 from fedmuster.experiments.run import prepare
 from fedmuster.experiments.spec import Experiment
+from fedmuster.learning.trainer import LearningRow
+from fedmuster.learning.training import Training
 from fedmuster.objectives.reward import CohortReward
 from fedmuster.policies import POLICIES, Random
 from fedmuster.simulation import Checkpoint, RoundRow
@@ -35,12 +39,21 @@ class WriteRun(Protocol):
         world: World = ...,
         reward: CohortReward = ...,
         policy: Policy[Any] | None = ...,
+        loss: Sequence[float] | None = ...,
+        accuracy: Sequence[float] | None = ...,
+        rejected: Mapping[int, Sequence[int]] = ...,
+        horizon: float | None = ...,
+        clients: Mapping[str, NDArray[Any]] = ...,
+        versions: Mapping[str, str] = ...,
     ) -> Path: ...
 
 
 @pytest.fixture
 def write_run(tmp_path: Path) -> WriteRun:
-    """Writes one run; clients 0 and 1 are the fast group, client 3 is the slowest."""
+    """Writes one run; clients 0 and 1 are the fast group, client 3 is the slowest.
+
+    With a loss, a model was trained; NaN in the rounds that were not evaluated.
+    """
 
     def write(
         label: str = "bsfl",
@@ -55,6 +68,12 @@ def write_run(tmp_path: Path) -> WriteRun:
         world: World = WORLD,
         reward: CohortReward = CohortReward(),
         policy: Policy[Any] | None = None,
+        loss: Sequence[float] | None = None,
+        accuracy: Sequence[float] | None = None,
+        rejected: Mapping[int, Sequence[int]] = MappingProxyType({}),
+        horizon: float | None = None,
+        clients: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+        versions: Mapping[str, str] = MappingProxyType({}),
     ) -> Path:
         where = tmp_path / label / f"seed-{seed}" if folder is None else folder
         kind = POLICIES.get(label, Random)
@@ -63,10 +82,12 @@ def write_run(tmp_path: Path) -> WriteRun:
             Experiment(
                 policies={label: kind() if policy is None else policy},
                 world=world,
-                rounds=planned or len(seconds) or 1,
+                rounds=planned or (1000 if horizon else len(seconds) or 1),
                 seeds=(seed,),
                 reward=reward,
                 regret=regret is not None,
+                training=None if loss is None else Training(),
+                seconds=horizon,
             ),
         )
         chosen = [[0, 1]] * len(seconds) if cohorts is None else cohorts
@@ -80,19 +101,36 @@ def write_run(tmp_path: Path) -> WriteRun:
                 num_completed=num_completed,
                 num_refused=0,
                 clients=np.array(chosen[index], dtype=np.int64),
+                learning=LearningRow(
+                    loss=np.nan if loss is None else loss[index],
+                    accuracy=np.nan if accuracy is None else accuracy[index],
+                    train_loss=np.nan if loss is None else loss[index] + 0.5,
+                    num_aggregated=0 if loss is None else len(chosen[index]),
+                    rejected=np.array(rejected.get(1 + index, ()), dtype=np.int64),
+                ),
             )
             for index, duration in enumerate(seconds)
         ]
         with Journal(where) as journal:
             journal.begin(
-                {},
+                dict(versions),
                 {
                     "group": np.array([0, 0, 1, 1]),
                     "typical_latency_seconds": np.array([0.1, 0.3, 0.8, 1.0]),
                     "cohort_size": np.array(2),
+                    **clients,
                 },
             )
-            journal.append(rows, Checkpoint(round=len(rows), selector=b"", judge=None))
+            journal.append(
+                rows,
+                Checkpoint(
+                    round=len(rows),
+                    elapsed_seconds=sum(seconds),
+                    selector=b"",
+                    judge=None,
+                    trainer=None,
+                ),
+            )
         return where
 
     return write

@@ -194,7 +194,8 @@ def test_unknown_ending(comparison: Comparison, tmp_path: Path) -> None:
 
 
 def test_matplotlib_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "fedmuster.report.figures")
+    for name in [name for name in sys.modules if name.startswith("fedmuster.report.figures")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(fedmuster.report, "figures")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"drawing figures needs matplotlib.*\[report\]"):

@@ -3,6 +3,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from fedmuster.experiments.spec import Experiment
+from fedmuster.policies import Random
 from fedmuster.report.participation import (
     choice_density,
     group_latencies,
@@ -10,6 +12,7 @@ from fedmuster.report.participation import (
     resolution,
 )
 from fedmuster.report.runs import Comparison, Run, load
+from fedmuster.worlds import BSFLRates
 
 if TYPE_CHECKING:
     from tests.report.conftest import WriteRun
@@ -74,8 +77,29 @@ def test_resolution(
         groups=np.zeros(num_clients, dtype=np.int64),
         typical_latency_seconds=np.ones(num_clients),
         cohort_size=1,
+        rejections=np.zeros(num_clients, dtype=np.int64),
     )
     comparison = Comparison(
-        runs={"any": (run,)}, seeds=(0,), rounds=rounds, cohort_size=cohort_size, notes=()
+        runs={"any": (run,)},
+        seeds=(0,),
+        rounds=rounds,
+        cohort_size=cohort_size,
+        notes=(),
+        experiment=Experiment(policies={"any": Random()}, world=BSFLRates(), rounds=rounds),
     )
     assert resolution(comparison) == rows_and_bins
+
+
+def test_density_of_runs_that_differ_in_length(write_run: "WriteRun") -> None:
+    cohorts = [[0, 1], [0, 2], [0, 3], [3]]
+    long, short = load(
+        [
+            write_run(seed=0, seconds=[1.0] * 4, cohorts=cohorts, horizon=4.0),
+            write_run(seed=1, seconds=[2.0] * 2, cohorts=cohorts[:2], horizon=4.0),
+        ]
+    ).runs["bsfl"]
+    assert (long.rounds, short.rounds) == (4, 2)
+    # Of the two rounds that both have: twice the same 4 choices of 4 clients.
+    np.testing.assert_allclose(
+        choice_density([long, short], rows=4, bins=2) / 2, [[1, 1], [1, 0], [0, 1], [0, 0]]
+    )

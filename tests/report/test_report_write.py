@@ -27,7 +27,13 @@ def test_a_whole_report(write_run: "WriteRun", tmp_path: Path) -> None:
     out = tmp_path / "deep" / "report"
     written = write_report(folders, out, formats=("svg", "png"), baseline="bsfl")
     names = {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")}
-    assert {path.name for path in written} == names | {"summary.md", "summary.csv", "rounds.csv"}
+    assert {path.name for path in written} == names | {
+        "report.html",
+        "summary.md",
+        "summary.csv",
+        "rounds.csv",
+        "clients.csv",
+    }
     assert set(written) == set(out.iterdir())
     summary = summarise(load(folders), "bsfl")
     assert (out / "summary.md").read_text(encoding="utf-8") == to_markdown(tables(summary))
@@ -48,6 +54,10 @@ def test_a_whole_report(write_run: "WriteRun", tmp_path: Path) -> None:
         "num_selected": "2",
         "num_completed": "2",
         "num_refused": "0",
+        "loss": "",
+        "accuracy": "",
+        "train_loss": "",
+        "num_aggregated": "0",
     }
 
 

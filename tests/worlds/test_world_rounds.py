@@ -57,6 +57,7 @@ def round_of(
     deadline: float = np.inf,
     clusters: list[int] | None = None,
     delay: float = 0.0,
+    keep_first: int | None = None,
 ) -> WorldRound:
     """A round written by hand."""
     seconds: FloatArray = np.array(latency)
@@ -69,7 +70,12 @@ def round_of(
         features=None,
         latency_seconds=seconds,
         expectation=lambda: Truth(mean_latency_seconds=seconds, mean_speed=0.1 / seconds),
-        time=RoundTime(deadline_seconds=deadline, clusters=labels, cluster_delay_seconds=delay),
+        time=RoundTime(
+            deadline_seconds=deadline,
+            keep_first=keep_first,
+            clusters=labels,
+            cluster_delay_seconds=delay,
+        ),
     )
 
 
@@ -216,3 +222,34 @@ def test_dropouts_come_at_their_rate() -> None:
     run = LatencyWorld(num_clients=1000, dropout=0.2, deadline_seconds=1e6).start(1)
     lost = sum(int(np.isinf(run.realise(t).latency_seconds).sum()) for t in range(1, 21))
     assert stats.binomtest(lost, 20_000, 0.2).pvalue > 1e-3
+
+
+def test_over_selection_keeps_the_first_answers_and_waits_no_longer() -> None:
+    drawn = round_of([0.9, 0.2, 0.5, 0.3, 0.4], keep_first=3)
+    outcome = drawn.play(cohort(3, 0, 1, 2, 3, 4))
+    np.testing.assert_array_equal(outcome.feedback.answered, [False, True, False, True, True])
+    np.testing.assert_array_equal(
+        outcome.feedback.latency_seconds, [np.inf, 0.2, np.inf, 0.3, 0.4]
+    )
+    assert outcome.round_seconds == 0.4
+
+
+def test_over_selection_waits_for_the_deadline_if_too_few_answer() -> None:
+    drawn = round_of([np.inf, 0.2, 0.5, np.inf], keep_first=3, deadline=0.8)
+    outcome = drawn.play(cohort(3, 0, 1, 2, 3))
+    np.testing.assert_array_equal(outcome.feedback.answered, [False, True, True, False])
+    assert outcome.round_seconds == 0.8
+
+
+def test_over_selection_with_fewer_clients_than_wanted_waits_for_all_of_them() -> None:
+    outcome = round_of([0.9, 0.2], keep_first=3, deadline=2.0).play(cohort(3, 0, 1))
+    assert outcome.feedback.answered.all()
+    assert outcome.round_seconds == 0.9
+
+
+@pytest.mark.parametrize(("factor", "m", "asked"), [(1.0, 5, 5), (1.3, 10, 13), (1.3, 5, 7)])
+def test_over_selection_asks_the_next_whole_number_of_clients(
+    factor: float, m: int, asked: int
+) -> None:
+    world = BSFLRates(num_clients=40, cohort_size=m, over_selection=factor)
+    assert world.start(1).num_to_ask == asked

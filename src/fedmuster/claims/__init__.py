@@ -2,7 +2,13 @@
 
 from typing import Final
 
-from fedmuster.claims import bsfl_annealing, bsfl_balance, bsfl_regret
+from fedmuster.claims import (
+    bsfl_annealing,
+    bsfl_balance,
+    bsfl_regret,
+    bsfl_sensitivity,
+    bsfl_training,
+)
 from fedmuster.claims.claim import Claim
 
 CLAIMS: Final[dict[str, Claim]] = {
@@ -14,5 +20,8 @@ CLAIMS: Final[dict[str, Claim]] = {
         bsfl_regret.IID,
         bsfl_regret.NON_IID,
         bsfl_regret.LARGE,
+        *bsfl_training.TRAINING,
+        bsfl_sensitivity.ALPHA,
+        bsfl_sensitivity.BETA,
     )
 }

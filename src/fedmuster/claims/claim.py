@@ -67,12 +67,14 @@ class Claim:
         source: paper and figure or theorem.
         statement: what the paper says.
         gather: how we look.
+        heavy: whether it takes more than a laptop's hour, so that "all" leaves it out.
     """
 
     name: str
     source: str
     statement: str
     gather: Gather
+    heavy: bool = False
 
     def check(self, folder: Path, *, quick: bool, run: RunCells) -> "Result":
         """Look whether the claim holds. ``quick``: fewer seeds and rounds."""

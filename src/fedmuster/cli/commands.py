@@ -58,7 +58,9 @@ def run(spec: Path, out: Path | None, processes: int | None) -> None:
 @click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
 @click.option("--world", required=True, help="A world, for example bsfl-groups:num_clients=100.")
 @click.option("--rounds", type=int, default=1000, show_default=True)
+@click.option("--seconds", type=float, help="End each run at this simulated time, if earlier.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--training", help="For example data=digits,partition=shards,model=logistic.")
 @click.option("--reward", default="", help="Of the regret, for example alpha=3,beta=1.2.")
 @click.option("--baseline", help="Compare with this policy [default: random, or the first].")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder [default: a new one].")
@@ -67,7 +69,9 @@ def compare(
     policies: tuple[str, ...],
     world: str,
     rounds: int,
+    seconds: float | None,
     seeds: int,
+    training: str | None,
     reward: str,
     baseline: str | None,
     out: Path | None,
@@ -79,6 +83,7 @@ def compare(
     """
     from fedmuster.cli.shorthand import parse, parse_settings
     from fedmuster.experiments.spec import Experiment
+    from fedmuster.learning.training import Training
     from fedmuster.objectives.reward import CohortReward
     from fedmuster.policies import POLICIES
     from fedmuster.worlds import WORLDS
@@ -94,8 +99,10 @@ def compare(
         policies=chosen,
         world=named(WORLDS, parse(world), key=(), what="world"),
         rounds=rounds,
+        seconds=seconds,
         seeds=tuple(range(seeds)),
         reward=from_table(CohortReward, parse_settings(reward)),
+        training=None if training is None else from_table(Training, parse_settings(training)),
     )
     experiment.rehearse()
     now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
@@ -121,23 +128,43 @@ def resume(folder: Path, processes: int | None) -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder [default: RUN/report].")
 @click.option("--baseline", help="Compare with this policy [default: random, or the first].")
 @click.option(
+    "--target",
+    type=float,
+    help="Accuracy (or loss) to time [default: what the baseline ends with].",
+)
+@click.option(
     "--format",
     "formats",
-    type=click.Choice(["png", "svg", "pdf"]),
+    type=click.Choice(["png", "svg", "pdf", "none"]),
     multiple=True,
     default=("png", "svg"),
     show_default=True,
+    help="Of the figures; none does without matplotlib.",
 )
+@click.option("--parquet", is_flag=True, help="Write the numbers as Parquet, too.")
+@click.option("--tensorboard", is_flag=True, help="Write event files for TensorBoard.")
 def report(
-    folders: tuple[Path, ...], out: Path | None, baseline: str | None, formats: tuple[str, ...]
+    folders: tuple[Path, ...],
+    out: Path | None,
+    baseline: str | None,
+    target: float | None,
+    formats: tuple[str, ...],
+    parquet: bool,
+    tensorboard: bool,
 ) -> None:
-    """Draw regret, time, selection frequency and cohorts of runs; write their numbers."""
+    """Write a page with charts (report.html), figures for papers, tables and numbers."""
     from fedmuster.cli.display import console
     from fedmuster.report.write import write_report
 
-    _show_comparison(list(folders), baseline)
+    _show_comparison(list(folders), baseline, target)
     for path in write_report(
-        list(folders), out or folders[0] / "report", formats=formats, baseline=baseline
+        list(folders),
+        out or folders[0] / "report",
+        formats=[kind for kind in formats if kind != "none"],
+        baseline=baseline,
+        target=target,
+        parquet=parquet,
+        tensorboard=tensorboard,
     ):
         console.print(f"wrote {path}")
 
@@ -166,6 +193,60 @@ def demo(out: Path, processes: int | None) -> None:
     )
 
 
+@cli.group(invoke_without_command=True)
+@click.pass_context
+def data(context: click.Context) -> None:
+    """List the data sets: what they hold, where they are, how to get them."""
+    if context.invoked_subcommand is None:
+        from fedmuster.cli.data import show_data_sets
+
+        show_data_sets()
+
+
+_DATA_FOLDER = click.option(
+    "--to", type=click.Path(path_type=Path), help="Data folder [default: the user's cache]."
+)
+
+
+@data.command("fetch")
+@click.argument("name")
+@_DATA_FOLDER
+def fetch_data(name: str, to: Path | None) -> None:
+    """Download a data set and check it. A folder other than the default must be named by
+    FEDMUSTER_DATA, or as folder in an experiment."""
+    from fedmuster.cli.data import fetch_with_bar
+
+    fetch_with_bar(name, to)
+
+
+@data.command("convert")
+@click.argument("recordings", type=click.Path(path_type=Path))
+@_DATA_FOLDER
+def convert_data(recordings: Path, to: Path | None) -> None:
+    """Make spectrograms of the AudioMNIST recordings in the folder RECORDINGS."""
+    from fedmuster.cli.data import convert_with_bar
+
+    convert_with_bar(recordings, to)
+
+
+@cli.command()
+@click.option("--partition", "partition", help="For example dirichlet-labels:alpha=0.3.")
+@click.option("--data", "data_set", default="digits", show_default=True, help="A data set.")
+@click.option("--clients", type=click.IntRange(min=1), default=30, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("who-has-what.png"), show_default=True
+)
+def partition(partition: str | None, data_set: str, clients: int, seed: int, out: Path) -> None:
+    """Draw who would have what. Without --partition: list the partitions."""
+    from fedmuster.cli.partition import list_partitions, show_partition
+
+    if partition is None:
+        list_partitions()
+    else:
+        show_partition(partition, data_set, clients, seed, out)
+
+
 @cli.command()
 @click.argument("names", nargs=-1, metavar="[CLAIM]...")
 @click.option("--quick", is_flag=True, help="Fewer seeds and rounds: a minute instead of an hour.")
@@ -179,7 +260,10 @@ def demo(out: Path, processes: int | None) -> None:
 def claims(
     names: tuple[str, ...], quick: bool, out: Path, pages: Path | None, processes: int | None
 ) -> None:
-    """Re-run what the papers claim. Without a name: list the claims; "all" runs all."""
+    """Re-run what the papers claim.
+
+    Without a name: list the claims. "all" runs all but those that need days (…-full).
+    """
     from fedmuster.claims import CLAIMS
     from fedmuster.cli.display import console, show_table
 
@@ -190,7 +274,8 @@ def claims(
     for name in names:
         if name != "all" and name not in CLAIMS:
             raise ConfigError(f"unknown claim {name!r}; expected all or: {', '.join(CLAIMS)}")
-    for name in CLAIMS if "all" in names else names:
+    light = [name for name, claim in CLAIMS.items() if not claim.heavy]
+    for name in light if "all" in names else names:
         result = CLAIMS[name].check(out / name, quick=quick, run=lambda c: _execute(c, processes))
         console.print(result.to_text(), highlight=False, markup=False)
         for path in result.write(pages or out / name):
@@ -226,13 +311,15 @@ def _execute(cells: list[Path], processes: int | None) -> None:
         sys.exit(130)
 
 
-def _show_comparison(folders: list[Path], baseline: str | None) -> None:
+def _show_comparison(
+    folders: list[Path], baseline: str | None, target: float | None = None
+) -> None:
     from fedmuster.cli.display import console, show_table
     from fedmuster.report.runs import load
     from fedmuster.report.summary import summarise
     from fedmuster.report.tables import tables
 
-    for table in tables(summarise(load(folders), baseline)):
+    for table in tables(summarise(load(folders), baseline, target)):
         show_table(table.title, table.columns, table.rows)
         for footnote in table.footnotes:
             console.print(footnote, highlight=False)

@@ -6,7 +6,7 @@ array has the clients on axis 0. Rounds count from 1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,6 +144,20 @@ class Truth:
     """``mu_k = E[tau_min / tau_k]``, in [0, 1]."""
 
 
+class AskLoss(Protocol):
+    """Asks clients how well the global model does on their data, where there is a model.
+
+    Pure: repeats for the same arguments. What asking costs is the federation's matter.
+    """
+
+    def __call__(self, clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+        """[n], the mean loss over all samples of each client, or over ``batch_size`` of them.
+
+        What a client answers need not be finite, nor true.
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RoundView:
     """All that a server may know before it chooses.
@@ -154,6 +168,8 @@ class RoundView:
         available: bool[K], who can be asked now; ``num_available`` is how many those are.
         features: [K, d] context of each client, or None.
         truth: given to oracle policies only.
+        ask_loss: asks clients for the loss of the global model; None where there is no model, or
+            no asking.
     """
 
     round: int
@@ -162,6 +178,7 @@ class RoundView:
     num_available: int = field(init=False)
     features: FloatArray | None = None
     truth: Truth | None = None
+    ask_loss: AskLoss | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_available", int(np.count_nonzero(self.available)))

@@ -15,7 +15,9 @@ from fedmuster.core.feedback import FeedbackReport, clean
 from fedmuster.core.files import write_file
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
+    AskLoss,
     Feedback,
+    FloatArray,
     IntArray,
     Problem,
     RoundView,
@@ -80,6 +82,7 @@ class Selector(Generic[S]):
         cohort_size: int | None = None,
         features: ArrayLike | None = None,
         truth: Truth | None = None,
+        ask_loss: AskLoss | None = None,
     ) -> Selection:
         """Choose the cohort of this round.
 
@@ -88,13 +91,14 @@ class Selector(Generic[S]):
             cohort_size: m for this round only; None means the problem's.
             features: [K, d] context of each client, for policies that use it.
             truth: the true expectations; reaches oracle policies only.
+            ask_loss: asks clients for the loss of the global model, for policies that do.
         """
         if self.pending is not None:
             raise CallOrderError(
                 f"select: round {self.round} is still open: call observe() first (with no rows, "
                 "if nobody answered)"
             )
-        view = self._view(available, cohort_size, features, truth)
+        view = self._view(available, cohort_size, features, truth, ask_loss)
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, self.round))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
@@ -214,6 +218,7 @@ class Selector(Generic[S]):
         cohort_size: int | None,
         features: ArrayLike | None,
         truth: Truth | None,
+        ask_loss: AskLoss | None,
     ) -> RoundView:
         clients = self.problem.num_clients
         if available is None:
@@ -258,7 +263,23 @@ class Selector(Generic[S]):
             available=mask,
             features=context,
             truth=truth if self.policy.oracle else None,
+            ask_loss=None if ask_loss is None else _checked(ask_loss),
         )
+
+
+def _checked(ask_loss: AskLoss) -> AskLoss:
+    """The same, with a check that as many answers come as clients were asked."""
+
+    def ask(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+        answers = np.asarray(ask_loss(clients, batch_size=batch_size), dtype=np.float64)
+        if answers.shape != clients.shape:
+            raise DataError(
+                f"select: ask_loss returned shape {answers.shape}, expected one loss for each of "
+                f"{len(clients)} clients"
+            )
+        return answers
+
+    return ask
 
 
 def _check_same_policy(saved: dict[str, Any], policy: Policy[Any], source: str) -> None:

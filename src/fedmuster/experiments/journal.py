@@ -31,13 +31,17 @@ CREATE TABLE IF NOT EXISTS clients (id INTEGER PRIMARY KEY CHECK (id = 0), npz B
 CREATE TABLE IF NOT EXISTS rounds (
     round INTEGER PRIMARY KEY, seconds REAL NOT NULL, reward REAL, regret REAL,
     num_available INTEGER NOT NULL, num_completed INTEGER NOT NULL, num_refused INTEGER NOT NULL,
-    clients BLOB NOT NULL);
+    loss REAL, accuracy REAL, train_loss REAL, num_aggregated INTEGER NOT NULL,
+    clients BLOB NOT NULL, rejected BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS checkpoint (
-    id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL,
-    selector BLOB NOT NULL, judge BLOB);
+    id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, elapsed_seconds REAL NOT NULL,
+    selector BLOB NOT NULL, judge BLOB, trainer BLOB);
 """
+_FORMAT = 2
 
-_COLUMNS = ("round", "seconds", "reward", "regret", "num_available", "num_completed", "num_refused")
+_PLAYED = ("round", "seconds", "reward", "regret", "num_available", "num_completed", "num_refused")
+_LEARNED = ("loss", "accuracy", "train_loss", "num_aggregated")
+_COLUMNS = (*_PLAYED, *_LEARNED)
 
 
 class Journal:
@@ -51,7 +55,9 @@ class Journal:
             self._database.execute("PRAGMA journal_mode = WAL")
             # NORMAL loses nothing when the process dies; a power cut may cost the last second.
             self._database.execute("PRAGMA synchronous = NORMAL")
+            _check_format(self._database, self.path)
             self._database.executescript(_SCHEMA)
+            self._database.execute(f"PRAGMA user_version = {_FORMAT}")
         except sqlite3.DatabaseError as error:
             self.__exit__(None, None, None)
             raise StateError(f"{self.path} is damaged or no journal: {error}") from error
@@ -84,32 +90,40 @@ class Journal:
         """Commit rounds and the checkpoint after the last of them, or nothing."""
         with self._database as database:
             database.executemany(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO rounds VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})",
                 (
                     (
-                        *(getattr(row, name) for name in _COLUMNS),
+                        *(getattr(row, name) for name in _PLAYED),
+                        *(getattr(row.learning, name) for name in _LEARNED),
                         row.clients.astype("<i4").tobytes(),
+                        row.learning.rejected.astype("<i4").tobytes(),
                     )
                     for row in rows
                 ),
             )
-            database.execute("INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?)", checkpoint)
+            database.execute(
+                "INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?, ?, ?)", checkpoint
+            )
 
     def checkpoint(self) -> Checkpoint | None:
         """Where the run stands; None before its first commit."""
-        row = self._database.execute("SELECT round, selector, judge FROM checkpoint").fetchone()
+        row = self._database.execute(
+            "SELECT round, elapsed_seconds, selector, judge, trainer FROM checkpoint"
+        ).fetchone()
         return None if row is None else Checkpoint(*row)
 
 
 class JournalReader:
     """What a journal says; may be read while the run goes on.
 
-    ``columns`` holds round, seconds, reward, regret, num_available, num_completed and num_refused,
-    one entry a round; ``cohorts`` the clients chosen in each round.
+    ``columns`` holds round, seconds, reward, regret, num_available, num_completed, num_refused,
+    loss, accuracy, train_loss and num_aggregated, one entry a round (NaN where there is none);
+    ``cohorts`` the clients chosen in each round, ``rejected`` those whose update was not finite.
     """
 
     columns: dict[str, FloatArray]
     cohorts: list[IntArray]
+    rejected: list[IntArray]
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
@@ -117,13 +131,14 @@ class JournalReader:
             raise StateError(f"{folder} is no run: it holds no {FILE_NAME}")
         with closing(_connect(self.path)) as database:
             try:
+                _check_format(database, self.path)
                 rows = database.execute("SELECT * FROM rounds ORDER BY round").fetchall()
                 clients = database.execute("SELECT npz FROM clients").fetchone()
                 starts = database.execute("SELECT versions FROM starts ORDER BY start").fetchall()
             except sqlite3.DatabaseError as error:
                 raise StateError(f"{self.path} is damaged or no journal: {error}") from error
         try:
-            self.columns, self.cohorts = _parse(rows)
+            self.columns, self.cohorts, self.rejected = _parse(rows)
         except (ValueError, TypeError) as error:  # a cell that is neither number nor cohort
             raise StateError(f"{self.path} is damaged: {error}") from error
         self.versions: list[dict[str, str]] = [json.loads(text) for (text,) in starts]
@@ -141,18 +156,34 @@ class JournalReader:
         fingerprint = hashlib.sha256()
         for name in _COLUMNS:
             fingerprint.update(self.columns[name].tobytes())
-        for cohort in self.cohorts:
+        for cohort in (*self.cohorts, *self.rejected):
             fingerprint.update(len(cohort).to_bytes(8, "little"))
             fingerprint.update(cohort.tobytes())
         return fingerprint.hexdigest()
 
 
-def _parse(rows: list[tuple[Any, ...]]) -> tuple[dict[str, FloatArray], list[IntArray]]:
+def _check_format(database: sqlite3.Connection, path: Path) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables and version != _FORMAT:
+        raise StateError(
+            f"{path} has format {version or 1}, this version reads and writes {_FORMAT}: run it "
+            "again in a new folder"
+        )
+
+
+def _parse(
+    rows: list[tuple[Any, ...]],
+) -> tuple[dict[str, FloatArray], list[IntArray], list[IntArray]]:
     columns = {
         name: np.array([row[place] for row in rows], dtype=np.float64)
         for place, name in enumerate(_COLUMNS)
     }
-    return columns, [np.frombuffer(row[-1], dtype="<i4").astype(np.int64) for row in rows]
+    cohorts, rejected = (
+        [np.frombuffer(row[place], dtype="<i4").astype(np.int64) for row in rows]
+        for place in (-2, -1)
+    )
+    return columns, cohorts, rejected
 
 
 def rounds_done(folder: Path) -> int:

@@ -2,16 +2,21 @@
 
 import os
 import platform
+import sys
 import time
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fedmuster
 from fedmuster.core.files import write_file
+from fedmuster.core.records import Problem
 from fedmuster.experiments.journal import Journal
 from fedmuster.experiments.spec import Experiment
-from fedmuster.simulation import RoundRow, Simulation
+from fedmuster.simulation import RoundRow
 
 SPEC_NAME = "spec.toml"
 
@@ -30,14 +35,14 @@ def execute(folder: Path, parent: int | None = None) -> None:
     and ``resume`` could not have the journal.
     """
     cell = Experiment.load(folder / SPEC_NAME)
-    ((_, policy),) = cell.policies.items()
-    (seed,) = cell.seeds
     with Journal(folder) as journal:
-        simulation = Simulation(policy, cell.world, seed=seed, genie=cell.genie)
         checkpoint = journal.checkpoint()
+        if checkpoint is not None and cell.horizon.reached(
+            checkpoint.round, checkpoint.elapsed_seconds
+        ):
+            return
+        simulation = cell.simulation()
         if checkpoint is not None:
-            if checkpoint.round >= cell.rounds:
-                return
             simulation.load(checkpoint, source=str(journal.path))
         world = simulation.world
         journal.begin(
@@ -46,14 +51,15 @@ def execute(folder: Path, parent: int | None = None) -> None:
                 "group": world.groups,
                 "typical_latency_seconds": world.typical_latency_seconds(),
                 "cohort_size": np.array(world.problem.cohort_size),
+                **_data(simulation.selector.problem),
             },
         )
         rows: list[RoundRow] = []
         pause, committed = _COMMIT_SECONDS, time.monotonic()
-        while simulation.selector.round <= cell.rounds:
+        while not simulation.finished:
             rows.append(simulation.step())
             now = time.monotonic()
-            if now - committed > pause or rows[-1].round == cell.rounds:
+            if now - committed > pause or simulation.finished:
                 journal.append(rows, simulation.checkpoint())
                 rows.clear()
                 if parent is not None and os.getppid() != parent:
@@ -65,9 +71,18 @@ def execute(folder: Path, parent: int | None = None) -> None:
 
 def versions() -> dict[str, str]:
     """What decides the bits of a result."""
-    return {
+    found = {
         "fedmuster": fedmuster.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
+    if "torch" in sys.modules:  # a run that trains networks has loaded it by now
+        found["torch"] = metadata.version("torch")
+    return found
+
+
+def _data(problem: Problem) -> dict[str, NDArray[Any]]:
+    """Size and quality of each client's data, where clients differ."""
+    columns = {"num_samples": problem.num_samples, "quality": problem.quality}
+    return {name: values for name, values in columns.items() if values is not None}

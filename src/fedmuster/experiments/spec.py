@@ -14,6 +14,12 @@
     alpha = 2.0
     beta = 1.0
 
+    [training]          # leave out for selection alone
+    data = { name = "digits" }
+    partition = { name = "dirichlet-labels", alpha = 0.3 }
+    model = { name = "mlp", hidden = [32] }
+    local = { learning_rate = 0.1, epochs = 1 }
+
     [[policy]]
     name = "bsfl"
     alpha = 2.0
@@ -22,9 +28,10 @@
     name = "random"
 """
 
+import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,17 +41,18 @@ from fedmuster.core.config import from_table, named, to_table
 from fedmuster.core.errors import ConfigError, FedmusterError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.toml_lines import line_of
+from fedmuster.learning.training import Training
 from fedmuster.objectives.reward import CohortReward
 from fedmuster.policies import POLICIES
 from fedmuster.policies.genie import Genie
-from fedmuster.simulation import Simulation
+from fedmuster.simulation import Horizon, Simulation
 from fedmuster.worlds import WORLDS
 from fedmuster.worlds.world import World
 
 _FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there
 _LONGEST_LABEL = 100
 _MOST_ROUNDS = 10**9
-_KEYS = ("rounds", "seed", "seeds", "regret", "world", "reward", "policy")
+_KEYS = ("rounds", "seconds", "seed", "seeds", "regret", "world", "reward", "training", "policy")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,8 +66,13 @@ class Experiment:
     seeds: tuple[int, ...] = (0,)
     reward: CohortReward = CohortReward()
     regret: bool = True
+    training: Training | None = None
+    seconds: float | None = None
+    """End a run with the round in which simulated time reaches this; ``rounds`` at the latest."""
 
     def __post_init__(self) -> None:
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise ConfigError(f"seconds = {self.seconds}, expected a number > 0", key=("seconds",))
         if not 1 <= self.rounds <= _MOST_ROUNDS:
             raise ConfigError(
                 f"rounds = {self.rounds}, expected an integer >= 1, and at most {_MOST_ROUNDS:,}",
@@ -85,6 +98,24 @@ class Experiment:
             return None
         return Genie(**asdict(self.reward))
 
+    @property
+    def horizon(self) -> Horizon:
+        """When a run is over."""
+        return Horizon(rounds=self.rounds, seconds=self.seconds)
+
+    def simulation(self) -> Simulation[Any]:
+        """The run of a cell, that is of an experiment with one policy and one seed."""
+        ((_, policy),) = self.policies.items()
+        (seed,) = self.seeds
+        return Simulation(
+            policy,
+            self.world,
+            seed=seed,
+            genie=self.genie,
+            training=self.training,
+            horizon=self.horizon,
+        )
+
     def cells(self) -> dict[Path, "Experiment"]:
         """One experiment for each policy and seed, by the folder it belongs into."""
         return {
@@ -95,9 +126,9 @@ class Experiment:
 
     def rehearse(self) -> None:
         """Play one round of each policy, so that what does not fit fails before anything runs."""
-        for number, policy in enumerate(self.policies.values()):
+        for number, (label, policy) in enumerate(self.policies.items()):
             try:
-                Simulation(policy, self.world, seed=self.seeds[0], genie=self.genie).step()
+                replace(self, policies={label: policy}, seeds=self.seeds[:1]).simulation().step()
             except FedmusterError as error:
                 key = ("policy", str(number), *getattr(error, "key", ()))
                 raise ConfigError(str(error), key=key) from error
@@ -137,40 +168,46 @@ class Experiment:
         for key in ("rounds", "world", "policy"):
             if key not in table:
                 raise ConfigError(f"missing key {key!r}; a spec needs rounds, [world], [[policy]]")
-        numbers = from_table(
-            _Numbers, {k: table[k] for k in ("rounds", "seed", "seeds", "regret") if k in table}
-        )
+        numbers = from_table(_Numbers, {k: v for k, v in table.items() if k in _NUMBERS})
         if numbers.seed is not None and numbers.seeds is not None:
             raise ConfigError("give seed or seeds, not both", key=("seed",))
         seeds = (numbers.seed or 0,) if numbers.seeds is None else numbers.seeds
-        reward = table.get("reward", {})
-        if not isinstance(reward, Mapping):
-            raise ConfigError(f"reward = {reward!r}, expected a table", key=("reward",))
+        for key in ("reward", "training"):
+            if not isinstance(table.get(key, {}), Mapping):
+                raise ConfigError(f"{key} = {table[key]!r}, expected a table", key=(key,))
+        training = None
+        if "training" in table:
+            training = from_table(Training, table["training"], key=("training",))
         return cls(
             policies=_policies(table["policy"]),
             world=named(WORLDS, table["world"], key=("world",), what="world"),
             rounds=numbers.rounds,
             seeds=seeds,
-            reward=from_table(CohortReward, reward, key=("reward",)),
+            reward=from_table(CohortReward, table.get("reward", {}), key=("reward",)),
             regret=numbers.regret,
+            training=training,
+            seconds=numbers.seconds,
         )
 
     def to_toml(self) -> str:
         """A spec that :meth:`load` reads back to the same experiment."""
         policies = []
         for label, policy in self.policies.items():
-            table = to_table(policy)
-            policies.append(table if label == table["name"] else {**table, "label": label})
-        return tomli_w.dumps(
-            {
-                "rounds": self.rounds,
-                "seeds": list(self.seeds),
-                "regret": self.regret,
-                "world": to_table(self.world),
-                "reward": to_table(self.reward),
-                "policy": policies,
-            }
-        )
+            settings = to_table(policy)
+            named_otherwise = {} if label == settings["name"] else {"label": label}
+            policies.append({**settings, **named_otherwise})
+        table: dict[str, Any] = {"rounds": self.rounds}
+        if self.seconds is not None:
+            table["seconds"] = self.seconds
+        table |= {
+            "seeds": list(self.seeds),
+            "regret": self.regret,
+            "world": to_table(self.world),
+            "reward": to_table(self.reward),
+        }
+        if self.training is not None:
+            table["training"] = to_table(self.training)
+        return tomli_w.dumps({**table, "policy": policies})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,6 +216,10 @@ class _Numbers:
     seed: int | None = None
     seeds: tuple[int, ...] | None = None
     regret: bool = True
+    seconds: float | None = None
+
+
+_NUMBERS = tuple(item.name for item in fields(_Numbers))
 
 
 def _policies(tables: Any) -> dict[str, Policy[Any]]:

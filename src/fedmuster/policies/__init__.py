@@ -10,6 +10,7 @@ from fedmuster.policies.cs_ucb_q import CSUCBQ
 from fedmuster.policies.fastest import FastestInExpectation
 from fedmuster.policies.genie import Genie
 from fedmuster.policies.pause import PAUSE
+from fedmuster.policies.power_of_choice import PowerOfChoice
 from fedmuster.policies.random import Random
 from fedmuster.policies.rbcs_f import RBCSF
 
@@ -19,6 +20,7 @@ POLICIES: Final[dict[str, type[Policy[Any]]]] = {
     "cs-ucb": CSUCB,
     "cs-ucb-q": CSUCBQ,
     "rbcs-f": RBCSF,
+    "power-of-choice": PowerOfChoice,
     "random": Random,
     "all-clients": AllClients,
     "fastest": FastestInExpectation,
@@ -35,5 +37,6 @@ __all__ = [
     "AllClients",
     "FastestInExpectation",
     "Genie",
+    "PowerOfChoice",
     "Random",
 ]

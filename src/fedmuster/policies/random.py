@@ -8,9 +8,9 @@ from numpy.random import Generator
 
 from fedmuster.core.config import check_types
 from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection, of_rows
+from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
-from fedmuster.solvers.cohort import highest
+from fedmuster.solvers.top_k import top_k
 
 
 @dataclass(slots=True)
@@ -58,18 +58,31 @@ class Random(PolicyTraits):
 
     def select(self, state: DataState, view: RoundView, rng: Generator) -> Selection:
         """Draw a cohort."""
-        rows = view.candidates()
-        if state.data.ndim == 0:
-            drawn = rng.choice(view.num_available, view.num_to_choose, replace=False, shuffle=False)
-            chosen = Selection.of(view, rows, drawn)
-            share = view.num_to_choose / max(view.num_available, 1)
-            return replace(chosen, inclusion=np.full(len(drawn), share))
-        # The m first arrivals E_k / d_k: exponential races are won in proportion to their rate
-        # (Efraimidis and Spirakis 2006). Clients without data come last.
-        race = rng.exponential(size=view.num_available)
-        with np.errstate(divide="ignore"):
-            arrival = race / of_rows(state.data, rows)
-        return highest(view, rows, -arrival, rng)
+        drawn = draw(state.data, view, view.num_to_choose, rng)
+        chosen = Selection.of(view, view.candidates(), drawn)
+        if state.data.ndim > 0:
+            return chosen
+        share = view.num_to_choose / max(view.num_available, 1)
+        return replace(chosen, inclusion=np.full(len(drawn), share))
 
     def observe(self, state: DataState, selection: Selection, feedback: Feedback) -> None:
         """Nothing is learned."""
+
+
+def draw(data: FloatArray, view: RoundView, count: int, rng: Generator) -> IntArray:
+    """Positions of ``count`` of the available clients, without replacement, in proportion to data.
+
+    Args:
+        data: of each client, or 0-d where all count alike.
+        view: who is available.
+        count: how many, at most as many as are available.
+        rng: the policy's.
+    """
+    if data.ndim == 0:
+        return rng.choice(view.num_available, count, replace=False, shuffle=False)
+    # The first arrivals E_k / d_k: exponential races are won in proportion to their rate
+    # (Efraimidis and Spirakis 2006). Clients without data come last.
+    race = rng.exponential(size=view.num_available)
+    with np.errstate(divide="ignore"):
+        arrival = race / data[view.candidates()]
+    return top_k(-arrival, count, rng)

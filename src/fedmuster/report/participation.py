@@ -23,23 +23,30 @@ def group_shares(runs: Sequence[Run]) -> FloatArray:
     return _group_means(runs, [run.selection_counts() / len(run.cohort_sizes) for run in runs])
 
 
+def common_rounds(runs: Sequence[Run]) -> int:
+    """How many rounds all of these runs have."""
+    return min(run.rounds for run in runs)
+
+
 def choice_density(runs: Sequence[Run], *, rows: int, bins: int) -> FloatArray:
     """[rows, bins]: how often clients were chosen, relative to an equal share of all choices.
 
-    Rows hold clients from the fastest to the slowest, bins hold rounds. 1 is what each entry
-    would be if all clients were chosen alike, however large the cohorts.
+    Rows hold clients from the fastest to the slowest, bins hold the rounds that all runs have. 1 is
+    what each entry would be if all clients were chosen alike, however large the cohorts.
     """
+    num_rounds = common_rounds(runs)
     counts, places, choices = np.zeros(rows * bins), np.zeros((rows, bins)), 0
     for run in runs:
-        num_clients, num_rounds = run.num_clients, len(run.cohort_sizes)
+        num_clients, rounds = run.num_clients, run.chosen_rounds()
         rank = np.empty(num_clients, dtype=np.int64)
         rank[np.argsort(run.typical_latency_seconds, kind="stable")] = np.arange(num_clients)
         row = rank * rows // num_clients
         bin_of = np.arange(num_rounds) * bins // num_rounds
-        cell = row[run.chosen] * bins + bin_of[run.chosen_rounds()]
+        common = rounds < num_rounds
+        cell = row[run.chosen[common]] * bins + bin_of[rounds[common]]
         counts += np.bincount(cell, minlength=rows * bins)
         places += np.outer(np.bincount(row, minlength=rows), np.bincount(bin_of, minlength=bins))
-        choices += len(run.chosen)
+        choices += len(cell)
     equal_share = max(choices, 1) / places.sum()
     return np.asarray(counts.reshape(rows, bins) / places / equal_share)
 

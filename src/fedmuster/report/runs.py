@@ -1,7 +1,7 @@
-"""Runs that may be compared: the same world, reward and rounds, the same seeds for every policy."""
+"""Runs that may be compared: same world, training, reward and end, same seeds for every policy."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,17 @@ class Run:
         label: of the policy.
         seed: of world and policy.
         columns: ``round``, ``seconds``, ``reward``, ``regret``, ``num_available``,
-            ``num_completed``, ``num_refused``; one entry a round.
+            ``num_completed``, ``num_refused``, ``loss``, ``accuracy``, ``train_loss``,
+            ``num_aggregated``; one entry a round, NaN where there is none: loss and accuracy are
+            of the test set, in the rounds that were evaluated.
         cohort_sizes: how many clients were chosen in each round.
         chosen: those clients, one round after the other.
         cohort_size: m.
         groups: [K], speed group of each client.
         typical_latency_seconds: [K], in the long run.
+        rejections: [K], how often each client's update was not finite.
+        num_samples: [K], None where all clients have equally much data.
+        quality: [K] of the data, None where it is alike.
     """
 
     label: str
@@ -40,6 +45,14 @@ class Run:
     cohort_size: int
     groups: IntArray
     typical_latency_seconds: FloatArray
+    rejections: IntArray
+    num_samples: IntArray | None = None
+    quality: FloatArray | None = None
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are."""
+        return len(self.cohort_sizes)
 
     @property
     def num_clients(self) -> int:
@@ -62,9 +75,12 @@ class Comparison:
     Args:
         runs: for each label, its runs in the order of ``seeds``.
         seeds: those that every policy has.
-        rounds: how many of them all runs have.
+        rounds: how many of them all runs have: every run has exactly these, unless the
+            experiment ends runs by simulated time, when each has its own number.
         cohort_size: m.
         notes: what a reader of any result has to know: rounds cut off, seeds left out.
+        experiment: all of it, for the record.
+        versions: of what ran, every different one.
     """
 
     runs: Mapping[str, tuple[Run, ...]]
@@ -72,6 +88,8 @@ class Comparison:
     rounds: int
     cohort_size: int
     notes: tuple[str, ...]
+    experiment: Experiment
+    versions: tuple[Mapping[str, str], ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -84,12 +102,33 @@ class Comparison:
         return self.runs[self.labels[0]][0].num_clients
 
     def column(self, label: str, name: str) -> FloatArray:
-        """[seeds, rounds]: a column of the journals of a policy."""
-        return np.stack([run.columns[name] for run in self.runs[label]])
+        """[seeds, rounds]: a column of the journals of a policy, the rounds that all runs have."""
+        return np.stack([run.columns[name][: self.rounds] for run in self.runs[label]])
 
     def judged(self, label: str) -> bool:
         """Whether regret of this policy was measured."""
         return not np.isnan(self.column(label, "regret")).any()
+
+    @property
+    def by_time(self) -> bool:
+        """Whether runs end by simulated time, so that they differ in their number of rounds."""
+        return self.experiment.seconds is not None
+
+    @property
+    def trained(self) -> bool:
+        """Whether a model was trained and evaluated in every run."""
+        return all(
+            np.isfinite(run.columns["loss"]).any() for runs in self.runs.values() for run in runs
+        )
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the model has an accuracy."""
+        return self.trained and all(
+            np.isfinite(run.columns["accuracy"]).any()
+            for runs in self.runs.values()
+            for run in runs
+        )
 
     def baseline(self, wanted: str | None = None) -> str:
         """The policy that the others are held against: ``wanted``, or "random", or the first."""
@@ -128,9 +167,12 @@ def load(paths: Iterable[Path]) -> Comparison:
     by_label = _by_label(cells)
     seeds, seed_notes = _common_seeds(by_label)
     kept = [by_label[label][seed] for label in by_label for seed in seeds]
-    done = [_rounds_done(cell) for cell in kept]
-    rounds = min(done)
-    runs = [_read(cell, rounds) for cell in kept]
+    journals = [_journal(cell) for cell in kept]
+    lengths, notes = _common_length(kept, journals)
+    runs = [
+        _run(cell, journal, rounds)
+        for cell, journal, rounds in zip(kept, journals, lengths, strict=True)
+    ]
     _check_same_clients(kept, runs)
     return Comparison(
         runs={
@@ -138,9 +180,15 @@ def load(paths: Iterable[Path]) -> Comparison:
             for label, start in zip(by_label, range(0, len(runs), len(seeds)), strict=True)
         },
         seeds=seeds,
-        rounds=rounds,
+        rounds=min(lengths),
         cohort_size=min(runs[0].cohort_size, runs[0].num_clients),
-        notes=(*_round_notes(kept, done), *seed_notes),
+        notes=(*notes, *seed_notes),
+        experiment=replace(
+            kept[0].spec,
+            policies={label: by_label[label][seeds[0]].spec.policies[label] for label in by_label},
+            seeds=seeds,
+        ),
+        versions=_distinct(entry for journal in journals for entry in journal.versions),
     )
 
 
@@ -161,18 +209,28 @@ def _find(paths: Iterable[Path]) -> list[_Cell]:
 
 
 def _check_comparable(first: _Cell, other: _Cell) -> None:
-    for what in ("world", "reward"):
-        one, two = (to_table(getattr(cell.spec, what)) for cell in (first, other))
+    for what in ("world", "reward", "training"):
+        one, two = (_table(getattr(cell.spec, what)) for cell in (first, other))
         if one != two:
             raise ConfigError(
                 f"{first.folder} and {other.folder} cannot be compared, they differ in {what}: "
                 + _first_difference(one, two)
             )
-    if first.spec.rounds != other.spec.rounds:
+    if first.spec.horizon != other.spec.horizon:
         raise ConfigError(
             f"{first.folder} and {other.folder} cannot be compared: the one has "
-            f"{first.spec.rounds:,} rounds, the other {other.spec.rounds:,}"
+            f"{_length(first.spec)}, the other {_length(other.spec)}"
         )
+
+
+def _table(config: Any) -> dict[str, Any]:
+    return {} if config is None else to_table(config)
+
+
+def _length(spec: Experiment) -> str:
+    if spec.seconds is None:
+        return f"{spec.rounds:,} rounds"
+    return f"{spec.rounds:,} rounds or {spec.seconds:g} s"
 
 
 def _first_difference(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
@@ -215,17 +273,48 @@ def _common_seeds(
     return tuple(sorted(common)), (note,)
 
 
-def _rounds_done(cell: _Cell) -> int:
-    rounds = rounds_done(cell.folder)
-    if rounds == 0:
+def _journal(cell: _Cell) -> JournalReader:
+    if rounds_done(cell.folder) == 0:
         raise StateError(
             f"{cell.folder} has no rounds yet: run it with `fedmuster resume {cell.path}`"
         )
-    return rounds
+    return JournalReader(cell.folder)
 
 
-def _read(cell: _Cell, rounds: int) -> Run:
-    reader = JournalReader(cell.folder)
+def _common_length(
+    cells: Sequence[_Cell], journals: Sequence[JournalReader]
+) -> tuple[list[int], tuple[str, ...]]:
+    """How many rounds of each run to compare, and what to say of it.
+
+    As many as all runs have; or, where runs end by simulated time and are unfinished, those within
+    the time that all of them have reached.
+    """
+    horizon = cells[0].spec.horizon
+    done = [len(journal) for journal in journals]
+    elapsed = [np.cumsum(journal.columns["seconds"]) for journal in journals]
+    unfinished = [
+        not horizon.reached(rounds, float(seconds[-1]))
+        for rounds, seconds in zip(done, elapsed, strict=True)
+    ]
+    if horizon.seconds is None:
+        kept = [min(done)] * len(done)
+        last, extent = int(np.argmin(done)), f"{min(done):,} of {horizon.rounds:,} rounds"
+    else:
+        ends = [float(seconds[-1]) for seconds in elapsed]
+        last, extent = int(np.argmin(ends)), f"{min(ends):g} of {horizon.seconds:g} s"
+        kept = done
+        if any(unfinished):
+            kept = [max(int(np.searchsorted(s, min(ends), side="right")), 1) for s in elapsed]
+    if not any(unfinished):
+        return kept, ()
+    note = (
+        f"{sum(unfinished)} of {len(cells)} runs unfinished: all are cut to the first {extent}, "
+        f"as far as {cells[last].label}, seed {cells[last].seed}, is."
+    )
+    return kept, (note,)
+
+
+def _run(cell: _Cell, reader: JournalReader, rounds: int) -> Run:
     if not np.array_equal(reader.columns["round"], np.arange(1, len(reader) + 1)):
         raise StateError(f"{reader.path} is damaged: its rounds are not 1, 2, …, {len(reader)}")
     cohorts = reader.cohorts[:rounds]
@@ -247,6 +336,9 @@ def _read(cell: _Cell, rounds: int) -> Run:
         groups=groups,
         cohort_size=int(reader.clients["cohort_size"]),
         typical_latency_seconds=reader.clients["typical_latency_seconds"],
+        rejections=np.bincount(np.concatenate(reader.rejected[:rounds]), minlength=len(groups)),
+        num_samples=reader.clients.get("num_samples"),
+        quality=reader.clients.get("quality"),
     )
 
 
@@ -259,16 +351,8 @@ def _check_same_clients(cells: Sequence[_Cell], runs: Sequence[Run]) -> None:
             )
 
 
-def _round_notes(cells: Sequence[_Cell], done: Sequence[int]) -> tuple[str, ...]:
-    planned = cells[0].spec.rounds
-    unfinished = sum(rounds < planned for rounds in done)
-    if not unfinished:
-        return ()
-    last = cells[int(np.argmin(done))]
-    return (
-        f"{unfinished} of {len(cells)} runs unfinished: all are cut to the first "
-        f"{min(done):,} of {planned:,} rounds, as far as {last.label}, seed {last.seed}, is.",
-    )
+def _distinct(entries: Iterable[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
+    return tuple({tuple(entry.items()): entry for entry in entries}.values())
 
 
 def _listed(seeds: Iterable[int]) -> str:

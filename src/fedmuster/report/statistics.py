@@ -63,7 +63,8 @@ def mean_and_half_width(
     mean = np.asarray(values.mean(axis=0))
     if count < 2:
         return mean, np.full_like(mean, np.nan)
-    error = values.std(axis=0, ddof=1) / math.sqrt(count)
+    with np.errstate(invalid="ignore"):  # an infinite loss has no standard deviation
+        error = values.std(axis=0, ddof=1) / math.sqrt(count)
     return mean, np.asarray(student_t(count - 1, level) * error)
 
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from fedmuster.core.records import IntArray
+from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import Difference, Interval, interval, paired
+from fedmuster.report.target import Target, final, find_target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,16 +20,41 @@ class Metric:
         key: its name in files.
         title: its name for people.
         unit: e.g. "s"; empty for a plain number.
-        of: computes it.
+        of: computes it; NaN where a run has none.
+        about: which table it belongs to.
         words: what a policy is that has less or more of it than the baseline; None where the
             difference is not tested.
+        better: whether less or more of it is good; None where neither is.
+        may_be_missing: whether a run may lack it although it was measured: a target never reached.
     """
 
     key: str
     title: str
     unit: str
     of: Callable[[Run], float]
+    about: Literal["learning", "selection"]
     words: tuple[str, str] | None = None
+    better: Literal["lower", "higher"] | None = None
+    may_be_missing: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The title with its unit."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+
+def metrics(comparison: Comparison, target: Target | None) -> tuple[Metric, ...]:
+    """What can be said of the runs of a comparison: of the model if one was trained, …"""
+    judged = any(comparison.judged(label) for label in comparison.labels)
+    return (
+        *(_accuracy() if comparison.classifies else ()),
+        *(_loss() if comparison.trained else ()),
+        *(() if target is None else (_time_to(target),)),
+        *((_ROUNDS,) if comparison.by_time else ()),
+        *_time(tested=not comparison.by_time),
+        *(_judgement(a_round=comparison.by_time) if judged else ()),
+        *_participation(),
+    )
 
 
 def evenness(counts: IntArray) -> float:
@@ -42,73 +69,58 @@ def evenness(counts: IntArray) -> float:
     return 1.0 / (len(counts) * squares) if squares > 0 else 1.0
 
 
-def _completed_percent(run: Run) -> float:
-    asked = run.cohort_sizes.sum()
-    return 100.0 * float(run.columns["num_completed"].sum() / asked) if asked else 100.0
-
-
-METRICS = (
-    Metric(
-        key="simulated_seconds",
-        title="Simulated time",
-        unit="s",
-        of=lambda run: float(run.columns["seconds"].sum()),
-        words=("faster", "slower"),
-    ),
-    Metric(
-        key="round_seconds",
-        title="Mean round",
-        unit="s",
-        of=lambda run: float(run.columns["seconds"].mean()),
-    ),
-    Metric(
-        key="regret",
-        title="Regret",
-        unit="",
-        of=lambda run: float(run.columns["regret"].sum()),
-        words=("lower", "higher"),
-    ),
-    Metric(
-        key="reward",
-        title="Mean reward",
-        unit="",
-        of=lambda run: float(run.columns["reward"].mean()),
-    ),
-    Metric(key="completed_percent", title="Completed", unit="%", of=_completed_percent),
-    Metric(
-        key="evenness",
-        title="Evenness",
-        unit="",
-        of=lambda run: evenness(run.selection_counts()),
-    ),
-)
-
-TESTED = tuple(metric for metric in METRICS if metric.words is not None)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicySummary:
-    """By metric key: the means of a policy and its differences to the baseline, if it has any."""
+    """One policy, by metric key.
+
+    Args:
+        label: of the policy.
+        values: one number a seed.
+        means: over the seeds; NaN where a seed has none.
+        differences: to the baseline, where there are any.
+    """
 
     label: str
+    values: Mapping[str, FloatArray]
     means: Mapping[str, Interval]
     differences: Mapping[str, Difference]
+
+    def reached(self, key: str) -> int:
+        """In how many seeds there is such a number."""
+        return int(np.isfinite(self.values[key]).sum())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """All numbers of a comparison."""
+    """All numbers of a comparison; ``target`` is None where no model was trained."""
 
     comparison: Comparison
     baseline: str
+    target: Target | None
+    metrics: tuple[Metric, ...]
     policies: tuple[PolicySummary, ...]
 
+    @property
+    def tested(self) -> tuple[Metric, ...]:
+        """The metrics whose differences are tested."""
+        return tuple(metric for metric in self.metrics if metric.words is not None)
 
-def summarise(comparison: Comparison, baseline: str | None = None) -> Summary:
-    """Means over seeds, and paired differences to ``baseline`` (see Comparison.baseline)."""
+
+def summarise(
+    comparison: Comparison, baseline: str | None = None, target: float | None = None
+) -> Summary:
+    """Means over seeds, and paired differences to a baseline.
+
+    Args:
+        comparison: the runs.
+        baseline: see :meth:`Comparison.baseline`.
+        target: see :func:`fedmuster.report.target.find_target`.
+    """
     against = comparison.baseline(baseline)
+    aim = find_target(comparison, against, target) if comparison.trained else None
+    measured = metrics(comparison, aim)
     values = {
-        label: {metric.key: np.array([metric.of(run) for run in runs]) for metric in METRICS}
+        label: {metric.key: np.array([metric.of(run) for run in runs]) for metric in measured}
         for label, runs in comparison.runs.items()
     }
     policies = []
@@ -119,10 +131,146 @@ def summarise(comparison: Comparison, baseline: str | None = None) -> Summary:
                 values[against][metric.key],
                 comparisons=len(values) - 1,
             )
-            for metric in TESTED
-            if label != against
+            for metric in measured
+            if metric.words is not None
+            and label != against
             and not np.isnan(own[metric.key] - values[against][metric.key]).any()
         }
         means = {key: interval(numbers) for key, numbers in own.items()}
-        policies.append(PolicySummary(label=label, means=means, differences=differences))
-    return Summary(comparison=comparison, baseline=against, policies=tuple(policies))
+        policies.append(
+            PolicySummary(label=label, values=own, means=means, differences=differences)
+        )
+    return Summary(
+        comparison=comparison,
+        baseline=against,
+        target=aim,
+        metrics=measured,
+        policies=tuple(policies),
+    )
+
+
+def _accuracy() -> tuple[Metric, ...]:
+    return (
+        Metric(
+            key="final_accuracy_percent",
+            title="Final accuracy",
+            unit="%",
+            of=lambda run: 100 * final(run, "accuracy"),
+            about="learning",
+            words=("lower", "higher"),
+            better="higher",
+        ),
+    )
+
+
+def _loss() -> tuple[Metric, ...]:
+    return (
+        Metric(
+            key="final_loss",
+            title="Final loss",
+            unit="",
+            of=lambda run: final(run, "loss"),
+            about="learning",
+            words=("lower", "higher"),
+            better="lower",
+        ),
+        Metric(
+            key="best_loss",
+            title="Best loss",
+            unit="",
+            of=lambda run: float(np.nanmin(run.columns["loss"])),
+            about="learning",
+        ),
+    )
+
+
+def _time_to(target: Target) -> Metric:
+    return Metric(
+        key="seconds_to_target",
+        title=f"Time to {target.text}",
+        unit="s",
+        of=target.seconds,
+        about="learning",
+        words=("faster", "slower"),
+        better="lower",
+        may_be_missing=True,
+    )
+
+
+_ROUNDS = Metric(
+    key="rounds",
+    title="Rounds",
+    unit="",
+    of=lambda run: float(run.rounds),
+    about="selection",
+    words=("fewer", "more"),
+    better="higher",
+)
+
+
+def _time(*, tested: bool) -> tuple[Metric, ...]:
+    """Where all runs end by simulated time there is nothing to compare in it."""
+    return (
+        Metric(
+            key="simulated_seconds",
+            title="Simulated time",
+            unit="s",
+            of=lambda run: float(run.columns["seconds"].sum()),
+            about="selection",
+            words=("faster", "slower") if tested else None,
+            better="lower" if tested else None,
+        ),
+        Metric(
+            key="round_seconds",
+            title="Mean round",
+            unit="s",
+            of=lambda run: float(run.columns["seconds"].mean()),
+            about="selection",
+        ),
+    )
+
+
+def _judgement(*, a_round: bool) -> tuple[Metric, ...]:
+    """Regret in all, or a round where runs differ in their number of rounds."""
+    return (
+        Metric(
+            key="regret_a_round" if a_round else "regret",
+            title="Regret a round" if a_round else "Regret",
+            unit="",
+            of=lambda run: float(run.columns["regret"].sum()) / (run.rounds if a_round else 1),
+            about="selection",
+            words=("lower", "higher"),
+            better="lower",
+        ),
+        Metric(
+            key="reward",
+            title="Mean reward",
+            unit="",
+            of=lambda run: float(run.columns["reward"].mean()),
+            about="selection",
+        ),
+    )
+
+
+def _participation() -> tuple[Metric, ...]:
+    return (
+        Metric(
+            key="completed_percent",
+            title="Completed",
+            unit="%",
+            of=_completed_percent,
+            about="selection",
+        ),
+        Metric(
+            key="evenness",
+            title="Evenness",
+            unit="",
+            of=lambda run: evenness(run.selection_counts()),
+            about="selection",
+        ),
+    )
+
+
+def _completed_percent(run: Run) -> float:
+    asked = run.cohort_sizes.sum()
+    return 100.0 * float(run.columns["num_completed"].sum() / asked) if asked else 100.0

@@ -6,9 +6,16 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL, Difference, Interval
-from fedmuster.report.summary import METRICS, TESTED, Metric, PolicySummary, Summary
+from fedmuster.report.summary import Metric, PolicySummary, Summary
 
+_KINDS = ("learning", "selection")
+_TITLES = {"learning": "What the model learned: {}", "selection": "{}"}
+_DIFFERENCE_TITLES = {
+    "learning": "Learning compared with {}, seed by seed",
+    "selection": "Compared with {}, seed by seed",
+}
 _ABSENT = "–"
 _MOST_DIGITS = 6
 """After the point: a regret of 1e-17 is a rounding error, and is shown as 0."""
@@ -25,9 +32,46 @@ class Table:
 
 
 def tables(summary: Summary) -> tuple[Table, ...]:
-    """The means and, with more than one policy, the differences to the baseline."""
-    means = _means(summary)
-    return (means, _differences(summary)) if len(summary.policies) > 1 else (means,)
+    """The means and, with more than one policy, the differences to the baseline.
+
+    What was learned, if anything, stands in tables of its own: all columns side by side would not
+    fit into a terminal.
+    """
+    kinds = [kind for kind in _KINDS if any(metric.about == kind for metric in summary.metrics)]
+    shown = [_means(summary, kind, last=kind == kinds[-1]) for kind in kinds]
+    if len(summary.policies) > 1:
+        shown += [_differences(summary, kind, last=kind == kinds[-1]) for kind in kinds]
+    return tuple(shown)
+
+
+def target_table(summary: Summary) -> Table:
+    """Time to accuracy and its distance to the baseline, where a model was trained."""
+    by_key = {metric.key: metric for metric in summary.metrics}
+    time = by_key["seconds_to_target"]
+    others = [by_key[key] for key in ("final_accuracy_percent", "final_loss") if key in by_key]
+    (base,) = (policy for policy in summary.policies if policy.label == summary.baseline)
+    return Table(
+        title=f"Time to {summary.target.text if summary.target else ''}",
+        columns=(
+            "Policy",
+            time.heading,
+            f"Compared with {summary.baseline}",
+            *(metric.heading for metric in others),
+        ),
+        rows=tuple(
+            (
+                policy.label,
+                mean_text(time, policy),
+                "baseline" if policy is base else difference_text(time, policy, base),
+                *(mean_text(metric, policy) for metric in others),
+            )
+            for policy in summary.policies
+        ),
+        footnotes=(
+            *_explanations(summary, "learning"),
+            _method(len(summary.policies) - 1, len(summary.comparison.seeds)),
+        ),
+    )
 
 
 def to_markdown(items: Iterable[Table]) -> str:
@@ -38,9 +82,10 @@ def to_markdown(items: Iterable[Table]) -> str:
 def to_csv(summary: Summary) -> str:
     """One line a policy, unrounded; empty where there is no number."""
     header = ["policy", "seeds", "rounds"]
-    for metric in METRICS:
+    for metric in summary.metrics:
         header += [f"{metric.key}_{part}" for part in ("mean", "half_width")]
-    for metric in TESTED:
+        header += [f"{metric.key}_reached"] if metric.may_be_missing else []
+    for metric in summary.tested:
         header += [f"{metric.key}_difference_{part}" for part in ("mean", "low", "high")]
         header.append(f"{metric.key}_verdict")
     text = io.StringIO()
@@ -49,10 +94,11 @@ def to_csv(summary: Summary) -> str:
     comparison = summary.comparison
     for policy in summary.policies:
         row: list[object] = [policy.label, len(comparison.seeds), comparison.rounds]
-        for metric in METRICS:
+        for metric in summary.metrics:
             around = policy.means[metric.key]
             row += [csv_number(around.mean), csv_number(around.half_width)]
-        for metric in TESTED:
+            row += [policy.reached(metric.key)] if metric.may_be_missing else []
+        for metric in summary.tested:
             row += _csv_difference(policy.differences.get(metric.key))
         writer.writerow(row)
     return text.getvalue()
@@ -71,47 +117,87 @@ def _csv_difference(difference: Difference | None) -> list[str]:
     return [*ends, difference.verdict]
 
 
-def _means(summary: Summary) -> Table:
+def _means(summary: Summary, kind: str, *, last: bool) -> Table:
     comparison = summary.comparison
-    if len(comparison.seeds) > 1:
-        what = f"Mean ± half-width of the {_percent(LEVEL)} Student-t interval over the seeds."
-    else:
-        what = f"One seed ({comparison.seeds[0]}): no intervals."
-    shown = [metric for metric in METRICS if not _goes_without_saying(metric, summary)]
+    shown = [
+        metric
+        for metric in summary.metrics
+        if metric.about == kind and not _goes_without_saying(metric, summary)
+    ]
     return Table(
-        title=f"{comparison.rounds:,} rounds, {_count(len(comparison.seeds), 'seed')}, "
-        f"{comparison.cohort_size:,} of {comparison.num_clients:,} clients a round",
-        columns=("Policy", *(_titled(metric) for metric in shown)),
+        title=_TITLES[kind].format(_extent(comparison)),
+        columns=("Policy", *(metric.heading for metric in shown)),
         rows=tuple(
-            (policy.label, *(_plus_minus(policy.means[metric.key]) for metric in shown))
+            (policy.label, *(mean_text(metric, policy) for metric in shown))
             for policy in summary.policies
         ),
-        footnotes=(
-            what,
-            "Evenness: Jain's index of how often each client was chosen; 1 if all alike.",
-            *comparison.notes,
-        ),
+        footnotes=(*_explanations(summary, kind), *(comparison.notes if last else ())),
     )
 
 
+def _extent(comparison: Comparison) -> str:
+    """How much was run."""
+    if comparison.by_time:
+        length = f"{comparison.experiment.seconds:,.10g} s"
+    else:
+        length = count(comparison.rounds, "round")
+    return (
+        f"{length}, {count(len(comparison.seeds), 'seed')}, "
+        f"{comparison.cohort_size:,} of {comparison.num_clients:,} clients a round"
+    )
+
+
+def _explanations(summary: Summary, kind: str) -> Iterable[str]:
+    seeds = summary.comparison.seeds
+    if len(seeds) > 1:
+        yield f"Mean ± half-width of the {_percent(LEVEL)} Student-t interval over the seeds."
+    else:
+        yield f"One seed ({seeds[0]}): no intervals."
+    if kind == "selection":
+        yield "Evenness: Jain's index of how often each client was chosen; 1 if all alike."
+    elif summary.target is not None:
+        first = "at least" if summary.target.column == "accuracy" else "at most"
+        yield (
+            f"Time to {summary.target.text}: simulated seconds until the first evaluation on the "
+            f"test set with {first} this {summary.target.column}."
+        )
+
+
 def _goes_without_saying(metric: Metric, summary: Summary) -> bool:
-    """Left out of a terminal's 80 columns (but in the CSV): all completed, and time over rounds."""
+    """Left out of a terminal's 80 columns (but in the CSV), because another column says it."""
     if metric.key == "completed_percent":
         return all(policy.means[metric.key].mean == 100 for policy in summary.policies)
+    if metric.key == "simulated_seconds":
+        return summary.comparison.by_time
+    if metric.key == "best_loss":
+        return summary.comparison.classifies
     return metric.key == "round_seconds"
 
 
-def _differences(summary: Summary) -> Table:
+def mean_text(metric: Metric, policy: PolicySummary) -> str:
+    """A policy's mean of a metric, or in how many seeds there is one."""
+    reached, seeds = policy.reached(metric.key), len(policy.values[metric.key])
+    if metric.may_be_missing and reached < seeds:
+        return f"reached in {reached} of {count(seeds, 'seed')}" if reached else "never reached"
+    return _plus_minus(policy.means[metric.key])
+
+
+def _differences(summary: Summary, kind: str, *, last: bool) -> Table:
     others = [policy for policy in summary.policies if policy.label != summary.baseline]
     (base,) = (policy for policy in summary.policies if policy.label == summary.baseline)
+    shown = [metric for metric in summary.tested if metric.about == kind]
     return Table(
-        title=f"Compared with {summary.baseline}, seed by seed",
-        columns=("Policy", *(metric.title for metric in TESTED)),
+        title=_DIFFERENCE_TITLES[kind].format(summary.baseline),
+        columns=("Policy", *(metric.title for metric in shown)),
         rows=tuple(
-            (policy.label, *(_difference(metric, policy, base) for metric in TESTED))
+            (policy.label, *(difference_text(metric, policy, base) for metric in shown))
             for policy in others
         ),
-        footnotes=(_method(len(others), len(summary.comparison.seeds)), *summary.comparison.notes),
+        footnotes=(
+            (_method(len(others), len(summary.comparison.seeds)), *summary.comparison.notes)
+            if last
+            else ()
+        ),
     )
 
 
@@ -128,11 +214,14 @@ def _method(comparisons: int, seeds: int) -> str:
     )
 
 
-def _difference(metric: Metric, policy: PolicySummary, base: PolicySummary) -> str:
+def difference_text(metric: Metric, policy: PolicySummary, base: PolicySummary) -> str:
+    """A policy against the baseline, in words that claim no more than the interval does."""
     difference = policy.differences.get(metric.key)
     if difference is None or metric.words is None:
-        return _ABSENT
-    around, unit = difference.interval, f" {metric.unit}".rstrip()
+        return _why_none(metric, (policy, base))
+    around = difference.interval
+    # A difference of percentages is in points, and their ratio would only confuse.
+    unit = " points" if metric.unit == "%" else f" {metric.unit}".rstrip()
     if difference.verdict == "equal":
         return "no significant difference (equal in every seed)"
     if difference.verdict == "one seed":
@@ -142,12 +231,21 @@ def _difference(metric: Metric, policy: PolicySummary, base: PolicySummary) -> s
     word = metric.words[0 if difference.verdict == "lower" else 1]
     size = Interval(mean=abs(around.mean), half_width=around.half_width, count=around.count)
     reference = base.means[metric.key].mean
-    share = f" ({_percent(abs(around.mean / reference))})" if reference else ""
+    share = (
+        f" ({_percent(abs(around.mean / reference))})" if reference and unit != " points" else ""
+    )
     return f"{word} by {_plus_minus(size)}{unit}{share}"
 
 
-def _titled(metric: Metric) -> str:
-    return f"{metric.title} ({metric.unit})" if metric.unit else metric.title
+def _why_none(metric: Metric, policies: Iterable[PolicySummary]) -> str:
+    missed = [
+        policy.label
+        for policy in policies
+        if policy.reached(metric.key) < len(policy.values[metric.key])
+    ]
+    if metric.may_be_missing and missed:
+        return f"not reached in every seed by {' and '.join(missed)}"
+    return _ABSENT
 
 
 def _plus_minus(around: Interval, sign: str = "") -> str:
@@ -181,8 +279,14 @@ def _percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+def count(number: int, noun: str, several: str = "") -> str:
+    """A number of things.
+
+    Example:
+        >>> count(1, "seed"), count(1200, "round"), count(3, "policy", "policies")
+        ('1 seed', '1,200 rounds', '3 policies')
+    """
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
 
 
 def _markdown(table: Table) -> str:

@@ -1,16 +1,20 @@
-"""A whole report in a folder: figures, tables and the numbers behind them."""
+"""A whole report in a folder: a page, figures, tables and the numbers behind them."""
 
-import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.files import write_file
-from fedmuster.report.runs import Comparison, Run, load
-from fedmuster.report.summary import summarise
-from fedmuster.report.tables import csv_number, tables, to_csv, to_markdown
+from fedmuster.report.exports import write_csv, write_parquet, write_tensorboard
+from fedmuster.report.page import to_html
+from fedmuster.report.runs import load
+from fedmuster.report.summary import Summary, summarise
+from fedmuster.report.tables import tables, to_csv, to_markdown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def write_report(
@@ -18,29 +22,45 @@ def write_report(
     out: Path,
     formats: Sequence[str] = ("png", "svg"),
     baseline: str | None = None,
+    target: float | None = None,
+    *,
+    parquet: bool = False,
+    tensorboard: bool = False,
 ) -> list[Path]:
-    """Report on experiment folders and run folders; the files written into ``out``.
+    """Report on experiment folders and run folders; what was written into ``out``.
 
     Args:
         paths: what to compare, see :func:`fedmuster.report.runs.load`.
         out: a folder; made if it is not there, files of an earlier report are replaced.
         formats: of the figures: png, svg, pdf. Without any, matplotlib is not needed.
         baseline: the policy that others are compared with; None for "random" or else the first.
+        target: the accuracy (in a regression: loss) whose time is told; None for what the
+            baseline ends with.
+        parquet: whether to write the numbers as Parquet too (needs pyarrow).
+        tensorboard: whether to write event files for TensorBoard (needs tensorboardX).
     """
     comparison = load(paths)
-    summary = summarise(comparison, baseline)
+    summary = summarise(comparison, baseline, target)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file, expected a folder to write the report into")
-    figures = _draw(comparison, out, formats)
-    summary_markdown, summary_csv = out / "summary.md", out / "summary.csv"
-    write_file(summary_markdown, to_markdown(tables(summary)).encode())
-    write_file(summary_csv, to_csv(summary).encode())
-    rounds = out / "rounds.csv"
-    _write_rounds(comparison, rounds)
-    return [summary_markdown, summary_csv, rounds, *figures]
+    figures = _draw(summary, out, formats)
+    texts = {
+        "report.html": to_html(summary),
+        "summary.md": to_markdown(tables(summary)),
+        "summary.csv": to_csv(summary),
+    }
+    for name, text in texts.items():
+        write_file(out / name, text.encode())
+    return [
+        *(out / name for name in texts),
+        *write_csv(comparison, out),
+        *(write_parquet(comparison, out) if parquet else ()),
+        *(write_tensorboard(comparison, out) if tensorboard else ()),
+        *figures,
+    ]
 
 
-def _draw(comparison: Comparison, out: Path, formats: Sequence[str]) -> list[Path]:
+def _draw(summary: Summary, out: Path, formats: Sequence[str]) -> list[Path]:
     if not formats:
         return []
     from fedmuster.report import figures  # here, because it needs matplotlib
@@ -50,64 +70,23 @@ def _draw(comparison: Comparison, out: Path, formats: Sequence[str]) -> list[Pat
             raise ConfigError(
                 f"format {kind!r}, expected one of: {', '.join(figures.FORMATS)}", key=("formats",)
             )
-    drawn = {
-        "overview": figures.overview,
-        "regret": figures.regret,
-        "simulated-time": figures.simulated_time,
-        "selection-by-group": figures.selection_by_group,
-        "cohorts": figures.cohorts,
+    comparison, target = summary.comparison, summary.target
+    drawn: dict[str, Callable[[], Figure]] = {
+        "overview": partial(figures.overview, comparison, target)
     }
-    if not any(comparison.judged(label) for label in comparison.labels):
-        del drawn["regret"]
+    if comparison.classifies:
+        drawn["accuracy"] = partial(figures.accuracy, comparison, target)
+    if comparison.trained:
+        drawn["loss"] = partial(figures.loss, comparison, target)
+    if any(comparison.judged(label) for label in comparison.labels):
+        drawn["regret"] = partial(figures.regret, comparison)
+    drawn["simulated-time"] = partial(figures.simulated_time, comparison)
+    drawn["selection-by-group"] = partial(figures.selection_by_group, comparison)
+    drawn["cohorts"] = partial(figures.cohorts, comparison)
     written = []
     for name, draw in drawn.items():
-        figure = draw(comparison)
+        figure = draw()
         for kind in formats:
             written.append(out / f"{name}.{kind}")
             figures.save(figure, written[-1])
     return written
-
-
-def _write_rounds(comparison: Comparison, path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(
-            [
-                "policy",
-                "seed",
-                "round",
-                "seconds",
-                "cumulative_seconds",
-                "reward",
-                "regret",
-                "cumulative_regret",
-                "num_available",
-                "num_selected",
-                "num_completed",
-                "num_refused",
-            ]
-        )
-        for runs in comparison.runs.values():
-            for run in runs:
-                writer.writerows(_round_rows(run))
-
-
-def _round_rows(run: Run) -> Iterable[tuple[object, ...]]:
-    columns = run.columns
-    numbers = (
-        columns["seconds"],
-        np.cumsum(columns["seconds"]),
-        columns["reward"],
-        columns["regret"],
-        np.cumsum(columns["regret"]),
-    )
-    counts = (
-        columns["num_available"],
-        run.cohort_sizes,
-        columns["num_completed"],
-        columns["num_refused"],
-    )
-    texts = [[csv_number(value) for value in column] for column in numbers]
-    whole = [column.astype(np.int64).tolist() for column in counts]
-    for index, row in enumerate(zip(*texts, *whole, strict=True)):
-        yield (run.label, run.seed, index + 1, *row)

@@ -7,9 +7,11 @@ import numpy as np
 
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
+    AskLoss,
     BoolArray,
     Feedback,
     FloatArray,
+    IntArray,
     Problem,
     RoundView,
     Selection,
@@ -26,11 +28,13 @@ class Knowledge:
         data: whether it knows size and quality of each client's data.
         clusters: whether it knows which clients share a cluster.
         num_features: how many numbers describe each client in a round.
+        losses: whether clients answer when they are asked for their loss.
     """
 
     data: bool = True
     clusters: bool = True
     num_features: int = 2
+    losses: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +48,17 @@ class Draw:
     latency_seconds: FloatArray
     completed: BoolArray
     loss: FloatArray
+    answers_polls: bool
     truth: Truth
+
+    @property
+    def ask_loss(self) -> AskLoss | None:
+        """What clients answer when they are asked for their loss, if they do."""
+        return self._answer if self.answers_polls else None
+
+    def _answer(self, clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+        # A mini-batch tells it less precisely.
+        return self.loss[clients] if batch_size is None else self.loss[clients].round(2)
 
     def view(self, policy: Policy[Any]) -> RoundView:
         """What ``policy`` may know before it chooses: the truth, if it is an oracle."""
@@ -54,6 +68,7 @@ class Draw:
             available=self.available,
             features=self.features,
             truth=self.truth if policy.oracle else None,
+            ask_loss=self.ask_loss,
         )
 
     def feedback(self, selection: Selection) -> Feedback:
@@ -90,16 +105,18 @@ class Federation:
 
     Args:
         mean_seconds: the expected latency of each client.
+        mean_loss: the expected loss of each client; None when it is 1 for all.
         cohort_size: m.
         knowledge: what the server is told.
         equal_data: whether all clients have as much data, and as good.
         num_clusters: client k is in cluster ``k % num_clusters``.
-        variation: the load of a client varies by this share from round to round.
+        variation: the load and the loss of a client vary by this share from round to round.
         mishaps: whether clients are away at times, and at times do not complete.
         seed: of the rounds.
     """
 
     mean_seconds: FloatArray
+    mean_loss: FloatArray | None = None
     cohort_size: int = 3
     knowledge: Knowledge
     equal_data: bool = False
@@ -137,7 +154,9 @@ class Federation:
             features=load if features else None,
             latency_seconds=self.mean_seconds * load.mean(axis=1),
             completed=~lost,
-            loss=rng.uniform(0.5, 1.5, size=clients),
+            loss=rng.uniform(low, high, size=clients)
+            * (1.0 if self.mean_loss is None else self.mean_loss),
+            answers_polls=self.knowledge.losses,
             # The load has the same law for all, so E[1/tau] is one constant over the mean, and
             # tau_min can be chosen such that this is E[tau_min / tau] exactly.
             truth=Truth(

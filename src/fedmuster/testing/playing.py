@@ -52,7 +52,10 @@ def trained(policy: Policy[S], federation: Federation, rounds: int) -> S:
 def select_in(selector: Selector[Any], draw: Draw) -> IntArray:
     """Open the round with ``draw``; the cohort."""
     return selector.select(
-        available=draw.available, features=draw.features, truth=draw.truth
+        available=draw.available,
+        features=draw.features,
+        truth=draw.truth,
+        ask_loss=draw.ask_loss,
     ).clients
 
 

@@ -8,6 +8,7 @@ from numpy.random import Generator
 
 from fedmuster.core.config import require
 from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.core.unequal_data import exponential_data
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,9 +47,11 @@ class ExponentialSizes:
 
     def draw(self, num_clients: int, rng: Generator) -> tuple[IntArray, FloatArray]:
         """``num_samples`` and ``quality`` of a :class:`~fedmuster.core.records.Problem`."""
-        share = np.exp(-self.decay * rng.permutation(num_clients) / num_clients)
+        share, quality = exponential_data(
+            num_clients, decay=self.decay, lowest_quality=self.lowest_quality, rng=rng
+        )
         sizes = np.rint(self.mean_samples * share / share.mean()).astype(np.int64)
-        return np.maximum(sizes, 1), rng.uniform(self.lowest_quality, 1.0, num_clients)
+        return np.maximum(sizes, 1), quality
 
 
 ClientData = Alike | ExponentialSizes

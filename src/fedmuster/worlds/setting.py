@@ -1,5 +1,6 @@
 """What the configs of all worlds have in common."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -30,6 +31,8 @@ class Setting:
         availability: who can be asked in a round.
         dropout: probability that a client which was asked never answers.
         deadline_seconds: when the server stops waiting; None to wait for everyone.
+        over_selection: the server asks this many times m clients and keeps the first m answers,
+            for example 1.3 (Oort); 1 to ask m and wait for all of them.
         data: how much data each client has.
     """
 
@@ -37,12 +40,14 @@ class Setting:
     availability: Availability = field(default_factory=Always)
     dropout: float = 0.0
     deadline_seconds: float | None = None
+    over_selection: float = 1.0
     data: ClientData = field(default_factory=Alike)
 
     def __post_init__(self) -> None:
         check_types(self)
         self.require_count("cohort_size")
         require(0 <= self.dropout <= 1, self, "dropout", "a number in [0, 1]")
+        require(1 <= self.over_selection <= 100, self, "over_selection", "a number in [1, 100]")
         if self.deadline_seconds is not None:
             self.require_positive("deadline_seconds")
         elif self.dropout > 0:
@@ -98,6 +103,8 @@ class Setting:
     ) -> WorldRun:
         """A run of these ``clients`` with the setting's availability, deadline and data."""
         num_clients = len(groups)
+        # ceil, but 1.3 · 10 is 13 and not 13.000000000000002
+        num_to_ask = math.ceil(round(self.over_selection * self.cohort_size, 9))
         samples, quality = self.data.draw(num_clients, stream(seed, LAYOUT, _DATA_KEY))
         problem = Problem(
             num_clients=num_clients,
@@ -119,8 +126,10 @@ class Setting:
                 deadline_seconds=(
                     np.inf if self.deadline_seconds is None else self.deadline_seconds
                 ),
+                keep_first=None if self.over_selection == 1 else self.cohort_size,
                 clusters=problem.clusters,
                 cluster_delay_seconds=cluster_delay_seconds,
             ),
+            num_to_ask=num_to_ask,
             usual_latency_seconds=usual_latency_seconds,
         )

@@ -46,18 +46,31 @@ class RoundTime:
 
     As long as its slowest client (BSFL Eq. 2), or the deadline if a client did not answer by
     then; and longer by ``cluster_delay_seconds`` for each client beyond the first of its cluster
-    (PAUSE V.A, R2), which delays the round but no client's own latency.
+    (PAUSE V.A, R2), which delays the round but no client's own latency. With ``keep_first`` it
+    ends with that many answers, and later ones do not count.
     """
 
     deadline_seconds: float = np.inf
+    keep_first: int | None = None
     clusters: IntArray | None = None
     cluster_delay_seconds: float = 0.0
+
+    def in_time(self, latency: FloatArray) -> BoolArray:
+        """Whose answers count."""
+        arrived = (latency <= self.deadline_seconds) & np.isfinite(latency)
+        if self.keep_first is not None:
+            arrived[np.argsort(latency, kind="stable")[self.keep_first :]] = False
+        return arrived
 
     def seconds(self, clients: IntArray, latency: FloatArray, completed: BoolArray) -> float:
         """The round of ``clients``; 0 for nobody."""
         if len(clients) == 0:
             return 0.0
-        seconds = float(latency.max()) if completed.all() else self.deadline_seconds
+        wanted = len(clients)
+        if self.keep_first is not None:
+            wanted = min(wanted, self.keep_first)
+        enough = np.count_nonzero(completed) >= wanted
+        seconds = float(latency[completed].max()) if enough else self.deadline_seconds
         if self.clusters is not None:
             # PAUSE V.A, R2
             seconds += self.cluster_delay_seconds * repeats(self.clusters[clients])
@@ -103,7 +116,7 @@ class WorldRound:
             absent = clients[~self.available[clients]]
             raise DataError(f"play: client {absent[0]} is not available in round {self.round}")
         latency = self.latency_seconds[clients]
-        completed = (latency <= self.time.deadline_seconds) & np.isfinite(latency)
+        completed = self.time.in_time(latency)
         latency[~completed] = np.inf
         return Outcome(
             feedback=Feedback(
@@ -146,6 +159,7 @@ class WorldRun:
         availability: who can be asked.
         dropout: probability that a client which was asked never answers.
         time: how long a round lasts.
+        num_to_ask: how many clients a round may ask, if more than the cohort size.
         usual_latency_seconds: [K], where expectations change from round to round.
     """
 
@@ -160,6 +174,7 @@ class WorldRun:
         availability: AvailabilityRun,
         dropout: float,
         time: RoundTime,
+        num_to_ask: int | None = None,
         usual_latency_seconds: FloatArray | None = None,
     ) -> None:
         groups.setflags(write=False)
@@ -167,6 +182,7 @@ class WorldRun:
         self.problem = problem
         self.tau_min_seconds = tau_min_seconds
         self.groups = groups
+        self.num_to_ask = problem.cohort_size if num_to_ask is None else num_to_ask
         self._clients = clients
         self._availability = availability
         self._dropout = dropout

@@ -1,0 +1,52 @@
+"""Ours, as an experiment uses it: the trainer with its server, checks and signals."""
+
+import numpy as np
+
+from benchmarks.training.turns import Turns
+from benchmarks.training.workloads import SEED, Tensors, Workload
+from fedmuster.core.records import Feedback
+from fedmuster.learning.engine import Engine
+from fedmuster.learning.models import MLP, Linear, Logistic
+from fedmuster.learning.networks import COCSCNN, SmallCNN
+from fedmuster.learning.numpy_engine import NumpyEngine
+from fedmuster.learning.records import FederatedData
+from fedmuster.learning.torch_engine import TorchEngine
+from fedmuster.learning.trainer import Trainer
+
+
+def engine(workload: Workload, data: FederatedData, workers: int) -> Engine:
+    """The engine that the workload's model asks for."""
+    match workload.model:
+        case "linear":
+            return NumpyEngine(Linear(), data, workload.local, SEED)
+        case "softmax":
+            return NumpyEngine(Logistic(), data, workload.local, SEED)
+        case "mlp":
+            return NumpyEngine(MLP(hidden=(64,)), data, workload.local, SEED)
+        case "small-cnn":
+            return TorchEngine(SmallCNN(), data, workload.local, SEED, workers=workers)
+        case "cocs-cnn":
+            return TorchEngine(COCSCNN(), data, workload.local, SEED, workers=workers)
+
+
+def play(turns: Turns, _name: str, workload: Workload, *, workers: int = 1) -> Tensors:
+    """Train round by round, without evaluation."""
+    data = workload.data()
+    trainer = Trainer(
+        engine(workload, data, workers), data, evaluate_every=workload.total_rounds + 1
+    )
+    tensors = [tensor.detach().numpy() for tensor in workload.network().parameters()]
+    trainer.parameters = np.concatenate([tensor.ravel() for tensor in tensors])
+    for number in turns:
+        clients = workload.cohort(number)
+        everybody = Feedback(
+            round=number,
+            clients=clients,
+            completed=np.ones(len(clients), dtype=np.bool_),
+            latency_seconds=np.ones(len(clients)),
+            signals={},
+        )
+        trainer.train(everybody)
+    ends = np.cumsum([tensor.size for tensor in tensors])[:-1]
+    flat = np.split(trainer.parameters, ends)
+    return [part.reshape(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]

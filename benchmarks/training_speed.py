@@ -1,0 +1,189 @@
+"""How fast federated training is: ours, plain PyTorch loops, Flower's simulation, Apple's pfl.
+
+    python -m benchmarks.training_speed [W1 W2 W3 W4]
+
+All contenders train the same models on the same samples in the same order, each in a process of
+its own, in turns; start-up, the first turn and evaluation are not measured. That they did the same
+work is checked at the end: their global models agree up to rounding. Each is compared with ours on
+as many cores (with ours on one core where we need no more). Who is not installed is left out: see
+``benchmarks/README.md``.
+
+Bars: never slower than the best plain loop; on W2 at least 10 times as fast as Flower's simulation
+and twice as fast as pfl.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import write
+from benchmarks.training.contenders import CONTENDERS, LOOPS, OURS, REFERENCE, Contender
+from benchmarks.training.turns import Process
+from benchmarks.training.workloads import WORKLOADS, Tensors, Workload
+
+AGREEMENT = 1e-3
+"""How far apart two models may be, over how far training has moved them."""
+PEER_BARS = {"Flower": 10.0, "pfl": 2.0}
+PEER_WORKLOAD = "W2"
+PACKAGES = ("torch", "flwr", "ray", "pfl")
+
+
+@dataclass(kw_only=True, slots=True)
+class Score:
+    """What was measured of a contender: for each turn, seconds a round; and its model."""
+
+    contender: Contender
+    seconds: list[float] = field(default_factory=list)
+    processor_seconds: list[float] = field(default_factory=list)
+    model: Tensors | None = None
+    failure: str = ""
+
+    @property
+    def round_seconds(self) -> float:
+        """Median over the turns."""
+        return median(self.seconds)
+
+    @property
+    def round_processor_seconds(self) -> float:
+        """Mean over the turns, for the clock of the operating system ticks slowly."""
+        return float(np.mean(self.processor_seconds))
+
+
+def main() -> None:
+    """Print a table for each workload; exit with 1 if a contender failed or did other work."""
+    wanted = tuple(sys.argv[1:])
+    names = [name for name in WORKLOADS if not wanted or name.startswith(wanted)]
+    rows: list[dict[str, Any]] = []
+    faults = []
+    load = os.getloadavg()
+    for name in names:
+        workload = WORKLOADS[name]
+        print(f"\n{name}: {workload.title}; {workload.rounds * workload.turns} rounds", flush=True)
+        scores = [Score(contender=c) for c in CONTENDERS if name in c.workloads]
+        play(name, workload, scores)
+        some = table(name, workload, scores)
+        bars(name, some)
+        rows += some
+        faults += [f"{name}: {row['contender']}" for row in some if row["difference"] > AGREEMENT]
+        faults += [f"{name}: {s.contender.name}" for s in scores if s.failure == "failed"]
+    print(f"\nload average before and after: {load[0]:.1f}, {os.getloadavg()[0]:.1f}")
+    versions = {package: _version(package) for package in PACKAGES}
+    write("training_speed", {"packages": versions, "load_average": load[0], "rows": rows})
+    if faults:
+        sys.exit(f"failed, or trained another model: {'; '.join(faults)}")
+
+
+def play(name: str, workload: Workload, scores: Sequence[Score]) -> None:
+    """Let all contenders that are installed play in turns."""
+    processes: list[tuple[Score, Process[Tensors]]] = []
+    for score in scores:
+        if missing := score.contender.missing:
+            score.failure = f"not installed ({', '.join(missing)})"
+        else:
+            processes.append((score, score.contender.start(name)))
+    for turn in range(workload.turns + 1):
+        for score, process in processes:
+            if score.failure:
+                continue
+            before = process.processor_seconds()
+            try:
+                seconds = process.play(workload.rounds)
+            except (EOFError, OSError):  # it has printed why
+                score.failure = "failed"
+                continue
+            if turn > 0:
+                spent = process.processor_seconds() - before
+                score.seconds.append(seconds / workload.rounds)
+                score.processor_seconds.append(spent / workload.rounds)
+    for score, process in processes:
+        if not score.failure:
+            score.model = process.finish()
+
+
+def table(name: str, workload: Workload, scores: Sequence[Score]) -> list[dict[str, Any]]:
+    """Print and return what was measured."""
+    print(
+        f"{'':<40}{'cores':>6}{'updates/s':>11}{'rounds/s':>10}{'ms/round':>10}{'x ours':>8}"
+        f"{'CPU ms':>10}{'x ours':>8}{'difference':>12}"
+    )
+    rows = []
+    ours = {s.contender.cores: s for s in scores if s.contender.name in OURS and s.seconds}
+    for score in scores:
+        contender = score.contender
+        if score.model is None:
+            print(f"{contender.name:<40}{contender.cores:>6}  {score.failure}")
+            continue
+        standard = ours.get(contender.cores) or ours.get(1) or score
+        seconds, spent = score.round_seconds, score.round_processor_seconds
+        row = {
+            "workload": name,
+            "contender": contender.name,
+            "cores": contender.cores,
+            "client_updates_per_second": workload.cohort_size / seconds,
+            "rounds_per_second": 1 / seconds,
+            "round_seconds": seconds,
+            "times_ours": seconds / standard.round_seconds,
+            "round_processor_seconds": spent,
+            "processor_times_ours": spent / standard.round_processor_seconds,
+            "difference": difference(workload, score, scores),
+        }
+        rows.append(row)
+        print(
+            f"{contender.name:<40}{contender.cores:>6}{row['client_updates_per_second']:>11.1f}"
+            f"{row['rounds_per_second']:>10.2f}{1e3 * seconds:>10.2f}{row['times_ours']:>8.2f}"
+            f"{1e3 * spent:>10.2f}{row['processor_times_ours']:>8.2f}{row['difference']:>12.1e}"
+        )
+    return rows
+
+
+def difference(workload: Workload, score: Score, scores: Sequence[Score]) -> float:
+    """Distance from the reference's model, over how far that has come; NaN without one."""
+    reference = next((s.model for s in scores if s.contender.name == REFERENCE), None)
+    if reference is None or score.model is None:
+        return float("nan")
+    start = [tensor.detach().numpy() for tensor in workload.network().parameters()]
+    return _distance(score.model, reference) / _distance(start, reference)
+
+
+def bars(name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Say which bars are met."""
+    loops = [row for row in rows if row["contender"] in LOOPS]
+    if loops and any(row["contender"] in OURS for row in rows):
+        best = min(loops, key=lambda row: row["times_ours"])
+        print(
+            f"bar: at most the time of the best plain loop ({best['contender']}): "
+            f"{best['times_ours']:.2f} x as fast, {_met(best['times_ours'] >= 1)}"
+        )
+    for peer, bar in PEER_BARS.items():
+        for row in rows:
+            if name == PEER_WORKLOAD and row["contender"].startswith(peer):
+                print(
+                    f"bar: at least {bar:g} x as fast as {peer}: {row['times_ours']:.1f} x, "
+                    f"{_met(row['times_ours'] >= bar)}"
+                )
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "missed"
+
+
+def _distance(one: Tensors, other: Tensors) -> float:
+    squares = [np.sum((a - b).astype(np.float64) ** 2) for a, b in zip(one, other, strict=True)]
+    return float(np.sqrt(np.sum(squares)))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""BSFL, Fig. 7 and 10 (right), 8, 9, 11, 12: test loss and accuracy against simulated time."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import FloatArray
+from fedmuster.experiments.spec import Experiment
+from fedmuster.learning.data import CIFAR10, Data, FashionMNIST, LinearRegression
+from fedmuster.learning.local import LocalSGD, StepDecay
+from fedmuster.learning.models import Linear
+from fedmuster.learning.networks import ResNet18, SmallCNN
+from fedmuster.learning.partition import IID, ExponentialQuality, Partition
+from fedmuster.learning.training import Model, Training
+from fedmuster.policies import BSFL, CSUCB, CSUCBQ, RBCSF, PowerOfChoice, Random
+from fedmuster.report.runs import Comparison, Run
+from fedmuster.report.statistics import interval, paired
+from fedmuster.report.summary import Summary, summarise
+from fedmuster.report.tables import tables
+from fedmuster.worlds import BSFLRates
+
+_MOST_ROUNDS = 1_000_000  # runs end by simulated time
+_SETTLED = 0.9
+_LABEL_ALPHA = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One row of BSFL's Table 3.
+
+    Args:
+        data: what is learned.
+        model: which model.
+        iid: whether all clients have alike data.
+        local: how clients train.
+        alpha: of BSFL.
+        beta: of BSFL.
+        seconds: of simulated time.
+        num_clients: K.
+        cohort_size: m.
+        rest: how fast most clients are, see :class:`~fedmuster.worlds.BSFLRates`.
+        evaluate_every: rounds.
+        seeds: how many.
+    """
+
+    data: Data
+    model: Model
+    iid: bool
+    local: LocalSGD
+    alpha: float
+    beta: float
+    seconds: float
+    num_clients: int = 500
+    cohort_size: int = 25
+    rest: Literal["slow", "fast"] = "fast"
+    evaluate_every: int = 20
+    seeds: int = 3
+
+    def experiment(self, policies: Mapping[str, Policy[Any]]) -> Experiment:
+        """These policies on this task."""
+        partition: Partition = IID()
+        if not self.iid:
+            skewed = not isinstance(self.data, LinearRegression)
+            partition = ExponentialQuality(label_alpha=_LABEL_ALPHA if skewed else None)
+        return Experiment(
+            policies=policies,
+            world=BSFLRates(
+                num_clients=self.num_clients, cohort_size=self.cohort_size, rest=self.rest
+            ),
+            rounds=_MOST_ROUNDS,
+            seconds=self.seconds,
+            seeds=tuple(range(self.seeds)),
+            regret=False,
+            training=Training(
+                data=self.data,
+                partition=partition,
+                model=self.model,
+                local=self.local,
+                evaluate_every=self.evaluate_every,
+            ),
+        )
+
+    def rivals(self) -> dict[str, Policy[Any]]:
+        """BSFL and whom the paper compares it with."""
+        return {
+            "bsfl": BSFL(alpha=self.alpha, beta=self.beta),
+            "cs-ucb": CSUCB(),
+            "cs-ucb-q": CSUCBQ(),
+            "rbcs-f": RBCSF(),
+            "power-of-choice": PowerOfChoice(),
+            "random": Random(by_data=not self.iid),
+        }
+
+    def describe(self) -> str:
+        """In words."""
+        work = f"{self.local.steps} step{'s' * (self.local.steps != 1)}"
+        size = "all samples" if self.local.batch_size is None else f"{self.local.batch_size}"
+        return (
+            f"{self.data.name}, {'' if self.iid else 'non-'}i.i.d., {self.model.name}, "
+            f"K = {self.num_clients}, m = {self.cohort_size}, alpha = {self.alpha:g}, "
+            f"beta = {self.beta:g}, SGD with {work} of {size} a round and learning rate "
+            f"{self.local.learning_rate:g}, {self.seconds:g} s of simulated time, {self.seeds} "
+            f"seeds; the rate groups of the authors' code, most clients {self.rest}"
+        )
+
+
+def settled(run: Run, column: str) -> float:
+    """The mean of the evaluations in the last tenth of the time: single ones swing."""
+    elapsed = np.cumsum(run.columns["seconds"])
+    late = elapsed >= _SETTLED * elapsed[-1]
+    return float(np.nanmean(run.columns[column][late]))
+
+
+def _gather(folder: Path, *, quick: bool, run: RunCells, task: Task) -> Evidence:
+    from fedmuster.report import figures
+
+    if quick:
+        task = replace(task, seconds=task.seconds / 20, seeds=2, evaluate_every=5)
+    comparison = play(task.experiment(task.rivals()), folder, run)
+    summary = summarise(comparison, "random")
+    findings = [_ends_best(comparison, "loss")]
+    drawn = {"loss": figures.loss(comparison, summary.target)}
+    if comparison.classifies:
+        findings.append(_ends_best(comparison, "accuracy"))
+        drawn["accuracy"] = figures.accuracy(comparison, summary.target)
+    findings += [_is_first(summary), _beats_random(summary)]
+    return Evidence(
+        setting=task.describe(),
+        findings=tuple(findings),
+        tables=tables(summary),
+        figures=drawn,
+        notes=(
+            f"Rounds that fit into the time: {_rounds(comparison)}.",
+            "Every policy starts without knowing anything of its clients; the authors' runs fill "
+            "in counts from the true rates.",
+        ),
+    )
+
+
+def _ends_best(comparison: Comparison, column: Literal["loss", "accuracy"]) -> Finding:
+    best, sign = ("lowest", "lower") if column == "loss" else ("highest", "higher")
+    ends: dict[str, FloatArray] = {
+        label: np.array([settled(run, column) for run in runs])
+        for label, runs in comparison.runs.items()
+    }
+    others = [label for label in ends if label != "bsfl"]
+    verdicts = {
+        label: paired(ends["bsfl"], ends[label], comparisons=len(others)).verdict
+        for label in others
+    }
+    beaten = [label for label in others if verdicts[label] == sign]
+    return Finding(
+        sentence=f"BSFL ends with the {best} test {column} (significantly, against each other)",
+        measured=", ".join(_with_error(label, values) for label, values in ends.items())
+        + f"; significantly {sign} than {', '.join(beaten) or 'none'}",
+        holds=beaten == others,
+    )
+
+
+def _is_first(summary: Summary) -> Finding:
+    times = {policy.label: policy.values["seconds_to_target"] for policy in summary.policies}
+    means = {label: float(np.mean(values)) for label, values in times.items()}  # NaN: not reached
+    reached = {label: mean for label, mean in means.items() if np.isfinite(mean)}
+    target = "" if summary.target is None else summary.target.text
+    return Finding(
+        sentence=f"BSFL is the first to reach what random ends with ({target})",
+        measured=", ".join(
+            f"{label} {_seconds(times[label])}" for label in sorted(means, key=_missing_last(means))
+        ),
+        holds=bool(reached) and min(reached, key=lambda label: reached[label]) == "bsfl",
+    )
+
+
+def _beats_random(summary: Summary) -> Finding:
+    (bsfl,) = (policy for policy in summary.policies if policy.label == "bsfl")
+    difference = bsfl.differences.get("seconds_to_target")
+    times = {policy.label: policy.values["seconds_to_target"] for policy in summary.policies}
+    return Finding(
+        sentence="BSFL gets there significantly faster than random",
+        measured=f"{_seconds(times['bsfl'])} against {_seconds(times['random'])}",
+        holds=difference is not None and difference.verdict == "lower",
+        ours=True,
+    )
+
+
+def _missing_last(means: Mapping[str, float]) -> Callable[[str], tuple[bool, float]]:
+    return lambda label: (bool(np.isnan(means[label])), means[label])
+
+
+def _seconds(values: FloatArray) -> str:
+    known = values[np.isfinite(values)]
+    if len(known) == 0:
+        return "never"
+    text = f"{known.mean():.1f} s"
+    return text if len(known) == len(values) else f"{text} ({len(known)} of {len(values)} seeds)"
+
+
+def _with_error(label: str, values: FloatArray) -> str:
+    around = interval(values)
+    return f"{label} {around.mean:.3g} ± {around.half_width:.2g}"
+
+
+def _rounds(comparison: Comparison) -> str:
+    return ", ".join(
+        f"{label} {np.mean([run.rounds for run in runs]):,.0f}"
+        for label, runs in comparison.runs.items()
+    )
+
+
+_DECAY = StepDecay(every=500, gamma=0.7)
+_LINEAR = Task(
+    data=LinearRegression(),
+    model=Linear(),
+    iid=True,
+    local=LocalSGD(learning_rate=5e-3, batch_size=None, steps=1, schedule=_DECAY),
+    alpha=3.0,
+    beta=1.2,
+    seconds=200.0,
+    num_clients=20,
+    cohort_size=5,
+    rest="slow",
+    evaluate_every=1,
+    seeds=5,
+)
+_LINEAR_NON_IID = replace(
+    _LINEAR, iid=False, local=replace(_LINEAR.local, learning_rate=3e-3), seconds=130.0
+)
+_FASHION = Task(
+    data=FashionMNIST(),
+    model=SmallCNN(),
+    iid=True,
+    local=LocalSGD(learning_rate=0.1, batch_size=20, steps=1, schedule=_DECAY),
+    alpha=2.0,
+    beta=1.0,
+    seconds=400.0,
+)
+_FASHION_NON_IID = replace(_FASHION, iid=False, alpha=3.0, beta=1.2, seconds=200.0)
+CIFAR = replace(_FASHION, data=CIFAR10(), seconds=200.0)
+"""The reduced setting: the paper's is ``bsfl-cifar-iid-full``."""
+_CIFAR_NON_IID = replace(CIFAR, iid=False, alpha=3.0, beta=1.2, seconds=100.0)
+_CIFAR_RESNET = replace(CIFAR, model=ResNet18(), seconds=400.0, seeds=5)
+_CIFAR_RESNET_NON_IID = replace(_CIFAR_RESNET, iid=False, alpha=3.0, beta=1.2, seconds=200.0)
+
+
+def _claim(name: str, source: str, statement: str, task: Task, *, heavy: bool = False) -> Claim:
+    return Claim(
+        name=name,
+        source=f"BSFL, {source}",
+        statement=statement,
+        gather=partial(_gather, task=task),
+        heavy=heavy,
+    )
+
+
+_OUTPERFORMS = "BSFL significantly outperforms the others in both loss and accuracy on test data."
+_CONVERGES = "BSFL leads to faster convergence in both loss and accuracy on test data."
+
+TRAINING = (
+    _claim(
+        "bsfl-linear-iid",
+        "Fig. 7 (right)",
+        "BSFL achieves the smallest loss values among the algorithms.",
+        _LINEAR,
+    ),
+    _claim(
+        "bsfl-linear-non-iid",
+        "Fig. 10 (right)",
+        "BSFL's loss on test data converges faster.",
+        _LINEAR_NON_IID,
+    ),
+    _claim("bsfl-fashion-iid", "Fig. 8", _OUTPERFORMS, _FASHION),
+    _claim("bsfl-fashion-non-iid", "Fig. 11", _CONVERGES, _FASHION_NON_IID),
+    _claim("bsfl-cifar-iid", "Fig. 9, reduced", _OUTPERFORMS, CIFAR),
+    _claim("bsfl-cifar-non-iid", "Fig. 12, reduced", _CONVERGES, _CIFAR_NON_IID),
+    _claim("bsfl-cifar-iid-full", "Fig. 9", _OUTPERFORMS, _CIFAR_RESNET, heavy=True),
+    _claim("bsfl-cifar-non-iid-full", "Fig. 12", _CONVERGES, _CIFAR_RESNET_NON_IID, heavy=True),
+)

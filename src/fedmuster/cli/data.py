@@ -1,0 +1,94 @@
+"""What ``fedmuster data`` shows: the data sets, where they are, how to get them."""
+
+from pathlib import Path
+
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedmuster.cli.display import console, show_table
+from fedmuster.learning.catalogue import PUBLIC_SETS
+from fedmuster.learning.data import DATASETS, Digits, OwnData
+from fedmuster.learning.fetch import fetch
+from fedmuster.learning.records import DataSet
+from fedmuster.learning.sources import DATA_FOLDER_VARIABLE, cache_folder, look_for
+from fedmuster.learning.spectrograms import convert
+
+_HEADER = ("name", "samples", "shape", "classes", "where it is, or how to get it")
+
+
+def show_data_sets() -> None:
+    """A table of everything that an experiment can name."""
+    rows = [_row(name, kind) for name, kind in DATASETS.items()]
+    show_table("Data sets", _HEADER, rows, words=True)
+    console.print(
+        f"Samples are for training + testing. Files are searched in {DATA_FOLDER_VARIABLE}, then "
+        f"in {cache_folder()}.",
+        highlight=False,
+        markup=False,
+    )
+
+
+def fetch_with_bar(name: str, to: Path | None) -> None:
+    """Download, and say what came."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=not console.is_terminal) as bars:
+        tasks = {}
+
+        def progress(url: str, done: int, total: int | None) -> None:
+            if url not in tasks:
+                tasks[url] = bars.add_task(url.rpartition("/")[2], total=total)
+            bars.update(tasks[url], completed=done)
+
+        paths = fetch(name, to, progress=progress)
+    for path in paths:
+        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def convert_with_bar(recordings: Path, to: Path | None) -> None:
+    """Convert AudioMNIST, and say where it is."""
+    with Progress(console=console, transient=not console.is_terminal) as bars:
+        task = bars.add_task("recordings", total=None)
+        path = convert(
+            recordings,
+            to,
+            progress=lambda done, total: bars.update(task, completed=done, total=total),
+        )
+    console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _row(name: str, kind: type) -> tuple[str, ...]:
+    if name in PUBLIC_SETS:
+        public = PUBLIC_SETS[name]
+        found = look_for(public, None).found
+        place = f"get it: {public.how_to_get}" if found is None else found.describe()
+        return _described(name, public.samples, public.shape, public.num_classes, place)
+    if kind is OwnData:
+        return (
+            name,
+            "yours",
+            "yours",
+            "yours",
+            'data = { name = "own", factory = "module:function" }',
+        )
+    place = "in this package" if kind is Digits else "drawn from the seed"
+    data: DataSet = kind().load(0)
+    samples = len(data.train_targets), len(data.test_targets)
+    return _described(name, samples, data.train_inputs.shape[1:], data.num_classes, place)
+
+
+def _described(
+    name: str, samples: tuple[int, int], shape: tuple[int, ...], num_classes: int, place: str
+) -> tuple[str, ...]:
+    train, test = samples
+    return (
+        name,
+        f"{train:,} + {test:,}",
+        " × ".join(map(str, shape)),
+        str(num_classes) if num_classes else "regression",
+        escape(place),
+    )

@@ -1,0 +1,125 @@
+"""The first layer in Gram form: its weights are never built during the local steps.
+
+A client's data X [n, d] does not change, and every gradient of the first weight matrix is a
+combination of its samples: after any number of steps ``W = a W_0 + C^T X`` with coefficients
+C [n, outputs] and a number a. So the layer's sums of a batch are ``a X_t W_0^T + G_t C``, where
+``X W_0^T`` is computed once a round and the Gram matrix ``G = X X^T`` once for all rounds.
+Momentum, weight decay and FedProx's term are linear in W: C (from 0) and a (from 1) follow the
+same update rule as W itself, C with the errors of the batch as its gradient, a with 0.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedmuster.core.records import BoolArray, IntArray
+from fedmuster.learning.dense import Floats
+from fedmuster.learning.descent import Descent
+from fedmuster.learning.first_layer import Work
+from fedmuster.learning.padding import padded
+from fedmuster.learning.records import Inputs
+
+
+def gram_sides(sizes: IntArray) -> IntArray:
+    """Of padded Gram matrices: with at least one row of zeros, for padding to point at."""
+    return padded(sizes + 1)
+
+
+class GramMatrices:
+    """``X_k X_k^T`` of the clients, padded by zeros, computed when first asked for.
+
+    Args:
+        inputs: [N, d].
+        offsets: [K+1], client k owns ``inputs[offsets[k]:offsets[k+1]]``.
+        kept: [K], whose matrices are kept; the others' are computed each time. Clients with
+            matrices of the same side must be kept together.
+    """
+
+    def __init__(self, inputs: Inputs, offsets: IntArray, kept: BoolArray) -> None:
+        self._inputs = inputs
+        self._offsets = offsets
+        self._kept = kept
+        self._sides = gram_sides(np.diff(offsets))
+        self._known = np.zeros(len(kept), dtype=np.bool_)
+        self._places = np.zeros(len(kept), dtype=np.int64)
+        self._matrices: dict[int, Floats] = {}
+
+    def of(self, clients: IntArray) -> tuple[Floats, IntArray]:
+        """Matrices [places, side, side], and the places of ``clients``, which share a side."""
+        if not self._kept[clients[0]]:
+            side = int(self._sides[clients[0]])
+            matrices = np.zeros((len(clients), side, side), dtype=np.float32)
+            self._fill(matrices, clients, np.arange(len(clients)))
+            return matrices, np.arange(len(clients))
+        matrices = self._room(int(self._sides[clients[0]]))
+        new = np.unique(clients[~self._known[clients]])
+        self._fill(matrices, new, self._places[new])
+        self._known[new] = True
+        return matrices, self._places[clients]
+
+    def _room(self, side: int) -> Floats:
+        """For all clients with matrices of this side; zeros cost no memory before they change."""
+        if side not in self._matrices:
+            (owners,) = np.nonzero(self._kept & (self._sides == side))
+            self._places[owners] = np.arange(len(owners))
+            self._matrices[side] = np.zeros((len(owners), side, side), dtype=np.float32)
+        return self._matrices[side]
+
+    def _fill(self, matrices: Floats, clients: IntArray, places: IntArray) -> None:
+        for client, place in zip(clients.tolist(), places.tolist(), strict=True):
+            own = self._inputs[self._offsets[client] : self._offsets[client + 1]]
+            np.matmul(own, own.T, out=matrices[place, : len(own), : len(own)])
+
+
+class Coefficients:
+    """A :class:`~fedmuster.learning.first_layer.FirstLayer` in Gram form."""
+
+    def __init__(self, work: Work, matrices: Floats, places: IntArray) -> None:
+        side, outputs = matrices.shape[-1], len(work.weight)
+        self._work = work
+        self._grams = matrices.reshape(-1, side)
+        rows = np.where(work.rows < 0, side - 1, work.rows)
+        self._gram_rows = rows + side * places[:, None, None]
+        self._rows = rows + side * np.arange(len(places))[:, None, None]
+        start = np.zeros((len(places), side, outputs), dtype=np.float32)
+        for i, own in enumerate(self._samples()):
+            np.matmul(own, work.weight.T, out=start[i, : len(own)])
+        self._start = start.reshape(-1, outputs)
+        self._descent = Descent(np.zeros_like(start), 0.0, work.local, work.rate)
+        self._scale = Descent(np.ones(len(places), np.float32), 1.0, work.local, work.rate)
+
+    def _samples(self) -> Iterator[Inputs]:
+        for begin, size in zip(self._work.starts.tolist(), self._work.sizes.tolist(), strict=True):
+            yield self._work.inputs[begin : begin + size]
+
+    def forward(self, step: int, out: Floats) -> None:
+        """``out`` [count, width, outputs]: the batch of this step times the weights."""
+        count = len(out)
+        gram = np.take(self._grams, self._gram_rows[:count, step], axis=0)
+        np.matmul(gram, self._descent.weights[:count], out=out)
+        start = np.take(self._start, self._rows[:count, step], axis=0)
+        if self._work.local.weight_decay:
+            start *= self._scale.weights[:count, None, None]
+        out += start
+
+    def step(self, step: int, errors: Floats) -> None:
+        """Move the weights, given the loss's derivative by what :meth:`forward` gave."""
+        local, count = self._work.local, len(errors)
+        rows = self._rows[:count, step].reshape(-1)
+        if not (local.momentum or local.weight_decay or local.proximal):
+            # Only the coefficients of the batch move.
+            weights = self._descent.weights.reshape(-1, errors.shape[-1])
+            weights[rows] -= np.multiply(errors, self._work.rate).reshape(len(rows), -1)
+            return
+        gradient = np.zeros_like(self._descent.weights[:count])
+        gradient.reshape(-1, errors.shape[-1])[rows] = errors.reshape(len(rows), -1)
+        self._descent.step(gradient)
+        if local.weight_decay:
+            self._scale.step(np.zeros(count, dtype=np.float32))
+
+    def write(self, out: list[Floats]) -> None:
+        """``out[i]`` [outputs, d]: by how much the weights of client number i have moved."""
+        for i, (own, moved) in enumerate(zip(self._samples(), out, strict=True)):
+            np.matmul(self._descent.weights[i, : len(own)].T, own, out=moved)
+            if self._work.local.weight_decay:
+                moved += (self._scale.weights[i] - np.float32(1)) * self._work.weight

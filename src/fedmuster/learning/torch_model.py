@@ -1,0 +1,178 @@
+"""A PyTorch module, whatever it is made of, as one flat vector."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from fedmuster.core.errors import ConfigError, MissingExtraError
+from fedmuster.core.streams import stream
+from fedmuster.learning.records import Parameters
+
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn.modules.batchnorm import _BatchNorm
+except ImportError as error:
+    raise MissingExtraError("torch", extra="torch", purpose="training this model") from error
+
+
+class TorchModel:
+    """A module and the order of its numbers: parameters that are trained, then statistics.
+
+    Statistics are the floating-point buffers that the module saves (running means and variances of
+    batch normalisation). Everything else (counters, constants, frozen parameters) stays as the
+    module was made with.
+
+    Args:
+        module: copied, so yours does not change; its parameters must be float32.
+        input_shape: of one sample.
+        num_outputs: how many numbers a sample must give.
+    """
+
+    def __init__(self, module: nn.Module, input_shape: tuple[int, ...], num_outputs: int) -> None:
+        self.module = copy.deepcopy(module)
+        samples = torch.zeros(2, *input_shape)
+        self._lonely_norms = self._try_out(samples, num_outputs)
+        self._channels_last = self._takes_channels_last(samples)
+        self.trained = [p for p in self.module.parameters() if p.requires_grad]
+        saved = self.module.state_dict(keep_vars=True)
+        buffers = list(self.module.named_buffers())
+        self._statistics = [b for name, b in buffers if name in saved and b.is_floating_point()]
+        known = set(map(id, self._statistics))
+        self._others = [(b, b.clone()) for _, b in buffers if id(b) not in known]
+        self._tensors = [*(p.detach() for p in self.trained), *self._statistics]
+        self.num_trainable = sum(p.numel() for p in self.trained)
+        self.size = sum(t.numel() for t in self._tensors)
+        wrong = {p.dtype for p in self.module.parameters()} - {torch.float32}
+        if wrong or not self.trained:
+            raise ConfigError(
+                f"{type(module).__name__}: expected parameters of type torch.float32, at least one "
+                f"of them trainable; got {', '.join(map(str, wrong)) or 'none'}"
+            )
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """The flat ``vector`` cut into the shapes of the module's tensors, without a copy."""
+        parts = torch.split(vector, [t.numel() for t in self._tensors])
+        return [part.view(t.shape) for part, t in zip(parts, self._tensors, strict=True)]
+
+    def load(self, views: list[Tensor]) -> None:
+        """Set the module to the vector that ``views`` cut up."""
+        torch._foreach_copy_(self._tensors, views)
+        for buffer, original in self._others:
+            buffer.copy_(original)
+
+    def save(self, views: list[Tensor]) -> None:
+        """Write the module into the vector that ``views`` cut up."""
+        torch._foreach_copy_(views, self._tensors)
+
+    def vector(self) -> Parameters:
+        """The module as it is now."""
+        vector = torch.empty(self.size)
+        self.save(self.views(vector))
+        return np.asarray(vector.numpy())
+
+    def train(self) -> None:
+        """Make ready to train on batches of several samples."""
+        self.module.train()
+
+    def train_on_single_sample(self) -> None:
+        """Make ready to train on a batch of one.
+
+        Where that leaves batch normalisation but one value per channel there is no variance, and
+        PyTorch refuses: the running statistics stand in.
+        """
+        for norm in self._lonely_norms:
+            norm.eval()
+
+    def eval(self) -> None:
+        """Make ready to evaluate."""
+        self.module.eval()
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """What the module makes of some samples."""
+        outputs: Tensor = self.module(_channels_last(inputs) if self._channels_last else inputs)
+        return outputs
+
+    def _try_out(self, samples: Tensor, num_outputs: int) -> list[nn.Module]:
+        """Check the outputs; which batch norms see one value per channel and sample."""
+        lonely = []
+
+        def look(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            if inputs[0].numel() == len(samples) * inputs[0].shape[1]:
+                lonely.append(norm)
+
+        norms = [m for m in self.module.modules() if isinstance(m, _BatchNorm)]
+        hooks = [norm.register_forward_pre_hook(look) for norm in norms]
+        self.module.eval()
+        name, shape = type(self.module).__name__, tuple(samples.shape[1:])
+        try:
+            with torch.no_grad():
+                outputs = self.module(samples)
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+            raise ConfigError(
+                f"{name} does not take samples of shape {shape}: {error}; fit it to the data"
+            ) from error
+        for hook in hooks:
+            hook.remove()
+        expected = (len(samples), num_outputs)
+        if not isinstance(outputs, Tensor) or outputs.numel() != len(samples) * num_outputs:
+            got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise ConfigError(
+                f"{name} turns {len(samples)} samples of shape {shape} into {got}, expected a "
+                f"tensor of shape {expected}: one number per class (1 in a regression)"
+            )
+        return lonely
+
+    def _takes_channels_last(self, samples: Tensor) -> bool:
+        """Put the channels last in memory, where convolutions are faster for it.
+
+        A module that calls ``view`` on images may refuse; it keeps the usual order.
+        """
+        if samples.dim() != 4 or all(p.dim() != 4 for p in self.module.parameters()):
+            return False
+        trial = copy.deepcopy(self.module).train()
+        _put_channels_last(trial)
+        try:
+            trial(_channels_last(samples))
+        except RuntimeError:
+            return False
+        _put_channels_last(self.module)
+        return True
+
+
+def _put_channels_last(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        if parameter.dim() == 4:
+            parameter.data = _channels_last(parameter.data)
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    # Not contiguous(), which leaves images of one channel as they are: their layers' outputs too.
+    return images.to(memory_format=torch.channels_last)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let PyTorch calculate in one thread meanwhile: with several the bits depend on how many."""
+    threads = torch.get_num_threads()
+    if threads != 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if threads != 1:
+            torch.set_num_threads(threads)
+
+
+@contextmanager
+def own_randomness() -> Iterator[None]:
+    """Give PyTorch's global random stream back as it was."""
+    with torch.random.fork_rng(devices=[]):
+        yield
+
+
+def seed_torch(seed: int, name: str, *key: int) -> None:
+    """Start PyTorch's global random stream (initial weights, dropout) from one of ours."""
+    torch.default_generator.manual_seed(int(stream(seed, name, *key).integers(2**63)))

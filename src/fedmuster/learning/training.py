@@ -1,0 +1,122 @@
+"""What to train, as a part of an experiment: ``[training]`` in its TOML file."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from fedmuster.core.config import check_types, require
+from fedmuster.core.streams import stream
+from fedmuster.learning.aggregation import FedAvg, Server
+from fedmuster.learning.data import Data, Digits
+from fedmuster.learning.engine import Engine
+from fedmuster.learning.federate import federate
+from fedmuster.learning.local import LocalSGD
+from fedmuster.learning.models import MLP, Linear, Logistic
+from fedmuster.learning.networks import Network
+from fedmuster.learning.numpy_engine import NumpyEngine
+from fedmuster.learning.partition import IID, Partition
+from fedmuster.learning.records import DataSet, FederatedData
+from fedmuster.learning.trainer import Trainer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Model = Linear | Logistic | MLP | Network
+
+
+class Learner(Protocol):
+    """Whoever can start a training: :class:`Training`, or your own objects through it."""
+
+    def start(self, *, num_clients: int, seed: int) -> Trainer:
+        """Give the clients their data and make the initial model."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """A model on a data set that is shared out among the clients.
+
+    Args:
+        data: what is learned.
+        partition: who owns which samples.
+        model: linear models and MLPs run on NumPy, all clients of a round at once; networks need
+            PyTorch.
+        local: how a client trains.
+        server: how the updates of a round become one model.
+        min_answers: with fewer usable updates than this a round leaves the model as it is.
+        evaluate_every: rounds between evaluations on the test set; the last round always is.
+        workers: processes that share the clients of a round (networks only; the same bits for
+            any number). Comparing several policies, run those side by side instead.
+    """
+
+    data: Data = field(default_factory=Digits)
+    partition: Partition = field(default_factory=IID)
+    model: Model = field(default_factory=MLP)
+    local: LocalSGD = field(default_factory=LocalSGD)
+    server: Server = field(default_factory=FedAvg)
+    min_answers: int = 1
+    evaluate_every: int = 5
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("min_answers", "evaluate_every", "workers"):
+            require(getattr(self, name) >= 1, self, name, "an integer >= 1")
+
+    def start(self, *, num_clients: int, seed: int) -> Trainer:
+        """See :class:`Learner`."""
+        data = self._share_out(self.data.load(seed), num_clients, seed)
+        return self._trainer(data, self._engine(data, seed))
+
+    def with_own(
+        self, *, data: DataSet | None = None, module: "Callable[[], nn.Module] | None" = None
+    ) -> "OwnTraining":
+        """The same training, with your own data set or PyTorch module in place of a named one.
+
+        Args:
+            data: in place of ``self.data``.
+            module: makes the network; called once, its parameters are the initial model.
+        """
+        return OwnTraining(training=self, data=data, module=module)
+
+    def _share_out(self, data: DataSet, num_clients: int, seed: int) -> FederatedData:
+        shares = self.partition.split(data, num_clients, stream(seed, "partition"))
+        return federate(data, shares, seed=seed)
+
+    def _engine(self, data: FederatedData, seed: int) -> Engine:
+        model = self.model
+        if isinstance(model, Linear | Logistic | MLP):
+            return NumpyEngine(model, data, self.local, seed)
+        from fedmuster.learning.torch_engine import TorchEngine  # here, because it needs PyTorch
+
+        return TorchEngine(model, data, self.local, seed, workers=self.workers)
+
+    def _trainer(self, data: FederatedData, engine: Engine) -> Trainer:
+        return Trainer(
+            engine,
+            data,
+            server=self.server,
+            min_answers=self.min_answers,
+            evaluate_every=self.evaluate_every,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnTraining:
+    """A training with objects that no TOML file can name, see :meth:`Training.with_own`."""
+
+    training: Training
+    data: DataSet | None
+    module: "Callable[[], nn.Module] | None"
+
+    def start(self, *, num_clients: int, seed: int) -> Trainer:
+        """See :class:`Learner`."""
+        training = self.training
+        data = training.data.load(seed) if self.data is None else self.data
+        federated = training._share_out(data, num_clients, seed)
+        if self.module is None:
+            return training._trainer(federated, training._engine(federated, seed))
+        from fedmuster.learning.torch_engine import TorchEngine
+
+        engine = TorchEngine(self.module, federated, training.local, seed, workers=training.workers)
+        return training._trainer(federated, engine)

@@ -1,0 +1,6 @@
+makeSwitches();
+makeCharts();
+makeBars();
+makeMaps();
+makeClients();
+document.documentElement.dataset.ready = "true";

@@ -1,0 +1,150 @@
+"""The numbers behind a report as files: CSV, Parquet, TensorBoard's event files."""
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.errors import MissingExtraError
+from fedmuster.report.runs import Comparison, Run
+
+_MOST_CLIENT_ROWS = 2_000_000
+_PLOTTED = ("accuracy", "loss", "train_loss", "seconds", "regret")
+Columns = Mapping[str, NDArray[Any]]
+
+
+def round_columns(run: Run) -> Columns:
+    """One entry a round."""
+    columns = run.columns
+    return {
+        "round": np.arange(1, run.rounds + 1),
+        "seconds": columns["seconds"],
+        "cumulative_seconds": np.cumsum(columns["seconds"]),
+        "reward": columns["reward"],
+        "regret": columns["regret"],
+        "cumulative_regret": np.cumsum(columns["regret"]),
+        "num_available": columns["num_available"].astype(np.int64),
+        "num_selected": run.cohort_sizes,
+        "num_completed": columns["num_completed"].astype(np.int64),
+        "num_refused": columns["num_refused"].astype(np.int64),
+        "loss": columns["loss"],
+        "accuracy": columns["accuracy"],
+        "train_loss": columns["train_loss"],
+        "num_aggregated": columns["num_aggregated"].astype(np.int64),
+    }
+
+
+def client_columns(run: Run, *, everyone: bool = True) -> Columns:
+    """One entry a client; only those that were chosen if not ``everyone``."""
+    absent = np.full(run.num_clients, np.nan)
+    counts = run.selection_counts()
+    columns: dict[str, NDArray[Any]] = {
+        "client": np.arange(run.num_clients),
+        "group": run.groups,
+        "typical_latency_seconds": run.typical_latency_seconds,
+        "num_samples": absent if run.num_samples is None else run.num_samples,
+        "quality": absent if run.quality is None else run.quality,
+        "times_chosen": counts,
+        "times_rejected": run.rejections,
+    }
+    if everyone:
+        return columns
+    return {name: values[counts > 0] for name, values in columns.items()}
+
+
+def write_csv(comparison: Comparison, out: Path) -> list[Path]:
+    """``rounds.csv`` and ``clients.csv``: every number that was measured reads back bit for bit."""
+    written = []
+    for name, columns_of in _kinds(comparison).items():
+        written.append(out / f"{name}.csv")
+        with written[-1].open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            for number, (run, columns) in enumerate(_each(comparison, columns_of)):
+                if number == 0:
+                    writer.writerow(["policy", "seed", *columns])
+                texts = (map(_cell, values.tolist()) for values in columns.values())
+                writer.writerows(
+                    (run.label, run.seed, *cells) for cells in zip(*texts, strict=True)
+                )
+    return written
+
+
+def write_parquet(comparison: Comparison, out: Path) -> list[Path]:
+    """``rounds.parquet`` and ``clients.parquet``: the same, typed; null where there is none."""
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", extra="parquet", purpose="writing Parquet") from error
+    written = []
+    for name, columns_of in _kinds(comparison).items():
+        parts = []
+        for run, columns in _each(comparison, columns_of):
+            count = len(next(iter(columns.values())))
+            policy = arrow.DictionaryArray.from_arrays(
+                arrow.array(np.zeros(count, dtype=np.int32)), arrow.array([run.label])
+            )
+            arrays = {
+                "policy": policy,
+                "seed": arrow.array(np.full(count, run.seed)),
+                **{key: arrow.array(column, from_pandas=True) for key, column in columns.items()},
+            }
+            parts.append(arrow.table(arrays))
+        written.append(out / f"{name}.parquet")
+        parquet.write_table(arrow.concat_tables(parts).unify_dictionaries(), written[-1])
+    return written
+
+
+def write_tensorboard(comparison: Comparison, out: Path) -> list[Path]:
+    """Event files, a folder for each run, with the round as the step.
+
+    The wall time of an event is the simulated time, so that TensorBoard's "Relative" axis shows it.
+    """
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise MissingExtraError(
+            "tensorboardX", extra="tensorboard", purpose="writing event files for TensorBoard"
+        ) from error
+    written = []
+    for run in _runs(comparison):
+        folder = out / "tensorboard" / run.label / f"seed-{run.seed}"
+        for earlier in folder.glob("events.out.tfevents.*"):
+            earlier.unlink()
+        with SummaryWriter(logdir=str(folder)) as events:
+            elapsed = np.cumsum(run.columns["seconds"])
+            for name in _PLOTTED:
+                column = run.columns[name]
+                for index in np.flatnonzero(np.isfinite(column)):
+                    events.add_scalar(
+                        name, float(column[index]), int(index) + 1, walltime=float(elapsed[index])
+                    )
+        written.append(folder)
+    return written
+
+
+def _kinds(comparison: Comparison) -> dict[str, Callable[[Run], Columns]]:
+    rows = comparison.num_clients * len(comparison.labels) * len(comparison.seeds)
+    everyone = rows <= _MOST_CLIENT_ROWS
+    return {
+        "rounds": round_columns,
+        "clients": lambda run: client_columns(run, everyone=everyone),
+    }
+
+
+def _each(
+    comparison: Comparison, columns_of: Callable[[Run], Columns]
+) -> Iterator[tuple[Run, Columns]]:
+    return ((run, columns_of(run)) for run in _runs(comparison))
+
+
+def _runs(comparison: Comparison) -> Iterable[Run]:
+    return (run for runs in comparison.runs.values() for run in runs)
+
+
+def _cell(value: float) -> str:
+    return "" if math.isnan(value) else repr(value)

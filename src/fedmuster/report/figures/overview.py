@@ -1,0 +1,65 @@
+"""The whole comparison in one picture."""
+
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from fedmuster.report.figures.learning import draw_evaluations
+from fedmuster.report.figures.selection import draw_bars, draw_heat_maps
+from fedmuster.report.figures.style import STYLE, add_legend, new_figure
+from fedmuster.report.figures.totals import draw_totals
+from fedmuster.report.runs import Comparison
+from fedmuster.report.target import Target
+
+
+def overview(comparison: Comparison, target: Target | None = None) -> Figure:
+    """Accuracy (or loss) against time, or time alone; regret; speed groups; cohorts."""
+    with matplotlib.rc_context(STYLE):
+        figure = new_figure(
+            comparison,
+            f"{_policies(comparison)}, {comparison.cohort_size:,} of "
+            f"{comparison.num_clients:,} clients a round",
+            height=7.4,
+        )
+        parts: Any = figure.subfigures(2, 2, height_ratios=(1.0, 1.15), wspace=0.02, hspace=0.03)
+        (first, second), (bars, maps) = parts
+        panels = _top_panels(comparison)
+        for part, panel in zip((first, second), panels, strict=True):
+            axes = part.subplots()
+            axes.set_title(_TITLES[panel])
+            if panel in ("accuracy", "loss"):
+                draw_evaluations(axes, comparison, panel, "seconds", target)
+            else:
+                draw_totals(axes, comparison, panel, _TITLES[panel].lower() + _UNITS[panel])
+        axes = bars.subplots()
+        axes.set_title("Who is chosen: by speed group")
+        draw_bars(axes, comparison)
+        maps.suptitle("Who is chosen when", x=0.02, ha="left", fontsize=8.5)
+        draw_heat_maps(maps, comparison)
+        add_legend(figure, comparison, comparison.labels, below=True)
+        return figure
+
+
+_TITLES = {
+    "accuracy": "Test accuracy against simulated time",
+    "loss": "Test loss against simulated time",
+    "regret": "Cumulative regret",
+    "seconds": "Simulated time",
+}
+_UNITS = {"regret": "", "seconds": " (s)"}
+
+
+def _top_panels(comparison: Comparison) -> tuple[str, str]:
+    if not comparison.trained:
+        return "regret", "seconds"
+    # Totals of runs with different numbers of rounds would compare nothing.
+    judged = any(comparison.judged(label) for label in comparison.labels)
+    if judged and not comparison.by_time:
+        return ("accuracy" if comparison.classifies else "loss"), "regret"
+    return ("accuracy", "loss") if comparison.classifies else ("loss", "seconds")
+
+
+def _policies(comparison: Comparison) -> str:
+    count = len(comparison.labels)
+    return comparison.labels[0] if count == 1 else f"{count} policies"

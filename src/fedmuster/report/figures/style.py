@@ -1,0 +1,167 @@
+"""How all figures look: fonts, colours, titles, legends, files."""
+
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.files import write_file
+from fedmuster.report.curves import Curve
+from fedmuster.report.runs import Comparison
+from fedmuster.report.statistics import LEVEL
+
+FORMATS = ("png", "svg", "pdf")
+
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.0,
+    "axes.titlesize": 8.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8.0,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": "#444444",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "figure.titlesize": 9.5,
+    "figure.facecolor": "white",
+    "figure.constrained_layout.wspace": 0.05,
+    "svg.hashsalt": "fedmuster",  # else the ids in an SVG are random
+}
+PLAIN = FuncFormatter(lambda value, _: f"{value:,.10g}".replace("-", "−"))
+"""Thousands separators, and no more digits than needed."""
+
+WIDTH = 8.0
+"""Inches: 1,600 pixels at the resolution of a PNG, to be shown at half that size."""
+_DPI = 200
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart, less its yellow, which
+# nobody can see on white; grey instead.
+_COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#E69F00",
+    "#CC79A7",
+    "#56B4E9",
+    "#000000",
+    "#888888",
+)
+_Dashes = Literal["solid"] | tuple[float, Sequence[float]]
+_DASHES: tuple[_Dashes, ...] = (
+    "solid",
+    (0, (4, 1.5)),
+    (0, (1, 1)),
+    (0, (5, 1.5, 1, 1.5)),
+)
+"""The first eight policies are solid, the second dashed, the third dotted, …"""
+
+NOTE_CHARACTERS = 105
+_BAND_OPACITY = 0.18
+_MOST_IN_A_ROW = 6
+
+
+def new_figure(comparison: Comparison, what: str, *, height: float, band: bool = True) -> Figure:
+    """An empty figure whose title says what it shows and how sure it is."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    count = len(comparison.seeds)
+    if count == 1:
+        over = f"one seed ({comparison.seeds[0]})"
+    elif band:
+        over = f"mean of {count} seeds with {100 * LEVEL:.0f} % band"
+    else:
+        over = f"mean of {count} seeds"
+    if comparison.by_time:
+        length = f"{comparison.experiment.seconds:,.10g} s"
+    else:
+        length = f"{comparison.rounds:,} rounds"
+    lines = [f"{what} – {length}, {over}"]
+    for note in comparison.notes:
+        lines += textwrap.wrap(note, NOTE_CHARACTERS)
+    figure.suptitle("\n".join(lines), x=0.01, ha="left")
+    return figure
+
+
+def draw_curves(
+    axes: Axes, comparison: Comparison, curves: Sequence[Curve], *, steps: bool = False
+) -> None:
+    """Means with their bands, in the policies' colours."""
+    for curve in curves:
+        colour, dashes = _look(comparison.labels.index(curve.label))
+        axes.plot(
+            curve.x,
+            curve.mean,
+            color=colour,
+            linestyle=dashes,
+            label=curve.label,
+            drawstyle="steps-post" if steps else "default",
+        )
+        if not np.isnan(curve.half_width).all():
+            axes.fill_between(
+                curve.x,
+                curve.mean - curve.half_width,
+                curve.mean + curve.half_width,
+                color=colour,
+                alpha=_BAND_OPACITY,
+                linewidth=0,
+                step="post" if steps else None,
+            )
+
+
+def add_legend(
+    figure: Figure, comparison: Comparison, labels: Sequence[str], *, below: bool = False
+) -> None:
+    """The policies' colours, outside of the axes; nothing to tell apart with a single policy."""
+    if len(comparison.labels) == 1:
+        return
+    handles = []
+    for label in labels:
+        colour, dashes = _look(comparison.labels.index(label))
+        handles.append(Line2D([], [], color=colour, linestyle=dashes, label=label))
+    if below:
+        rows = math.ceil(len(handles) / _MOST_IN_A_ROW)
+        columns = math.ceil(len(handles) / rows)
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    else:
+        figure.legend(handles=handles, loc="outside right center")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as the path's ending says; equal figures give equal bytes."""
+    kind = path.suffix.removeprefix(".")
+    if kind not in FORMATS:
+        raise ConfigError(
+            f"{path} ends in {path.suffix!r}, expected one of: .{', .'.join(FORMATS)}"
+        )
+    dated = {"png": None, "svg": "Date", "pdf": "CreationDate"}[kind]
+    image = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(image, format=kind, dpi=_DPI, metadata={dated: None} if dated else None)
+    write_file(path, image.getvalue())
+
+
+def _look(number: int) -> tuple[str, _Dashes]:
+    """Colour and line style of the policy of that number."""
+    times, colour = divmod(number, len(_COLOURS))
+    return _COLOURS[colour], _DASHES[times % len(_DASHES)]

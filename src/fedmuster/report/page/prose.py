@@ -1,0 +1,73 @@
+"""What the comparison says, in a few sentences that claim no more than the numbers do."""
+
+from collections.abc import Iterable
+
+from fedmuster.report.runs import Comparison
+from fedmuster.report.summary import Metric, PolicySummary, Summary
+from fedmuster.report.tables import count, difference_text, mean_text
+
+
+def headline(summary: Summary) -> str:
+    """The page's title.
+
+    Its subject is what was learned, or else where.
+    """
+    comparison = summary.comparison
+    training = comparison.experiment.training
+    subject = comparison.experiment.world.name if training is None else training.data.name
+    labels = comparison.labels
+    who = labels[0] if len(labels) == 1 else count(len(labels), "policy", "policies")
+    return f"{who} on {subject}"
+
+
+def opening(summary: Summary) -> str:
+    """One paragraph: what was run, and what came out first."""
+    return " ".join([_setting(summary.comparison), *_findings(summary)])
+
+
+def _setting(comparison: Comparison) -> str:
+    experiment = comparison.experiment
+    if comparison.by_time:
+        length = f"{experiment.seconds:,.10g} simulated seconds"
+    else:
+        length = count(comparison.rounds, "round")
+    labels = comparison.labels
+    who = labels[0] if len(labels) == 1 else f"Each of {len(labels)} policies"
+    text = (
+        f"{who} chose {comparison.cohort_size:,} of {comparison.num_clients:,} clients a round, "
+        f"for {length} in the world {experiment.world.name}, with "
+        f"{count(len(comparison.seeds), 'seed')}"
+    )
+    if (training := experiment.training) is None:
+        return f"{text}."
+    return (
+        f"{text}; the chosen trained {training.model.name} on {training.data.name} "
+        f"({training.partition.name})."
+    )
+
+
+def _findings(summary: Summary) -> Iterable[str]:
+    if len(summary.policies) == 1:
+        return
+    by_key = {metric.key: metric for metric in summary.tested}
+    metric = by_key.get("seconds_to_target") or by_key.get("rounds") or by_key["simulated_seconds"]
+    (base,) = (policy for policy in summary.policies if policy.label == summary.baseline)
+    ranked = [policy for policy in summary.policies if _everywhere(metric, policy)]
+    if not ranked:
+        yield f"{metric.title}: no policy got there in every seed."
+        return
+    sign = -1.0 if metric.better == "higher" else 1.0
+    best = min(ranked, key=lambda policy: sign * policy.means[metric.key].mean)
+    unit = f" {metric.unit}".rstrip()
+    yield f"{metric.title}: {best.label} comes first with {mean_text(metric, best)}{unit}"
+    if best is base:
+        yield "(the baseline)."
+    else:
+        yield (
+            f"against {base.label}'s {mean_text(metric, base)}"
+            f"{unit if _everywhere(metric, base) else ''}: {difference_text(metric, best, base)}."
+        )
+
+
+def _everywhere(metric: Metric, policy: PolicySummary) -> bool:
+    return policy.reached(metric.key) == len(policy.values[metric.key])

@@ -1,0 +1,74 @@
+"""Time to accuracy: how long until a model is first as good as a target."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedmuster.core.errors import ConfigError
+from fedmuster.report.runs import Comparison, Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A test accuracy to reach, or in a regression a test loss to come down to."""
+
+    column: Literal["accuracy", "loss"]
+    value: float
+
+    @property
+    def text(self) -> str:
+        """As in "time to 84 %".
+
+        Example:
+            >>> Target(column="accuracy", value=0.84).text, Target(column="loss", value=0.5).text
+            ('84 %', 'loss 0.5')
+        """
+        if self.column == "accuracy":
+            return f"{100 * self.value:.6g} %"
+        return f"loss {self.value:.6g}"
+
+    def seconds(self, run: Run) -> float:
+        """Simulated seconds until the end of the first round that reaches it; NaN if none does."""
+        values = run.columns[self.column]
+        good = values >= self.value if self.column == "accuracy" else values <= self.value
+        if not good.any():  # NaN, where a round was not evaluated, is never good
+            return math.nan
+        return float(run.columns["seconds"][: int(np.argmax(good)) + 1].sum())
+
+
+def find_target(comparison: Comparison, baseline: str, wanted: float | None = None) -> Target:
+    """``wanted``, or else what the baseline ends with: its mean, rounded so that it is reached.
+
+    That is down to a whole per cent of accuracy, or up to two digits of loss.
+    """
+    column: Literal["accuracy", "loss"] = "accuracy" if comparison.classifies else "loss"
+    if wanted is None:
+        ends = [final(run, column) for run in comparison.runs[baseline]]
+        end = float(np.mean(ends))
+        rounded = math.floor(100 * end + 1e-9) / 100 if column == "accuracy" else _up(end)
+        return Target(column=column, value=rounded)
+    highest = 1.0 if column == "accuracy" else math.inf
+    if not 0 <= wanted <= highest or math.isinf(wanted):
+        raise ConfigError(
+            f"target = {wanted}, expected "
+            + ("an accuracy between 0 and 1" if column == "accuracy" else "a loss >= 0"),
+            key=("target",),
+        )
+    return Target(column=column, value=wanted)
+
+
+def final(run: Run, column: str) -> float:
+    """The last evaluation of a run; NaN without any."""
+    values = run.columns[column]
+    known = values[~np.isnan(values)]
+    return float(known[-1]) if len(known) else math.nan
+
+
+def _up(value: float) -> float:
+    """To two significant digits, not below ``value``."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
+    return float(f"{math.ceil(value / step - 1e-9) * step:.12g}")

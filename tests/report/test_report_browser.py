@@ -1,0 +1,398 @@
+"""The page as people see it: opened from disk in a real Chromium."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from selenium import webdriver
+from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+from fedmuster.report.write import write_report
+
+if TYPE_CHECKING:
+    from tests.report.conftest import WriteRun
+
+NASTY = "<img src=x onerror=\"document.title='broken'\"> & 'Ünïcode' ${x}"
+LABELS = ("bsfl", "random", NASTY)
+BLUE, ORANGE = (11, 95, 181), (217, 72, 15)  # --policy-0 and --policy-1 in page.css
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--window-size=1200,900",
+)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """One browser for all tests of this file."""
+    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if browser is None or driver is None:
+        reason = "no chromium and chromedriver: apt install chromium chromium-driver"
+        if os.environ.get("FEDMUSTER_REQUIRE_BROWSER"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield chrome
+    chrome.quit()
+
+
+class Page:
+    """A report in the browser."""
+
+    def __init__(self, chrome: webdriver.Chrome, path: Path) -> None:
+        self.chrome = chrome
+        self.set_media(width=1200, dark=False)
+        self._drain()
+        chrome.get(path.as_uri())
+        assert self.run("return document.documentElement.dataset.ready") == "true"
+        self.settle()
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.chrome.execute_script(script, *arguments)
+
+    def settle(self) -> None:
+        """Wait until whatever was asked for is drawn."""
+        self.chrome.execute_async_script(
+            "const done = arguments[0];"
+            "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 20)))"
+        )
+
+    def set_media(self, *, width: int, dark: bool) -> None:
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    def all(self, selector: str) -> list[WebElement]:
+        return self.chrome.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector: str) -> WebElement:
+        (found,) = self.all(selector)
+        return found
+
+    def pixels(self, selector: str, colour: tuple[int, int, int]) -> int:
+        """How many pixels of a canvas have exactly this colour."""
+        script = """
+            const canvas = document.querySelector(arguments[0]);
+            const image = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            let count = 0;
+            for (let at = 0; at < image.data.length; at += 4) {
+              const same = arguments[1].every((value, place) => image.data[at + place] === value);
+              if (same && image.data[at + 3]) count++;
+            }
+            return count;"""
+        return int(self.run(script, selector, colour))
+
+    def toggle(self, policy: int) -> None:
+        self.one(f"[data-switch='{policy}']").click()
+        self.settle()
+
+    def limits(self, chart: str) -> tuple[float, float]:
+        data = self.run("return {...document.querySelector(arguments[0]).dataset}", _chart(chart))
+        return float(data["min"]), float(data["max"])
+
+    def column(self, place: int) -> list[str]:
+        return [cell.text for cell in self.all(f".client-table tbody tr > :nth-child({place})")]
+
+    def errors(self) -> list[str]:
+        return [entry["message"] for entry in self._log("browser")]
+
+    def requests(self) -> list[str]:
+        messages = [json.loads(entry["message"])["message"] for entry in self._log("performance")]
+        return [
+            message["params"]["request"]["url"]
+            for message in messages
+            if message["method"] == "Network.requestWillBeSent"
+        ]
+
+    def _log(self, kind: str) -> list[dict[str, str]]:
+        return list(self.chrome.execute("getLog", {"type": kind})["value"])
+
+    def _drain(self) -> None:
+        self.errors()
+        self.requests()
+
+
+def _chart(name: str) -> str:
+    return f"[data-chart='{name}']"
+
+
+@pytest.fixture
+def page(chromium: webdriver.Chrome, write_run: "WriteRun", tmp_path: Path) -> Page:
+    """Three policies, two seeds, 40 rounds, every second evaluated."""
+    folders = []
+    for number, label in enumerate(LABELS):
+        for seed in (0, 1):
+            rng = np.random.default_rng((number, seed))
+            grown = 0.9 - 0.7 * np.exp(-np.arange(1, 41) / (8 + 4 * number)) - 0.01 * seed
+            known = np.where(np.arange(40) % 2 == 1, grown, np.nan)
+            folders.append(
+                write_run(
+                    label,
+                    seed,
+                    seconds=rng.uniform(number + 1, number + 2, 40).tolist(),
+                    regret=rng.exponential(number + 1, 40).tolist(),
+                    cohorts=[np.sort(rng.choice(4, 2, replace=False)).tolist() for _ in range(40)],
+                    accuracy=known.tolist(),
+                    loss=(3 - 3 * known).tolist(),
+                    clients={"num_samples": np.array([40, 10, 30, 20])},
+                    versions={"numpy": "</script><script>document.title='broken'</script>"},
+                )
+            )
+    write_report(folders, tmp_path / "report", formats=())
+    return Page(chromium, tmp_path / "report" / "report.html")
+
+
+def test_it_draws_and_asks_nobody(page: Page) -> None:
+    names = ["accuracy-seconds", "accuracy-round", "loss-seconds", "loss-round"]
+    names += ["regret-total", "seconds-total"]
+    charts = page.all("[data-chart]")
+    assert [chart.get_attribute("data-chart") for chart in charts] == names
+    for name in names:
+        assert page.pixels(f"{_chart(name)} canvas", BLUE) > 100
+        assert page.pixels(f"{_chart(name)} canvas", ORANGE) > 100
+    assert len(page.all(".group .bar")) == 2 * len(LABELS)
+    assert len(page.all("[data-map] canvas")) == len(LABELS)
+    assert page.errors() == []
+    urls = page.requests()
+    assert len(urls) >= 1
+    assert {url.split(":")[0] for url in urls} <= {"file", "data"}
+    assert [url for url in urls if url.startswith("file")] == [page.chrome.current_url]
+
+
+def test_names_are_text_and_nothing_else(page: Page) -> None:
+    assert page.chrome.title == "3 policies on digits – fedmuster"
+    assert page.all("img") == []
+    assert page.one("label:nth-of-type(3) span").text == NASTY
+    assert page.one("main tr:nth-child(3) th[scope=row]").text == NASTY
+    assert "</script>" in page.one(".versions").text
+    assert page.run("return document.querySelectorAll('script').length") == 2
+    assert page.errors() == []
+
+
+def test_an_injected_script_would_not_run(page: Page) -> None:
+    page.run(
+        "const made = document.createElement('script');"
+        "made.textContent = \"document.title = 'broken'\"; document.body.append(made)"
+    )
+    assert page.chrome.title != "broken"
+    assert "Content Security Policy" in "".join(page.errors())
+
+
+def test_hovering_tells_values(page: Page) -> None:
+    name = "accuracy-round"
+    plot = page.one(f"{_chart(name)} .u-over")
+    page.run("arguments[0].scrollIntoView({block: 'center'})", plot)
+    ActionChains(page.chrome).move_to_element(plot).perform()
+    page.settle()
+    lines = page.one(f"{_chart(name)} .tip").text.splitlines()
+    assert lines[0] == "round 20"
+    assert lines[1].startswith("bsfl 83.7 % ± ")  # 0.9 - 0.7 exp(-20/8) - 0.005
+    assert [line.split()[0] for line in lines[1:]] == ["bsfl", "random", "<img"]  # best first
+    assert not page.one(f"{_chart('loss-round')} .tip").is_displayed()
+    ActionChains(page.chrome).move_to_element(page.one("h1")).perform()
+    page.settle()
+    assert not page.one(f"{_chart(name)} .tip").is_displayed()
+
+
+def test_a_policy_switched_off_is_gone_everywhere(page: Page) -> None:
+    columns = len(page.all(".client-table thead th"))
+    page.toggle(1)
+    for chart in page.all("[data-chart]"):
+        assert (chart.get_attribute("data-shown") or "").split("\n") == ["bsfl", NASTY]
+        name = chart.get_attribute("data-chart") or ""
+        assert page.pixels(f"{_chart(name)} canvas", ORANGE) == 0
+        assert page.pixels(f"{_chart(name)} canvas", BLUE) > 100
+    assert page.all(".bar[data-bar='1']") == []
+    assert not page.one("[data-map='1']").is_displayed()
+    assert page.one("[data-map='0']").is_displayed()
+    headings = [cell.text for cell in page.all(".client-table thead th")]
+    assert len(headings) == columns - 1
+    assert "Chosen by random" not in headings
+    rows = page.all("main tr[data-policy='random']")
+    assert len(rows) >= 3
+    assert not any(row.is_displayed() for row in rows)
+    page.toggle(1)
+    assert page.pixels(f"{_chart('accuracy-round')} canvas", ORANGE) > 100
+    assert page.one("[data-map='1']").is_displayed()
+    for button in page.all("#policies button"):  # All, None
+        button.click()
+    page.settle()
+    assert page.pixels(f"{_chart('accuracy-round')} canvas", BLUE) == 0
+    assert page.errors() == []
+
+
+def test_bands_can_be_switched_off(page: Page) -> None:
+    count = "return document.querySelector(arguments[0]).toDataURL().length"
+    canvas = f"{_chart('accuracy-seconds')} canvas"
+    before = page.run(count, canvas)
+    page.one("#bands").click()
+    page.settle()
+    assert page.run(count, canvas) < before
+    assert page.pixels(canvas, BLUE) > 100
+
+
+def test_dragging_zooms_all_charts_of_an_axis(page: Page) -> None:
+    plot = page.one(f"{_chart('accuracy-round')} .u-over")
+    page.run("arguments[0].scrollIntoView({block: 'center'})", plot)
+    width = plot.size["width"]
+    assert page.limits("accuracy-round") == page.limits("loss-round") == (1, 40)
+    drag = ActionChains(page.chrome).move_to_element_with_offset(plot, -width // 4, 0)
+    drag.click_and_hold().move_by_offset(width // 2, 5).release().perform()
+    page.settle()
+    low, high = page.limits("accuracy-round")
+    assert low == pytest.approx(1 + 39 / 4, abs=0.5)
+    assert high == pytest.approx(1 + 39 * 3 / 4, abs=0.5)
+    assert page.limits("loss-round") == page.limits("regret-total") == (low, high)
+    assert page.limits("accuracy-seconds")[0] == 0  # another axis stays
+    page.one(f"{_chart('accuracy-round')} button").click()
+    page.settle()
+    assert page.limits("accuracy-round") == page.limits("loss-round") == (1, 40)
+    assert page.errors() == []
+
+
+def test_the_keyboard_suffices(page: Page) -> None:
+    plot = page.one(f"{_chart('accuracy-round')} .plot")
+    assert "At the end: bsfl 89" in (plot.get_attribute("aria-label") or "")
+    page.run("arguments[0].focus({focusVisible: true})", plot)
+    plot.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    page.settle()
+    assert page.one(f"{_chart('accuracy-round')} .tip").text.startswith("round 4")
+    plot.send_keys("+")
+    page.settle()
+    low, high = page.limits("loss-round")
+    assert high - low < 39
+    plot.send_keys("0")
+    page.settle()
+    assert page.limits("loss-round") == (1, 40)
+    assert page.errors() == []
+
+
+def test_a_finger_zooms(page: Page) -> None:
+    page.set_media(width=390, dark=False)
+    page.settle()
+    plot = page.one(f"{_chart('loss-round')} .u-over")
+    page.run("arguments[0].scrollIntoView({block: 'center'})", plot)
+    frame = page.run("return arguments[0].getBoundingClientRect().toJSON()", plot)
+    middle = frame["y"] + frame["height"] / 2
+
+    def touch(kind: str, *parts: float) -> None:
+        points = [{"x": frame["x"] + part * frame["width"], "y": middle} for part in parts]
+        page.chrome.execute_cdp_cmd(
+            "Input.dispatchTouchEvent", {"type": kind, "touchPoints": points}
+        )
+
+    touch("touchStart", 0.25)
+    for part in (0.35, 0.5, 0.65, 0.75):
+        touch("touchMove", part)
+    touch("touchEnd")
+    page.settle()
+    low, high = page.limits("loss-round")
+    assert 5 < low < 15 < 25 < high < 35
+    assert page.errors() == []
+
+
+def test_clients_are_sorted_and_searched(page: Page) -> None:
+    heading = "[data-sort='latency'] button"
+    assert page.column(1) == ["0", "1", "2", "3"]
+    page.one("[data-sort='samples'] button").click()
+    assert page.column(4) == ["10", "20", "30", "40"]
+    page.one(heading).click()
+    assert page.column(3) == ["0.1", "0.3", "0.8", "1"]
+    page.one(heading).send_keys(Keys.ENTER)  # still in focus, turned round
+    assert page.column(3) == ["1", "0.8", "0.3", "0.1"]
+    assert page.one("[data-sort='latency']").get_attribute("aria-sort") == "descending"
+    search = page.one("#client-search")
+    for words, clients in {
+        "2": ["2"],
+        "latency<0.5": ["1", "0"],
+        "group=1 samples>=30": ["2"],
+        "latency<0.5 1": ["1"],
+        f'"{NASTY.replace(chr(34), "")}">=0': ["3", "2", "1", "0"],
+        "nothing=1": [],
+    }.items():
+        search.clear()
+        search.send_keys(words)
+        assert page.column(1) == clients, words
+    assert page.one(".tools .count").text == "none found"
+    search.clear()
+    search.send_keys(" ")
+    first = page.column(5)
+    page.one("#client-seed option:nth-child(2)").click()
+    assert page.column(5) != first  # another seed, other cohorts
+    assert page.errors() == []
+
+
+def test_dark_and_narrow(page: Page) -> None:
+    background = "return getComputedStyle(document.body).backgroundColor"
+    assert page.run(background) == "rgb(255, 255, 255)"
+    page.set_media(width=390, dark=True)
+    page.settle()
+    assert page.run(background) == "rgb(15, 19, 24)"
+    canvas = f"{_chart('accuracy-round')} canvas"
+    assert page.pixels(canvas, BLUE) == 0
+    assert page.pixels(canvas, (79, 156, 240)) > 50  # --policy-0 in the dark
+    assert page.run("return document.documentElement.scrollWidth") <= 390
+    assert page.errors() == []
+
+
+def test_many_clients_are_turned_page_by_page(
+    chromium: webdriver.Chrome, write_run: "WriteRun", tmp_path: Path
+) -> None:
+    number = 12_000
+    clients = {
+        "group": np.arange(number) * 10 // number,
+        "typical_latency_seconds": np.linspace(0.1, 2.0, number),
+    }
+    write_report([write_run(clients=clients)], tmp_path / "report", formats=())
+    assert (tmp_path / "report" / "report.html").stat().st_size < 600_000
+    page = Page(chromium, tmp_path / "report" / "report.html")
+    hint = page.one("#clients .hint").text
+    assert "a sample of 10,000 of the 12,000 clients" in hint
+    assert page.one(".tools .count").text == "1–25 of 10,000"
+    assert len(page.column(1)) == 25
+    page.all(".tools button")[1].click()
+    assert page.one(".tools .count").text == "26–50 of 10,000"
+    page.one("[data-sort='policy 0'] button").click()
+    assert page.column(1)[:2] == ["0", "1"]
+    assert page.all("[data-chart='accuracy-round']") == []
+    assert page.errors() == []
+
+
+@pytest.mark.parametrize("kind", ["one seed", "by time", "one evaluation"])
+def test_other_shapes_draw_without_complaint(
+    kind: str, chromium: webdriver.Chrome, write_run: "WriteRun", tmp_path: Path
+) -> None:
+    shapes: dict[str, Callable[[], list[Path]]] = {
+        "one seed": lambda: [write_run(loss=[3.0, 0.02, 0.01])],
+        "by time": lambda: [
+            write_run("bsfl", seconds=[1.0] * 6, loss=[6, 5, 4, 3, 2, 1], horizon=6.0),
+            write_run("random", seconds=[3.0] * 2, loss=[6, 3], horizon=6.0),
+        ],
+        "one evaluation": lambda: [
+            write_run(label, seconds=[2.0], loss=[1.0], accuracy=[0.5])
+            for label in ("bsfl", "random")
+        ],
+    }
+    write_report(shapes[kind](), tmp_path / "report", formats=())
+    page = Page(chromium, tmp_path / "report" / "report.html")
+    assert page.pixels(f"{_chart('loss-seconds')} canvas", BLUE) > 10
+    assert page.errors() == []
