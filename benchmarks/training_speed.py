@@ -58,23 +58,23 @@ class Score:
 def main() -> None:
     """Print a table for each workload; exit with 1 if a contender failed or did other work."""
     wanted = tuple(sys.argv[1:])
-    names = [name for name in WORKLOADS if not wanted or name.startswith(wanted)]
-    rows: list[dict[str, Any]] = []
-    faults = []
-    load = os.getloadavg()
-    for name in names:
-        workload = WORKLOADS[name]
+    faults: list[str] = []
+    for name, workload in WORKLOADS.items():
+        if wanted and not name.startswith(wanted):
+            continue
+        load = os.getloadavg()[0]
         print(f"\n{name}: {workload.title}; {workload.rounds * workload.turns} rounds", flush=True)
         scores = [Score(contender=c) for c in CONTENDERS if name in c.workloads]
         play(name, workload, scores)
-        some = table(name, workload, scores)
-        bars(name, some)
-        rows += some
-        faults += [f"{name}: {row['contender']}" for row in some if row["difference"] > AGREEMENT]
+        rows = table(workload, scores)
+        bars(name, rows)
+        faults += [f"{name}: {row['contender']}" for row in rows if row["difference"] > AGREEMENT]
         faults += [f"{name}: {s.contender.name}" for s in scores if s.failure == "failed"]
-    print(f"\nload average before and after: {load[0]:.1f}, {os.getloadavg()[0]:.1f}")
-    versions = {package: _version(package) for package in PACKAGES}
-    write("training_speed", {"packages": versions, "load_average": load[0], "rows": rows})
+        versions = {package: _version(package) for package in PACKAGES}
+        write(
+            f"training_speed_{name.replace(' ', '_')}",
+            {"packages": versions, "load_average_before": load, "rows": rows},
+        )
     if faults:
         sys.exit(f"failed, or trained another model: {'; '.join(faults)}")
 
@@ -106,7 +106,7 @@ def play(name: str, workload: Workload, scores: Sequence[Score]) -> None:
             score.model = process.finish()
 
 
-def table(name: str, workload: Workload, scores: Sequence[Score]) -> list[dict[str, Any]]:
+def table(workload: Workload, scores: Sequence[Score]) -> list[dict[str, Any]]:
     """Print and return what was measured."""
     print(
         f"{'':<40}{'cores':>6}{'updates/s':>11}{'rounds/s':>10}{'ms/round':>10}{'x ours':>8}"
@@ -122,7 +122,6 @@ def table(name: str, workload: Workload, scores: Sequence[Score]) -> list[dict[s
         standard = ours.get(contender.cores) or ours.get(1) or score
         seconds, spent = score.round_seconds, score.round_processor_seconds
         row = {
-            "workload": name,
             "contender": contender.name,
             "cores": contender.cores,
             "client_updates_per_second": workload.cohort_size / seconds,

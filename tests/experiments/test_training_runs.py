@@ -7,11 +7,13 @@ import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.policy import Policy
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
@@ -144,7 +146,8 @@ def test_over_selection_has_no_regret() -> None:
 def test_policies_hear_the_losses() -> None:
     """Power-of-Choice on observed losses asks those who did worst; random ones do not matter."""
     chosen = {}
-    for label, policy in {"rpow-d": PowerOfChoice(), "random": Random()}.items():
+    policies: dict[str, Policy[Any]] = {"rpow-d": PowerOfChoice(), "random": Random()}
+    for label, policy in policies.items():
         simulation = replace(cell(), policies={label: policy}).simulation()
         rows = [simulation.step() for _ in range(20)]
         chosen[label] = np.mean([row.learning.train_loss for row in rows[6:]])

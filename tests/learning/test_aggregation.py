@@ -32,14 +32,14 @@ from fedmuster.learning.aggregation import (
     Server,
     finite_rows,
 )
-from fedmuster.learning.records import Updates
-from fedmuster.learning.robust import (
+from fedmuster.learning.combine import (
     CoordinateMedian,
     TrimmedMean,
     UniformMean,
     WeightedMean,
     clip_factors,
 )
+from fedmuster.learning.records import Updates
 
 Vector = NDArray[np.float32]
 

@@ -31,7 +31,7 @@ def trained(drawn: Batches, client: int) -> list[list[int]]:
 
 
 @given(sizes=SIZES, batch_size=st.none() | st.integers(1, 15), epochs=st.integers(1, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_every_epoch_is_a_permutation(
     sizes: list[int], batch_size: int | None, epochs: int
 ) -> None:
@@ -48,7 +48,7 @@ def test_every_epoch_is_a_permutation(
 
 
 @given(sizes=SIZES, batch_size=st.none() | st.integers(1, 15), steps=st.integers(1, 9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_steps_go_on_with_further_epochs(
     sizes: list[int], batch_size: int | None, steps: int
 ) -> None:
@@ -60,7 +60,7 @@ def test_steps_go_on_with_further_epochs(
 
 
 @given(sizes=SIZES, batch_size=st.none() | st.integers(1, 15), data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_padding_stands_behind_and_sizes_count_the_rest(
     sizes: list[int], batch_size: int | None, data: st.DataObject
 ) -> None:
@@ -71,7 +71,7 @@ def test_padding_stands_behind_and_sizes_count_the_rest(
 
 
 @given(sizes=SIZES, data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_batches_do_not_depend_on_the_company(sizes: list[int], data: st.DataObject) -> None:
     local = LocalSGD(
         batch_size=data.draw(st.none() | st.integers(1, 15)),

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from fedmuster.core.errors import ConfigError, DataError
-from fedmuster.learning import catalogue
 from fedmuster.learning.data import CIFAR10
-from fedmuster.learning.downloads import Download, from_tar, from_zip_in_zip
-from fedmuster.learning.fetch import fetch
-from fedmuster.learning.layouts import CIFAR_BATCHES
+from fedmuster.learning.sources import catalogue
+from fedmuster.learning.sources.downloads import Download, from_tar, from_zip_in_zip
+from fedmuster.learning.sources.fetch import fetch
+from fedmuster.learning.sources.layouts import CIFAR_BATCHES
 
 BATCH = np.random.default_rng(0).integers(0, 10, 3073 * 4, dtype=np.uint8).tobytes()
 

@@ -11,7 +11,7 @@ from scipy import signal
 
 from fedmuster.core.errors import DataError
 from fedmuster.learning.data import AudioMNIST
-from fedmuster.learning.spectrograms import SAMPLE_RATE, convert, spectrogram
+from fedmuster.learning.sources.spectrograms import SAMPLE_RATE, convert, spectrogram
 
 RATE = 48_000
 

@@ -5,16 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmuster.learning.dense import (
+from fedmuster.learning.numpy_engine.dense import (
     backward,
     first_weight,
     forward,
     head,
     head_of,
+    initial,
     num_parameters,
     unflatten,
 )
-from fedmuster.learning.loss import Loss, cross_entropy, squared_error
+from fedmuster.learning.numpy_engine.loss import Loss, cross_entropy, squared_error
 
 
 @pytest.mark.parametrize("widths", [(4, 3), (4, 5, 3), (4, 6, 5, 3)])
@@ -68,3 +69,13 @@ def test_large_scores_do_not_overflow() -> None:
     losses = cross_entropy(scores, np.array([0, 1]))
     assert losses.tolist() == [0, np.float32(1e30)]
     assert scores.tolist() == [[0, 0], [1, -1]]
+
+
+def test_initial_weights_are_as_pytorch_draws_them() -> None:
+    """Uniform within ±1/sqrt(inputs), biases too; nothing to draw without hidden layers."""
+    for layer in unflatten(initial((12, 80, 40), np.random.default_rng(0)), (12, 80, 40)):
+        bound = layer.weight.shape[1] ** -0.5
+        for values in layer:
+            assert 0.9 * bound < np.abs(values).max() <= bound
+            assert abs(values.std() - bound / 3**0.5) < 0.1 * bound
+    assert not initial((12, 4), np.random.default_rng(0)).any()

@@ -19,8 +19,8 @@ from fedmuster.learning.engine import Engine
 from fedmuster.learning.local import LocalSGD, StepDecay
 from fedmuster.learning.models import MLP, DenseModel, Linear, Logistic
 from fedmuster.learning.numpy_engine import NumpyEngine
+from fedmuster.learning.numpy_engine.stacking import Form
 from fedmuster.learning.records import SIGNALS, FederatedData, Parameters
-from fedmuster.learning.stacking import Form
 
 SEED = 5
 SIZES = (7, 0, 1, 40, 23, 20, 3, 64, 8, 31)
@@ -103,6 +103,11 @@ def sample_losses(
     return torch.nn.functional.mse_loss(scores[:, 0], targets, reduction="none")
 
 
+def own_samples(data: FederatedData, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+    own = slice(data.offsets[client], data.offsets[client + 1])
+    return torch.from_numpy(data.inputs[own]), torch.from_numpy(data.targets[own])
+
+
 def by_torch(
     model: DenseModel,
     data: FederatedData,
@@ -112,8 +117,7 @@ def by_torch(
     round_number: int,
 ) -> tuple[Parameters, FloatArray]:
     """One client's update and the losses of its samples as it trained on them."""
-    own = slice(data.offsets[client], data.offsets[client + 1])
-    inputs, targets = torch.from_numpy(data.inputs[own]), torch.from_numpy(data.targets[own])
+    inputs, targets = own_samples(data, client)
     plan = batches(
         local,
         seed=SEED,
@@ -157,7 +161,8 @@ def test_equals_a_plain_pytorch_loop(model: DenseModel, local: LocalSGD, form: F
     for row, client in enumerate(clients):
         delta, losses = by_torch(model, data, local, parameters, client, round_number=4)
         np.testing.assert_allclose(updates.deltas[row], delta, rtol=1e-4, atol=2e-6)
-        mean, square = (losses.mean(), (losses**2).mean()) if len(losses) else (0.0, 0.0)
+        losses = losses if len(losses) else np.zeros(1)
+        mean, square = losses.mean(), (losses**2).mean()
         told = {name: values[row] for name, values in updates.signals.items()}
         assert told["loss"] == pytest.approx(mean, rel=1e-5)
         assert told["root_mean_square_loss"] == pytest.approx(np.sqrt(square), rel=1e-5)
@@ -209,17 +214,18 @@ def test_both_forms_agree_for_any_shape(
 
 
 @pytest.mark.parametrize("form", ["auto", *FORMS])
-@pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
+@pytest.mark.parametrize("local", ["plain", "steps", "full batch", "all"])
 @pytest.mark.parametrize("model", [Linear(), MLP(hidden=(16,))], ids=repr)
-def test_the_same_bits_in_any_company(model: DenseModel, local: LocalSGD, form: Form) -> None:
-    sizes = tuple(np.random.default_rng(2).integers(0, 150, 40).tolist())
+def test_the_same_bits_in_any_company(model: DenseModel, local: str, form: Form) -> None:
+    # Large enough for BLAS to cut long sums into pieces, which depend on their length.
+    sizes = (*np.random.default_rng(2).integers(0, 20, 40).tolist(), 150, 410, 700)
     data = federation(classes=classes_for(model), sizes=sizes, shape=(30,))
-    local = replace(local, learning_rate=0.01, measure_gain=True)
-    engine = NumpyEngine(model, data, local, SEED, form=form)
+    chosen = replace(LOCALS[local], learning_rate=0.01, measure_gain=True)
+    engine = NumpyEngine(model, data, chosen, SEED, form=form)
     parameters = start(engine)
-    together = engine.train(parameters, np.arange(40), 3)
-    again = NumpyEngine(model, data, local, SEED, form=form)
-    for clients in (np.array([11]), np.array([30, 4, 17]), np.arange(39, 0, -2)):
+    together = engine.train(parameters, np.arange(len(sizes)), 3)
+    again = NumpyEngine(model, data, chosen, SEED, form=form)
+    for clients in (np.array([41]), np.array([41, 4, 40]), np.arange(41, 0, -2)):
         some = again.train(parameters, clients, 3)
         assert np.array_equal(some.deltas, together.deltas[clients])
         for name, values in some.signals.items():
@@ -242,8 +248,7 @@ def test_gains_are_measured_on_all_of_a_clients_samples(model: DenseModel, form:
         if size == 0:
             assert not any(told.values())
             continue
-        own = slice(data.offsets[client], data.offsets[client + 1])
-        inputs, targets = torch.from_numpy(data.inputs[own]), torch.from_numpy(data.targets[own])
+        inputs, targets = own_samples(data, client)
         hits = []
         for name, vector in (
             ("loss_before", parameters),
@@ -294,19 +299,12 @@ def test_losses_before_training(
     engine = NumpyEngine(model, data, LocalSGD(), SEED)
     parameters, clients = start(engine), np.array([4, 1, 7, 2, 0])
     module = network(model, data, parameters)
-    own = {
-        client: sample_losses(
-            module,
-            torch.from_numpy(data.inputs[data.offsets[client] : data.offsets[client + 1]]),
-            torch.from_numpy(data.targets[data.offsets[client] : data.offsets[client + 1]]),
-            data.num_classes,
-        )
-        .detach()
-        .double()
-        .numpy()
-        for client in clients.tolist()
-    }
-    expected = [own[client].mean() if len(own[client]) else 0.0 for client in clients.tolist()]
+    with torch.no_grad():
+        own = [
+            sample_losses(module, *own_samples(data, client), data.num_classes).double().numpy()
+            for client in clients.tolist()
+        ]
+    expected = [losses.mean() if len(losses) else 0.0 for losses in own]
     np.testing.assert_allclose(engine.losses(parameters, clients), expected, rtol=1e-5)
     # Few samples: those that batches of "round 0" start with, so every client has its own.
     plan = batches(
@@ -317,8 +315,8 @@ def test_losses_before_training(
         num_samples=data.sizes[clients],
     )
     few = [
-        own[client][rows[0][rows[0] >= 0]].mean() if len(own[client]) else 0.0
-        for client, rows in zip(clients.tolist(), plan.rows, strict=True)
+        losses[rows[0][rows[0] >= 0]].mean() if len(losses) else 0.0
+        for losses, rows in zip(own, plan.rows, strict=True)
     ]
     told = engine.losses(parameters, clients, batch_size=5)
     np.testing.assert_allclose(told, few, rtol=1e-5)
@@ -334,10 +332,6 @@ def test_initial_models() -> None:
     assert not np.array_equal(first, other)
     assert first.dtype == np.float32
     assert len(first) == engines[0].num_trainable == 12 * 50 + 50 + 50 * 4 + 4
-    # As nn.Linear draws: uniform within ±1/sqrt(inputs), 12 here, then 50.
-    for values, bound in ((first[:650], 12**-0.5), (first[650:], 50**-0.5)):
-        assert 0.98 * bound < np.abs(values).max() <= bound
-        assert abs(values.std() - bound / 3**0.5) < 0.1 * bound
     assert not NumpyEngine(Logistic(), data, LocalSGD(), 1).initial().any()
     assert not NumpyEngine(Linear(), federation(classes=0), LocalSGD(), 1).initial().any()
 
@@ -354,8 +348,7 @@ def test_keeps_the_contract_of_engines() -> None:
     assert nobody.deltas.shape == (0, engine.num_trainable)
     assert nobody.signals.keys() == updates.signals.keys()
     assert len(engine.losses(parameters, EVERYBODY[:0])) == 0
-    empty = engine.train(parameters, np.array([1]), 1)
-    assert not empty.deltas.any()
+    assert not engine.train(parameters, np.array([1]), 1).deltas.any()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -379,8 +372,8 @@ def test_who_diverges_spoils_nobody_else(model: DenseModel, form: Form) -> None:
 
 def test_learns_linear_regression() -> None:
     """The targets are the sum of the inputs plus 1: federated averaging must find that."""
-    data = federation(classes=0)
-    engine = NumpyEngine(Linear(), data, LocalSGD(learning_rate=0.05, batch_size=8), SEED)
+    local = LocalSGD(learning_rate=0.05, batch_size=8)
+    engine = NumpyEngine(Linear(), federation(classes=0), local, SEED)
     parameters = engine.initial()
     for round_number in range(1, 61):
         updates = engine.train(parameters, EVERYBODY, round_number)

@@ -202,6 +202,18 @@ def test_dirichlet_labels_keep_what_was_drawn_where_nobody_is_short() -> None:
     assert abs(tight - free).sum() <= 2 * missing
 
 
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 3.0])
+def test_dirichlet_labels_are_as_concentrated_as_alpha_says(alpha: float) -> None:
+    """``E[sum p²] = (alpha + 1) / (K alpha + 1)`` over the clients of a class."""
+    data, num_clients = balanced(200_000, 2_000), 5
+    counts = counts_of(data, split(DirichletLabels(alpha=alpha), data, num_clients, seed=7))
+    squares = np.square(counts / 100).sum(axis=0)
+    exact = (alpha + 1) / (num_clients * alpha + 1)
+    # Four standard errors, and what rounding to whole samples may add.
+    error = 4 * squares.std() / np.sqrt(2_000) + num_clients / 4 / 100**2
+    assert squares.mean() == pytest.approx(exact, abs=error)
+
+
 @pytest.mark.parametrize("alpha", [1e-300, 1e-3, 1e6, 1e300])
 def test_dirichlet_labels_at_the_extremes(alpha: float) -> None:
     data = balanced(1_000)
@@ -319,7 +331,7 @@ def test_all_deals_of_shards_are_equally_likely() -> None:
     """Three clients, three labels of two shards: each lacks another label, in 3! ways."""
     data = balanced(6, 3)
     draws = Counter(
-        tuple(counts_of(data, split(Shards(), data, 3, seed=s)).argmin(axis=1)) for s in range(600)
+        tuple(counts_of(data, split(Shards(), data, 3, seed=s)).argmin(axis=1)) for s in range(400)
     )
     assert set(draws) == set(itertools.permutations(range(3)))
     assert stats.chisquare(list(draws.values())).pvalue > 0.001

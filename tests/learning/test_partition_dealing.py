@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from fedmuster.core.records import IntArray
 from fedmuster.learning.dealing import apportioned, dealt, fitted, gathered, raised, resized
 
-weights = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30).map(np.array)
+weights = st.lists(st.floats(0.0, 1e6, allow_subnormal=False), min_size=1, max_size=30).map(
+    np.array
+)
 sizes = st.lists(st.integers(0, 40), min_size=1, max_size=30).map(np.array)
 seeds = st.integers(0, 10**6)
 
@@ -102,3 +104,10 @@ def test_any_sample_may_move() -> None:
     moved = np.array([resized(owners, np.array([4, 1]), rng) for _ in range(2_000)])
     # Five frequencies of 1/5: four standard errors of each.
     assert moved.mean(axis=0) == pytest.approx(0.2, abs=4 * np.sqrt(0.16 / 2_000))
+
+
+def test_samples_move_from_anybody_to_anybody() -> None:
+    owners, rng = np.array([0, 0, 1, 1]), np.random.default_rng(2)
+    moved = [resized(owners, np.array([1, 1, 1, 1]), rng) for _ in range(2_000)]
+    from_first = np.mean([owners[new == 2][0] == 0 for new in moved])
+    assert from_first == pytest.approx(0.5, abs=4 * np.sqrt(0.25 / 2_000))

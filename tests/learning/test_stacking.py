@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmuster.learning.gram import GramMatrices, gram_sides
 from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.padding import padded
-from fedmuster.learning.stacking import stacking
+from fedmuster.learning.numpy_engine.gram import GramMatrices, gram_sides
+from fedmuster.learning.numpy_engine.padding import padded
+from fedmuster.learning.numpy_engine.stacking import stacking
 
 
 @given(st.integers(1, 10**9))

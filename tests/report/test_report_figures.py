@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 import fedmuster.report
 from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.report import figures
+from fedmuster.report.curves import Axis, evaluations
 from fedmuster.report.participation import choice_density, group_shares
 from fedmuster.report.runs import Comparison, load
 from fedmuster.report.statistics import mean_and_half_width
+from fedmuster.report.target import Target
 
 if TYPE_CHECKING:
     from tests.report.conftest import WriteRun
@@ -137,6 +139,86 @@ def test_overview_holds_all_four(comparison: Comparison) -> None:
     assert len(axes["Who is chosen: by speed group"].containers) == 2
     assert all(axes[label].images for label in LABELS)
     assert _legend_labels(figure) == list(LABELS)
+
+
+@pytest.fixture
+def trained(write_run: "WriteRun") -> Comparison:
+    folders = []
+    for number, label in enumerate(LABELS):
+        for seed in (0, 1, 2):
+            rng = np.random.default_rng((number, seed))
+            accuracy = np.where(np.arange(50) % 5 == 4, rng.random(50), np.nan)
+            folders.append(
+                write_run(
+                    label,
+                    seed,
+                    seconds=rng.exponential(number + 1, 50).tolist(),
+                    accuracy=accuracy.tolist(),
+                    loss=(2 - accuracy).tolist(),
+                )
+            )
+    return load(folders)
+
+
+@pytest.mark.parametrize("column", ["accuracy", "loss"])
+def test_learning_is_drawn_over_time_and_rounds(trained: Comparison, column: str) -> None:
+    target = Target(column="accuracy", value=0.5)
+    figure = {"accuracy": figures.accuracy, "loss": figures.loss}[column](trained, target)
+    axes: tuple[tuple[Axes, Axis], ...] = ((figure.axes[0], "seconds"), (figure.axes[1], "round"))
+    for panel, axis in axes:
+        curves = evaluations(trained, column, axis)
+        lines = [line for line in panel.lines if line.get_label() in LABELS]
+        assert len(panel.lines) - len(lines) == (column == "accuracy")  # the target
+        for line, curve in zip(lines, curves, strict=True):
+            assert line.get_label() == curve.label
+            np.testing.assert_array_equal(np.asarray(line.get_xdata(), dtype=float), curve.x)
+            np.testing.assert_array_equal(np.asarray(line.get_ydata(), dtype=float), curve.mean)
+        assert len(panel.collections) == len(LABELS)
+        low, high = panel.get_ylim()
+        assert low <= min(curve.mean.min() for curve in curves)
+        assert high >= max(curve.mean.max() for curve in curves)
+    assert figure.get_suptitle() == (f"Test {column} – 50 rounds, mean of 3 seeds with 95 % band")
+
+
+def test_a_loss_over_decades_gets_a_logarithmic_axis(write_run: "WriteRun") -> None:
+    figure = figures.loss(load([write_run(loss=[100.0, 1.0, 0.001])]))
+    assert {axes.get_yscale() for axes in figure.axes} == {"log"}
+
+
+def test_the_overview_of_a_training_begins_with_accuracy(trained: Comparison) -> None:
+    titles = {axes.get_title(loc="left") for axes in figures.overview(trained).axes}
+    assert {"Test accuracy against simulated time", "Test loss against simulated time"} <= titles
+    assert "Cumulative regret" not in titles  # nobody judged
+
+
+def test_runs_of_different_lengths_are_drawn(write_run: "WriteRun") -> None:
+    folders = [
+        write_run(label, seed, seconds=[length] * int(12 / length), horizon=12.0, loss=[1.0] * 12)
+        for label, length in (("bsfl", 1.0), ("random", 3.0))
+        for seed in (0, 1)
+    ]
+    comparison = load(folders)
+    for draw in (figures.overview, figures.loss, *DRAW[1:4]):
+        draw(comparison).draw_without_rendering()
+    figure = figures.cohorts(comparison)
+    extents = [axes.images[0].get_extent() for axes in figure.axes if axes.images]
+    assert [extent[1] for extent in extents] == [12.5, 4.5]
+    assert figure.get_suptitle().endswith("12 s, mean of 2 seeds")
+
+
+def test_tall_bars_are_cut_and_told(write_run: "WriteRun") -> None:
+    clients = {
+        "group": np.repeat([0, 1], 20),
+        "typical_latency_seconds": np.linspace(0.1, 2.0, 40),
+    }
+    few, all_of_them = [[0, 21], [1, 22], [2, 23]], [list(range(40))] * 3
+    folders = [
+        write_run("bsfl", cohorts=few, clients=clients),
+        write_run("all-clients", cohorts=all_of_them, clients=clients),
+    ]
+    (axes,) = figures.selection_by_group(load(folders)).axes
+    assert axes.get_ylim()[1] < 0.1
+    assert [text.get_text() for text in axes.texts] == ["↑ 1"]
 
 
 def test_without_a_judge_the_overview_says_so(write_run: "WriteRun") -> None:

@@ -228,9 +228,7 @@ def test_over_selection_keeps_the_first_answers_and_waits_no_longer() -> None:
     drawn = round_of([0.9, 0.2, 0.5, 0.3, 0.4], keep_first=3)
     outcome = drawn.play(cohort(3, 0, 1, 2, 3, 4))
     np.testing.assert_array_equal(outcome.feedback.answered, [False, True, False, True, True])
-    np.testing.assert_array_equal(
-        outcome.feedback.latency_seconds, [np.inf, 0.2, np.inf, 0.3, 0.4]
-    )
+    np.testing.assert_array_equal(outcome.feedback.latency_seconds, [np.inf, 0.2, np.inf, 0.3, 0.4])
     assert outcome.round_seconds == 0.4
 
 

@@ -16,7 +16,9 @@ from fedmuster.report.runs import Run
 from fedmuster.report.statistics import interval, paired
 from fedmuster.report.tables import Table
 
-_TASK = replace(CIFAR, model=MLP(hidden=(128,)), seconds=400.0, seeds=5)
+_TASK = replace(
+    CIFAR, model=MLP(hidden=(128,)), local=replace(CIFAR.local, learning_rate=0.05), seconds=400.0
+)
 _BEST = BSFL(alpha=2.0, beta=1.0)  # BSFL Table 3
 _ALPHAS = {0.1: 0.58, 1.0: 0.63, 2.0: 0.67, 3.0: 0.66, 10.0: 0.62}  # BSFL Table 1
 _BETAS = {0.1: 0.60, 0.8: 0.65, 1.0: 0.67, 1.2: 0.66, 5.0: 0.61}  # BSFL Table 2

@@ -175,8 +175,8 @@ def report(
 )
 @_PROCESSES
 def demo(out: Path, processes: int | None) -> None:
-    """See it work: every policy, 100 clients, one picture, about a minute."""
-    from fedmuster.cli.demo import demo_experiment
+    """See it work: seven policies train on handwritten digits, about a minute, one page."""
+    from fedmuster.cli.demo import LESSON, demo_experiment
     from fedmuster.cli.display import console
     from fedmuster.experiments.sweep import lay_out_or_complete
     from fedmuster.report.write import write_report
@@ -185,12 +185,8 @@ def demo(out: Path, processes: int | None) -> None:
     _execute(lay_out_or_complete(out, demo_experiment()), processes)
     _show_comparison([out], baseline="random")
     write_report([out], out / "report", formats=("png",), baseline="random")
-    console.print(f"\nThe picture: {out / 'report' / 'overview.png'}")
-    console.print(
-        "It shows that bsfl needs a quarter of random's time for the same rounds, and that not at "
-        "the price of a few fast clients doing everything (fastest): its regret stays next to the "
-        "genie's while the others' grows."
-    )
+    console.print(f"\nThe page: {out / 'report' / 'report.html'}")
+    console.print(LESSON)
 
 
 @cli.group(invoke_without_command=True)

@@ -6,12 +6,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedmuster.cli.display import console, show_table
-from fedmuster.learning.catalogue import PUBLIC_SETS
 from fedmuster.learning.data import DATASETS, Digits, OwnData
-from fedmuster.learning.fetch import fetch
 from fedmuster.learning.records import DataSet
-from fedmuster.learning.sources import DATA_FOLDER_VARIABLE, cache_folder, look_for
-from fedmuster.learning.spectrograms import convert
+from fedmuster.learning.sources.catalogue import PUBLIC_SETS
+from fedmuster.learning.sources.fetch import fetch
+from fedmuster.learning.sources.folders import DATA_FOLDER_VARIABLE, cache_folder, look_for
+from fedmuster.learning.sources.spectrograms import convert
 
 _HEADER = ("name", "samples", "shape", "classes", "where it is, or how to get it")
 

@@ -1,15 +1,51 @@
 """The experiment behind ``fedmuster demo``."""
 
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import POLICIES
+from fedmuster.learning.data import Digits
+from fedmuster.learning.local import LocalSGD
+from fedmuster.learning.models import MLP
+from fedmuster.learning.partition import Shards
+from fedmuster.learning.training import Training
+from fedmuster.policies import (
+    BSFL,
+    CSUCB,
+    PAUSE,
+    RBCSF,
+    FastestInExpectation,
+    PowerOfChoice,
+    Random,
+)
 from fedmuster.worlds import BSFLRates
+
+LESSON = (
+    "It shows that bsfl reaches in under half of random's time what random ends with, because it "
+    "does not wait for slow clients, and that taking only the fastest is no shortcut: they do not "
+    "have everybody's data, and their model ends below all others."
+)
 
 
 def demo_experiment() -> Experiment:
-    """Every policy at its defaults, 100 clients of which four are fast, three seeds."""
+    """Handwritten digits on 100 clients with two labels each, of which 15 are slow; five seeds."""
     return Experiment(
-        policies={name: kind() for name, kind in POLICIES.items()},
+        policies={
+            "bsfl": BSFL(),
+            "pause": PAUSE(),
+            "cs-ucb": CSUCB(),
+            "rbcs-f": RBCSF(),
+            "power-of-choice": PowerOfChoice(),
+            "fastest": FastestInExpectation(),
+            "random": Random(),
+        },
         world=BSFLRates(num_clients=100, cohort_size=10, rest="fast"),
-        rounds=3000,
-        seeds=(0, 1, 2),
+        rounds=10_000,
+        seconds=60.0,
+        seeds=(0, 1, 2, 3, 4),
+        regret=False,
+        training=Training(
+            data=Digits(),
+            partition=Shards(labels_per_client=2),
+            model=MLP(hidden=(32,)),
+            local=LocalSGD(learning_rate=0.05, batch_size=10, epochs=1),
+            evaluate_every=2,
+        ),
     )

@@ -20,8 +20,7 @@ from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import BoolArray, FloatArray
 from fedmuster.core.state import shared
-from fedmuster.learning.records import Parameters, Updates
-from fedmuster.learning.robust import (
+from fedmuster.learning.combine import (
     Combine,
     CoordinateMedian,
     Deltas,
@@ -30,6 +29,7 @@ from fedmuster.learning.robust import (
     WeightedMean,
     clip_factors,
 )
+from fedmuster.learning.records import Parameters, Updates
 
 
 def finite_rows(updates: Updates) -> BoolArray:

@@ -2,10 +2,16 @@
 
 from typing import Final
 
-from fedmuster.learning.digits import Digits
-from fedmuster.learning.own_data import OwnData
-from fedmuster.learning.public_data import CIFAR10, MNIST, UCIHAR, AudioMNIST, FashionMNIST
-from fedmuster.learning.synthetic import LinearRegression, SyntheticLogistic
+from fedmuster.learning.sources.digits import Digits
+from fedmuster.learning.sources.own_data import OwnData
+from fedmuster.learning.sources.public_data import (
+    CIFAR10,
+    MNIST,
+    UCIHAR,
+    AudioMNIST,
+    FashionMNIST,
+)
+from fedmuster.learning.sources.synthetic import LinearRegression, SyntheticLogistic
 
 Data = (
     Digits

@@ -72,7 +72,7 @@ def apportioned(weights: NDArray[np.generic], total: IntArray | int, rng: Genera
         array([ 2,  4, 10])
     """
     running = np.cumsum(np.where(weights.sum(axis=0) > 0, weights, 1), axis=0, dtype=np.float64)
-    marks = np.floor(running * (total / running[-1]) + rng.random(np.shape(total)))
+    marks = np.floor(running * total / running[-1] + rng.random(np.shape(total)))
     marks[-1] = total
     parts: IntArray = np.diff(np.minimum(marks, total), axis=0, prepend=0).astype(np.int64)
     return parts

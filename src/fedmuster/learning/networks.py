@@ -188,7 +188,7 @@ class ResNet18:
         """The module, with fresh parameters from PyTorch's random stream."""
         _require_image(self, input_shape)
         _require_torch(self)
-        from fedmuster.learning.resnet import resnet18
+        from fedmuster.learning.torch_engine.resnet import resnet18
 
         return resnet18(input_shape[0], num_classes or 1)
 
@@ -273,7 +273,7 @@ def _stack(
         _require_image(network, input_shape)
         _require_room(network, input_shape, convolutions)
     _require_torch(network)
-    from fedmuster.learning.torch_layers import stacked
+    from fedmuster.learning.torch_engine.layers import stacked
 
     return stacked(input_shape, convolutions, hidden, hidden_then, num_outputs=num_classes or 1)
 

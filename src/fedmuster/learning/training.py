@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.streams import stream
 from fedmuster.learning.aggregation import FedAvg, Server
 from fedmuster.learning.data import Data, Digits
 from fedmuster.learning.engine import Engine
@@ -14,7 +13,7 @@ from fedmuster.learning.local import LocalSGD
 from fedmuster.learning.models import MLP, Linear, Logistic
 from fedmuster.learning.networks import Network
 from fedmuster.learning.numpy_engine import NumpyEngine
-from fedmuster.learning.partition import IID, Partition
+from fedmuster.learning.partition import IID, Partition, split
 from fedmuster.learning.records import DataSet, FederatedData
 from fedmuster.learning.trainer import Trainer
 
@@ -80,7 +79,7 @@ class Training:
         return OwnTraining(training=self, data=data, module=module)
 
     def _share_out(self, data: DataSet, num_clients: int, seed: int) -> FederatedData:
-        shares = self.partition.split(data, num_clients, stream(seed, "partition"))
+        shares = split(self.partition, data, num_clients, seed=seed)
         return federate(data, shares, seed=seed)
 
     def _engine(self, data: FederatedData, seed: int) -> Engine:

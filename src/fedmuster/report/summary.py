@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import Difference, Interval, interval, paired
@@ -117,7 +118,14 @@ def summarise(
         target: see :func:`fedmuster.report.target.find_target`.
     """
     against = comparison.baseline(baseline)
-    aim = find_target(comparison, against, target) if comparison.trained else None
+    aim = None
+    if comparison.trained:
+        aim = find_target(comparison, against, target)
+    elif target is not None:
+        raise ConfigError(
+            f"target = {target}, but no model was trained in every run: leave it out",
+            key=("target",),
+        )
     measured = metrics(comparison, aim)
     values = {
         label: {metric.key: np.array([metric.of(run) for run in runs]) for metric in measured}

@@ -1,4 +1,7 @@
-// How often a client of each speed group is chosen; the axis fits the policies that are shown.
+// How often a client of each speed group is chosen. A policy that always asks the same, or everyone,
+// does not press the others flat: its bars are cut.
+const TALL = 4;
+
 function makeBars() {
   const { latencies, shares, equal } = data.groups;
   const section = document.getElementById("groups");
@@ -24,16 +27,18 @@ function makeBars() {
   });
   follow(() => {
     const visible = shares.filter((_, policy) => shown[policy]);
-    const top = Math.min(roundUp(Math.max(equal, ...visible.flat()) * 1.02), 1);
+    const modest = visible.filter((own) => Math.max(...own) <= TALL * equal);
+    const fitted = modest.length ? modest : visible;
+    const top = Math.min(roundUp(Math.max(equal, ...fitted.flat()) * 1.02), 1);
     const lines = [0, 0.25, 0.5, 0.75, 1].map((part) => line(part, percent(part * top)));
     plot.replaceChildren(...lines, line(equal / top, "", "line equal"), ...groups);
     groups.forEach((column, group) => {
       column.querySelectorAll(".bar").forEach((bar) => bar.remove());
       shares.forEach((own, policy) => {
         if (!shown[policy]) return;
-        const bar = element("div", { class: "bar", "data-bar": policy });
-        bar.style.height = `${100 * own[group] / top}%`;
-        bar.style.background = colour(policy);
+        const bar = element("div", { class: own[group] > top ? "bar cut" : "bar", "data-bar": policy });
+        bar.style.height = `${100 * Math.min(own[group] / top, 1)}%`;
+        bar.style.background = filling(policy);
         column.append(bar);
       });
       column.setAttribute("aria-label", `Latency ${number(latencies[group], 3)} s: ` + shares
@@ -47,6 +52,12 @@ function makeBars() {
     made.style.bottom = `calc(1.5rem + (100% - 1.5rem) * ${part})`;
     return made;
   }
+}
+
+/** The policy's colour; striped where it is the colour of an earlier one, too. */
+function filling(policy) {
+  const own = colour(policy);
+  return policy < COLOURS ? own : `repeating-linear-gradient(45deg, ${own} 0 3px, transparent 3px 5px)`;
 }
 
 /** To the next of 1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8 times a power of ten, whose quarters are short. */

@@ -101,13 +101,13 @@ function makeChart(grid, chart) {
   const reset = () => zoomTogether(chart.axis, null);
   all.addEventListener("click", reset);
   u.over.addEventListener("dblclick", reset);
-  u.over.addEventListener("mouseup", () => setTimeout(() => zoomTogether(chart.axis, u), 0));
+  u.over.addEventListener("mouseup", () => setTimeout(() => zoomTogether(chart.axis, u.scales.x), 0));
   plot.addEventListener("keydown", (event) => { if (byKeyboard(u, event)) event.preventDefault(); });
   plot.addEventListener("blur", () => box.hide());
   host.addEventListener("mouseleave", () => box.hide());
-  byTouch(u, () => zoomTogether(chart.axis, u), () => describe(u));
+  byTouch(u, (range) => zoomTogether(chart.axis, range), () => describe(u));
   new ResizeObserver(() => u.setSize(size())).observe(plot);
-  follow(() => u.batch(() => {
+  follow(() => u.batch(() => {  // which draws in the end, with the colours of now
     chart.curves.forEach((curve, place) => {
       for (let part = 1; part <= 3; part++) {
         const show = shown[curve.policy] && (part === 1 || bandsShown);
@@ -115,7 +115,6 @@ function makeChart(grid, chart) {
       }
     });
     host.dataset.shown = chart.curves.filter((curve) => shown[curve.policy]).map((curve) => data.policies[curve.policy]).join("\n");
-    if (u.status) u.redraw();  // else it is about to draw itself
   }));
 }
 
@@ -160,10 +159,10 @@ function drawTarget(u, chart) {
   ctx.restore();
 }
 
-/** Give all charts of an axis the range of `source`, or each its whole. */
-function zoomTogether(axis, source) {
+/** Give all charts of an axis this range, or each its whole. */
+function zoomTogether(axis, range) {
   for (const u of together[axis]) {
-    const { min, max } = source ? source.scales.x : u.whole;
+    const { min, max } = range ?? u.whole;
     if (u.scales.x.min !== min || u.scales.x.max !== max) u.setScale("x", { min, max });
   }
 }
@@ -174,10 +173,10 @@ function byKeyboard(u, event) {
   const at = u.cursor.idx ?? 0;
   const centre = u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : (min + max) / 2;
   const zoom = (factor) => {
-    const low = Math.max(u.whole.min, centre - (centre - min) * factor);
-    const high = Math.min(u.whole.max, centre + (max - centre) * factor);
-    u.setScale("x", { min: low, max: high });
-    zoomTogether(axis, u);
+    zoomTogether(axis, {
+      min: Math.max(u.whole.min, centre - (centre - min) * factor),
+      max: Math.min(u.whole.max, centre + (max - centre) * factor),
+    });
   };
   const step = (by) => {
     const x = u.data[0];
@@ -194,7 +193,7 @@ function byKeyboard(u, event) {
 }
 
 /** One finger sideways: values while it moves, a zoom if it went far; up and down still scrolls. */
-function byTouch(u, zoomed, describe) {
+function byTouch(u, zoom, describe) {
   let start = null;
   const place = (event) => event.clientX - u.over.getBoundingClientRect().left;
   const touch = (event) => event.pointerType === "touch";
@@ -218,8 +217,7 @@ function byTouch(u, zoomed, describe) {
     u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
     if (event.type === "pointerup" && Math.abs(now - start) > 30) {
       const ends = [start, now].map((at) => u.posToVal(at, "x")).sort((a, b) => a - b);
-      u.setScale("x", { min: Math.max(ends[0], u.whole.min), max: Math.min(ends[1], u.whole.max) });
-      zoomed();
+      zoom({ min: Math.max(ends[0], u.whole.min), max: Math.min(ends[1], u.whole.max) });
     }
     start = null;
     u.touched = false;

@@ -83,8 +83,8 @@ function matching(columns, words) {
   const tests = (words.match(/(?:"[^"]*"|[^\s"])+/g) ?? []).map((word) => {
     const condition = /^(.+?)(<=|>=|<|>|=)(-?[\d.]+(?:e-?\d+)?)$/i.exec(word);
     if (!condition) return (row) => String(columns[0].values[row]).startsWith(word);
-    const name = condition[1].replaceAll('"', "").toLowerCase();
-    const found = columns.find((column) => (column.label ?? column.key).toLowerCase() === name);
+    const plain = (name) => name.replaceAll('"', "").toLowerCase();
+    const found = columns.find((column) => plain(column.label ?? column.key) === plain(condition[1]));
     const meets = OPERATORS[condition[2]], bound = Number(condition[3]);
     return found ? (row) => found.values[row] != null && meets(found.values[row], bound) : () => false;
   });

@@ -7,10 +7,6 @@ try:
     from fedmuster.report.figures.overview import overview
     from fedmuster.report.figures.selection import cohorts, selection_by_group
     from fedmuster.report.figures.style import FORMATS, save
-    from fedmuster.report.figures.style import NOTE_CHARACTERS as _NOTE_CHARACTERS
-    from fedmuster.report.figures.style import PLAIN as _PLAIN
-    from fedmuster.report.figures.style import STYLE as _STYLE
-    from fedmuster.report.figures.style import WIDTH as _WIDTH
     from fedmuster.report.figures.totals import regret, simulated_time
 except ImportError as error:
     raise MissingExtraError("matplotlib", extra="report", purpose="drawing figures") from error

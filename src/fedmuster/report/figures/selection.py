@@ -13,10 +13,13 @@ from matplotlib.ticker import MaxNLocator
 
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.report import participation
-from fedmuster.report.figures.style import PLAIN, STYLE, new_figure
+from fedmuster.report.figures.style import PLAIN, STYLE, new_figure, shortened
 from fedmuster.report.runs import Comparison
 
 _MOST_DOUBLINGS = 3
+_TICK_CHARACTERS = 18
+_TITLE_CHARACTERS = {1: 40, 2: 26, 3: 16}
+"""By the number of panels side by side, in half a figure."""
 _TALL = 4.0
 """Times an equal share."""
 
@@ -63,7 +66,7 @@ def draw_bars(axes: Axes, comparison: Comparison) -> None:
     slanted = len(comparison.labels) > 4
     axes.set_xticks(
         policies,
-        comparison.labels,
+        [shortened(label, _TICK_CHARACTERS) for label in comparison.labels],
         rotation=35 if slanted else 0,
         ha="right" if slanted else "center",
         rotation_mode="anchor" if slanted else "default",
@@ -136,7 +139,7 @@ def draw_heat_maps(figure: FigureBase, comparison: Comparison) -> None:
             interpolation="nearest",
             extent=(0.5, rounds + 0.5, comparison.num_clients, 0),
         )
-        panel.set_title(label, fontsize=7.5, pad=2)
+        panel.set_title(shortened(label, _TITLE_CHARACTERS[columns]), fontsize=7.5, pad=2)
         panel.grid(visible=False)
         panel.xaxis.set_major_locator(MaxNLocator(2 if columns > 2 else 4, integer=True))
         panel.xaxis.set_major_formatter(PLAIN)

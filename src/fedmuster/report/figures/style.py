@@ -147,6 +147,16 @@ def add_legend(
         figure.legend(handles=handles, loc="outside right center")
 
 
+def shortened(label: str, characters: int) -> str:
+    """For where there is no room; the legend has all of it.
+
+    Example:
+        >>> shortened("bsfl with alpha = 3", 10), shortened("bsfl", 10)
+        ('bsfl with…', 'bsfl')
+    """
+    return label if len(label) <= characters else label[: characters - 1].rstrip() + "…"
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as the path's ending says; equal figures give equal bytes."""
     kind = path.suffix.removeprefix(".")

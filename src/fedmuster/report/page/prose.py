@@ -59,14 +59,19 @@ def _findings(summary: Summary) -> Iterable[str]:
     sign = -1.0 if metric.better == "higher" else 1.0
     best = min(ranked, key=lambda policy: sign * policy.means[metric.key].mean)
     unit = f" {metric.unit}".rstrip()
-    yield f"{metric.title}: {best.label} comes first with {mean_text(metric, best)}{unit}"
+    first = "comes first"
+    if len(ranked) < len(summary.policies):
+        first += " of those that get there in every seed,"
+    yield f"{metric.title}: {best.label} {first} with {mean_text(metric, best)}{unit}"
     if best is base:
         yield "(the baseline)."
-    else:
+    elif base in ranked:
         yield (
-            f"against {base.label}'s {mean_text(metric, base)}"
-            f"{unit if _everywhere(metric, base) else ''}: {difference_text(metric, best, base)}."
+            f"against {base.label}'s {mean_text(metric, base)}{unit}: "
+            f"{difference_text(metric, best, base)}."
         )
+    else:
+        yield f"({base.label}, the baseline: {mean_text(metric, base)})."
 
 
 def _everywhere(metric: Metric, policy: PolicySummary) -> bool:

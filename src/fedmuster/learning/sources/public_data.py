@@ -5,10 +5,10 @@ from functools import lru_cache
 from typing import ClassVar
 
 from fedmuster.core.errors import DataError
-from fedmuster.learning.assembly import Limits, assemble
-from fedmuster.learning.catalogue import PUBLIC_SETS
 from fedmuster.learning.records import DataSet
-from fedmuster.learning.sources import Found, find
+from fedmuster.learning.sources.assembly import Limits, assemble
+from fedmuster.learning.sources.catalogue import PUBLIC_SETS
+from fedmuster.learning.sources.folders import Found, find
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

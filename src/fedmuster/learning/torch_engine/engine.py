@@ -12,8 +12,8 @@ from fedmuster.core.records import FloatArray, IntArray, is_integer
 from fedmuster.learning.batches import Batches, batches
 from fedmuster.learning.local import LocalSGD
 from fedmuster.learning.records import Evaluation, FederatedData, Parameters, Updates
-from fedmuster.learning.torch_model import one_thread, own_randomness
-from fedmuster.learning.torch_replica import (
+from fedmuster.learning.torch_engine.model import one_thread, own_randomness
+from fedmuster.learning.torch_engine.replica import (
     BLOCK,
     GAIN_SIGNALS,
     TRAIN_SIGNALS,
@@ -21,7 +21,7 @@ from fedmuster.learning.torch_replica import (
     Replica,
     Task,
 )
-from fedmuster.learning.torch_workers import Workers
+from fedmuster.learning.torch_engine.workers import Workers
 
 
 class TorchEngine:
@@ -84,7 +84,13 @@ class TorchEngine:
             for client, rows, sizes in zip(clients.tolist(), *plan, strict=True)
         ]
         deltas = np.empty((len(clients), self._replica.model.size), dtype=np.float32)
-        signals = self._table(parameters, tasks, width=len(self._signals), deltas=deltas)
+        signals = self._table(
+            parameters,
+            tasks,
+            width=len(self._signals),
+            order=self._largest_first(clients),
+            deltas=deltas,
+        )
         return Updates(
             clients=clients,
             deltas=deltas,
@@ -103,14 +109,15 @@ class TorchEngine:
         once = LocalSGD(batch_size=batch_size, steps=1)
         plan = zip(clients.tolist(), self._batches(once, clients, 0).rows, strict=True)
         tasks: list[Task] = [("losses", client, rows[rows >= 0]) for client, rows in plan]
-        return self._table(parameters, tasks, width=1)[:, 0]
+        order = self._largest_first(clients)
+        return self._table(parameters, tasks, width=1, order=order)[:, 0]
 
     def evaluate(self, parameters: Parameters) -> Evaluation:
         """The model on the test set."""
         size = len(self._data.test_inputs)
         blocks = [(begin, min(begin + BLOCK, size)) for begin in range(0, size, BLOCK)]
         tasks: list[Task] = [("test", begin, end) for begin, end in blocks]
-        sums = self._table(parameters, tasks, width=2)
+        sums = self._table(parameters, tasks, width=2, order=np.arange(len(tasks)))
         loss, hits = sums.sum(axis=0) / size
         return Evaluation(
             loss=float(loss), accuracy=float(hits) if self._data.num_classes else np.nan
@@ -142,18 +149,19 @@ class TorchEngine:
         tasks: list[Task],
         *,
         width: int,
+        order: IntArray,
         deltas: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float64]:
         """The first ``width`` results of each task, and their updates into ``deltas``."""
         table = np.empty((len(tasks), width))
-        for position, row, delta in self._run(parameters, tasks):
+        for position, row, delta in self._run(parameters, tasks, order):
             table[position] = row[:width]
             if deltas is not None:
                 deltas[position] = delta
         return table
 
     def _run(
-        self, parameters: Parameters, tasks: list[Task]
+        self, parameters: Parameters, tasks: list[Task], order: IntArray
     ) -> Iterator[tuple[int, list[float], Parameters]]:
         """Position, result and update of each task; the update is to be copied at once."""
         expected = self._replica.initial.shape
@@ -163,13 +171,17 @@ class TorchEngine:
                 f"{parameters.dtype}, expected {expected} and float32"
             )
         if self._workers is not None:
-            yield from self._workers.run(parameters, tasks)
+            yield from self._workers.run(parameters, tasks, order)
             return
         replica = self._replica
         replica.start[:] = parameters
         with one_thread(), own_randomness():
-            for position, task in enumerate(tasks):
-                yield position, replica.run(task), replica.delta
+            for position in order.tolist():
+                yield position, replica.run(tasks[position]), replica.delta
+
+    def _largest_first(self, clients: IntArray) -> IntArray:
+        """Who comes last should not keep the other workers waiting for long."""
+        return np.argsort(-self._data.sizes[clients], kind="stable")
 
     def _check_clients(self, clients: IntArray) -> None:
         if len(clients) and not 0 <= clients.min() <= clients.max() < self._data.num_clients:

@@ -22,8 +22,8 @@ class OwnData:
             looked for where Python looks, and then in the working directory.
 
     Example:
-        >>> OwnData(factory="fedmuster.learning.digits:Digits").factory
-        'fedmuster.learning.digits:Digits'
+        >>> OwnData(factory="fedmuster.learning.sources.digits:Digits").factory
+        'fedmuster.learning.sources.digits:Digits'
     """
 
     name: ClassVar[str] = "own"

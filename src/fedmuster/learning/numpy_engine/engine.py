@@ -1,7 +1,7 @@
 """The NumPy engine: all selected clients of a round at once, for linear models and MLPs.
 
 Clients are stacked, so a step of local SGD is a few calls for all of them instead of a few for
-each. The first layer trains in the form that costs less (:mod:`fedmuster.learning.stacking`).
+each. The first layer trains in the form that costs less, see ``stacking.py``.
 """
 
 import numpy as np
@@ -9,13 +9,14 @@ import numpy as np
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.core.streams import stream
-from fedmuster.learning import dense
 from fedmuster.learning.batches import batches
-from fedmuster.learning.cohort import Cohorts
-from fedmuster.learning.dense import Floats
 from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.loss import cross_entropy, squared_error
 from fedmuster.learning.models import DenseModel
+from fedmuster.learning.numpy_engine import dense
+from fedmuster.learning.numpy_engine.cohort import Cohorts
+from fedmuster.learning.numpy_engine.dense import Floats
+from fedmuster.learning.numpy_engine.loss import cross_entropy, squared_error
+from fedmuster.learning.numpy_engine.stacking import Form, stacking
 from fedmuster.learning.records import (
     Evaluation,
     FederatedData,
@@ -24,7 +25,6 @@ from fedmuster.learning.records import (
     Targets,
     Updates,
 )
-from fedmuster.learning.stacking import Form, stacking
 
 _BLOCK = 4096
 """Samples that are judged at once."""
@@ -43,7 +43,7 @@ class NumpyEngine:
         local: how a client trains.
         seed: of the initial model and of the order of samples.
         form: of the first layer; "auto" follows from the other arguments, see
-            :func:`fedmuster.learning.stacking.stacking`.
+            :func:`fedmuster.learning.numpy_engine.stacking.stacking`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class NumpyEngine:
         return dense.num_parameters(self._widths)
 
     def initial(self) -> Parameters:
-        """The model before the first round, see :func:`fedmuster.learning.dense.initial`."""
+        """The model before the first round, see ``dense.initial``."""
         return dense.initial(self._widths, stream(self._seed, "model"))
 
     def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from fedmuster.core.records import IntArray
 from fedmuster.learning.local import LocalSGD
 from fedmuster.learning.records import FederatedData, Parameters
-from fedmuster.learning.torch_model import TorchModel, seed_torch
+from fedmuster.learning.torch_engine.model import TorchModel, seed_torch
 
 
 class Builds(Protocol):

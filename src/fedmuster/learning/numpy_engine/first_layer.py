@@ -1,7 +1,7 @@
 """The first weight matrix of every client in a stack: most of the numbers, most of the work.
 
 Two forms compute the same thing and differ in rounding and speed: weights that are kept and
-moved in every step (here), or never built before the end (:mod:`fedmuster.learning.gram`).
+moved in every step (here), or never built before the end (``gram.py``).
 """
 
 from typing import NamedTuple, Protocol
@@ -9,9 +9,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fedmuster.core.records import IntArray
-from fedmuster.learning.dense import Floats
-from fedmuster.learning.descent import Descent
 from fedmuster.learning.local import LocalSGD
+from fedmuster.learning.numpy_engine.dense import Floats
+from fedmuster.learning.numpy_engine.descent import Descent
 from fedmuster.learning.records import Inputs
 
 

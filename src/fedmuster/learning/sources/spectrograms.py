@@ -12,8 +12,8 @@ import numpy as np
 from fedmuster.core.errors import DataError
 from fedmuster.core.files import write_file
 from fedmuster.core.records import FloatArray
-from fedmuster.learning.formats import Bytes, damaged
-from fedmuster.learning.sources import cache_folder
+from fedmuster.learning.sources.folders import cache_folder
+from fedmuster.learning.sources.formats import Bytes, damaged
 
 SAMPLE_RATE: Final = 8000
 NUM_BANDS: Final = 32

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from fedmuster.core.errors import DataError
-from fedmuster.learning.assembly import RawData
-from fedmuster.learning.downloads import Download
-from fedmuster.learning.formats import read_bytes
+from fedmuster.learning.sources.assembly import RawData
+from fedmuster.learning.sources.downloads import Download
+from fedmuster.learning.sources.formats import read_bytes
 
 DATA_FOLDER_VARIABLE: Final = "FEDMUSTER_DATA"
 

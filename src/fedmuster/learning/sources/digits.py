@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedmuster.learning.assembly import Limits, RawData, assemble
 from fedmuster.learning.records import DataSet
+from fedmuster.learning.sources.assembly import Limits, RawData, assemble
 
 _TEST_EVERY = 5
 _DARKEST = 16.0

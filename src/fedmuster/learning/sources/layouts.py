@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmuster.learning.assembly import RawData
-from fedmuster.learning.formats import (
+from fedmuster.learning.sources.assembly import RawData
+from fedmuster.learning.sources.formats import (
     Batch,
     damaged,
     read_cifar_batch,

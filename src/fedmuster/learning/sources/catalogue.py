@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from fedmuster.learning import layouts
-from fedmuster.learning.downloads import Download, from_tar, from_zip_in_zip
-from fedmuster.learning.sources import Layout, PublicSet
+from fedmuster.learning.sources import layouts
+from fedmuster.learning.sources.downloads import Download, from_tar, from_zip_in_zip
+from fedmuster.learning.sources.folders import Layout, PublicSet
 
 _MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _QMNIST_URL = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.files import write_file
-from fedmuster.learning.catalogue import PUBLIC_SETS
-from fedmuster.learning.downloads import Download
-from fedmuster.learning.sources import cache_folder
+from fedmuster.learning.sources.catalogue import PUBLIC_SETS
+from fedmuster.learning.sources.downloads import Download
+from fedmuster.learning.sources.folders import cache_folder
 
 Progress = Callable[[str, int, int | None], None]
 """Told the URL, the bytes that have come, and how many there are, where the server says so."""

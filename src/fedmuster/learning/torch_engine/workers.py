@@ -5,18 +5,21 @@ import pickle
 import signal
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from ctypes import c_char
 from dataclasses import dataclass, fields
 from multiprocessing import connection, get_context
-from typing import Any, Self
+from multiprocessing.process import BaseProcess
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from fedmuster.core.errors import ConfigError, StateError
+from fedmuster.core.records import IntArray
 from fedmuster.learning.local import LocalSGD
 from fedmuster.learning.records import FederatedData, Parameters
-from fedmuster.learning.torch_replica import Build, Replica, Task
+from fedmuster.learning.torch_engine.replica import Build, Replica, Task
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,47 +56,58 @@ class Workers:
         self._start = start.array()
         self._deltas: list[Parameters] = []
         self._pipes: list[connection.Connection[Any, Any]] = []
-        self._processes = []
-        for number in range(count):
-            delta = _share(np.zeros(size, dtype=np.float32))
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_work,
-                args=(theirs, build, arrays, local, seed, start, delta),
-                name=f"fedmuster-worker-{number}",
-                daemon=True,
-            )
-            process.start()
-            theirs.close()  # so that its end is heard when the worker dies
-            self._deltas.append(delta.array())
-            self._pipes.append(ours)
-            self._processes.append(process)
-        for number in range(count):
-            self._receive(number)  # it is ready
+        self._processes: list[BaseProcess] = []
+        try:
+            for number in range(count):
+                delta = _share(np.zeros(size, dtype=np.float32))
+                ours, theirs = context.Pipe()
+                process = context.Process(
+                    target=_work,
+                    args=(theirs, build, arrays, local, seed, start, delta),
+                    name=f"fedmuster-worker-{number}",
+                    daemon=True,
+                )
+                process.start()
+                theirs.close()  # so that we hear of it when the worker dies
+                self._deltas.append(delta.array())
+                self._pipes.append(ours)
+                self._processes.append(process)
+            for number in range(count):
+                self._receive(number)  # it is ready
+        except BaseException:
+            self.close()
+            raise
 
     def run(
-        self, parameters: Parameters, tasks: list[Task]
+        self, parameters: Parameters, tasks: list[Task], order: IntArray
     ) -> Iterator[tuple[int, list[float], Parameters]]:
         """Position, result and update of each task, in whatever order they are done.
 
         The update is to be copied before going on.
+
+        Args:
+            parameters: the global model.
+            tasks: what to do.
+            order: in which order to begin.
         """
         if not self._processes:
             raise StateError("TorchEngine: its workers were closed; make a new engine")
         self._start[:] = parameters
-        waiting = list(enumerate(tasks))[::-1]
-        busy: dict[int, int] = {}
+        waiting = order.tolist()[::-1]
+        busy: dict[int, int] = {}  # worker: position of its task
         finished = False
         try:
             for number in range(min(len(self._pipes), len(waiting))):
-                busy[number] = self._send(number, waiting.pop())
+                busy[number] = waiting.pop()
+                self._send(number, tasks[busy[number]])
             while busy:
                 ready = connection.wait([self._pipes[number] for number in busy])
                 for number in [n for n in busy if self._pipes[n] in ready]:
                     result = self._receive(number)
                     yield busy.pop(number), result, self._deltas[number]
                     if waiting:
-                        busy[number] = self._send(number, waiting.pop())
+                        busy[number] = waiting.pop()
+                        self._send(number, tasks[busy[number]])
             finished = True
         finally:
             if not finished:  # an answer that nobody waits for must not meet the next question
@@ -112,41 +126,30 @@ class Workers:
             process.close()
         self._pipes = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _send(self, number: int, task: tuple[int, Task]) -> int:
-        position, message = task
+    def _send(self, number: int, task: Task) -> None:
         try:
-            self._pipes[number].send(message)
+            self._pipes[number].send(task)
         except OSError:
             self._mourn(number)
-        return position
 
     def _receive(self, number: int) -> list[float]:
         try:
-            result = self._pipes[number].recv()
+            answer = self._pipes[number].recv()
         except (EOFError, OSError):
             self._mourn(number)
-        if isinstance(result, Exception):
-            self.close()
-            raise result
-        numbers: list[float] = result
-        return numbers
+        if isinstance(answer, Exception):
+            raise answer
+        result: list[float] = answer
+        return result
 
-    def _mourn(self, number: int) -> None:
+    def _mourn(self, number: int) -> NoReturn:
         process = self._processes[number]
         process.join(timeout=5)
-        code = process.exitcode
-        self.close()
         raise StateError(
-            f"TorchEngine: worker process {number} died (exit code {code}; killed, or out of "
-            "memory?): make a new engine, with fewer workers if memory is short. A script that "
-            "uses workers must start them below `if __name__ == '__main__':`"
-        )
+            f"TorchEngine: worker process {number} died (exit code {process.exitcode}; killed, or "
+            "out of memory?): make a new engine, with fewer workers if memory is short. A script "
+            "that uses workers must start them below `if __name__ == '__main__':`"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,29 +197,33 @@ def _work(
     start: _Shared,
     delta: _Shared,
 ) -> None:
-    """The life of a worker."""
+    """The life of a worker: it says that it is ready, then answers until nobody asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends us
     torch.set_num_threads(1)
-    try:
-        data: dict[str, Any] = {
-            k: v.array() if isinstance(v, _Shared) else v for k, v in arrays.items()
-        }
-        replica = Replica(build, FederatedData(**data), local, seed)
-        replica.use(start.array(), delta.array())
-        pipe.send([])
-        while True:
-            task = pipe.recv()
-            pipe.send(replica.run(task))
-    except (EOFError, OSError):
-        return  # the parent is gone or has closed us
-    except Exception as error:
-        error.add_note(f"in a worker process:\n{traceback.format_exc()}")
-        pipe.send(error if _travels(error) else RuntimeError(traceback.format_exc()))
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
+        try:
+            values: dict[str, Any] = {
+                name: value.array() if isinstance(value, _Shared) else value
+                for name, value in arrays.items()
+            }
+            replica = Replica(build, FederatedData(**values), local, seed)
+            replica.use(start.array(), delta.array())
+            pipe.send([])
+            while True:
+                task = pipe.recv()
+                pipe.send(replica.run(task))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise
+        except Exception as error:
+            pipe.send(_portable(error))
 
 
-def _travels(error: Exception) -> bool:
-    """Whether an exception comes out of a pipe as it went in."""
+def _portable(error: Exception) -> Exception:
+    """The error, if it comes out of a pipe as it went in; otherwise its text."""
+    text = f"in a worker process:\n{traceback.format_exc()}"
+    error.add_note(text)
     try:
-        return type(pickle.loads(pickle.dumps(error))) is type(error)
+        pickle.loads(pickle.dumps(error))
     except Exception:
-        return False
+        return RuntimeError(text)
+    return error

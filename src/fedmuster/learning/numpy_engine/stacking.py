@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedmuster.core.records import BoolArray, IntArray
-from fedmuster.learning.gram import gram_sides
 from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.padding import padded
+from fedmuster.learning.numpy_engine.gram import gram_sides
+from fedmuster.learning.numpy_engine.padding import padded
 
 Form = Literal["auto", "stacked", "gram"]
 

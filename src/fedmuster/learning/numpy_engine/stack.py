@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedmuster.core.records import FloatArray
-from fedmuster.learning.dense import Floats, backward, forward, head
-from fedmuster.learning.descent import Descent
-from fedmuster.learning.first_layer import FirstLayer, Work
-from fedmuster.learning.loss import Loss
+from fedmuster.core.records import BoolArray, FloatArray
+from fedmuster.learning.numpy_engine.dense import Floats, backward, forward, head
+from fedmuster.learning.numpy_engine.descent import Descent
+from fedmuster.learning.numpy_engine.first_layer import FirstLayer, Work
+from fedmuster.learning.numpy_engine.loss import Loss
 from fedmuster.learning.records import Targets
 
 
@@ -60,7 +60,7 @@ def train_stack(
     return _means(losses, real)
 
 
-def _means(losses: Floats, real: np.typing.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+def _means(losses: Floats, real: BoolArray) -> tuple[FloatArray, FloatArray]:
     client = np.nonzero(real)[0]
     size = np.bincount(client, minlength=len(losses))
     # bincount adds in order and in double precision, whatever the padding around.

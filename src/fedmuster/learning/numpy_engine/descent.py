@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fedmuster.learning.dense import Floats
 from fedmuster.learning.local import LocalSGD
+from fedmuster.learning.numpy_engine.dense import Floats
 
 
 class Descent:

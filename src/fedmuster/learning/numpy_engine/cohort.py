@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.learning.dense import Floats, first_weight, head_of
-from fedmuster.learning.first_layer import FirstLayer, Weights, Work
-from fedmuster.learning.gram import Coefficients, GramMatrices
 from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.loss import Loss
+from fedmuster.learning.numpy_engine.dense import Floats, first_weight, head_of
+from fedmuster.learning.numpy_engine.first_layer import FirstLayer, Weights, Work
+from fedmuster.learning.numpy_engine.gram import Coefficients, GramMatrices
+from fedmuster.learning.numpy_engine.loss import Loss
+from fedmuster.learning.numpy_engine.stack import Part, train_stack
+from fedmuster.learning.numpy_engine.stacking import Stacking
 from fedmuster.learning.records import Inputs, Parameters, Targets
-from fedmuster.learning.stack import Part, train_stack
-from fedmuster.learning.stacking import Stacking
 
 _STACK = 32
 """Clients in a stack: more would save few calls and fall out of the processor's cache."""

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedmuster.learning.dense import Floats
+from fedmuster.learning.numpy_engine.dense import Floats
 from fedmuster.learning.records import Targets
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedmuster.core.records import BoolArray, IntArray
-from fedmuster.learning.dense import Floats
-from fedmuster.learning.descent import Descent
-from fedmuster.learning.first_layer import Work
-from fedmuster.learning.padding import padded
+from fedmuster.learning.numpy_engine.dense import Floats
+from fedmuster.learning.numpy_engine.descent import Descent
+from fedmuster.learning.numpy_engine.first_layer import Work
+from fedmuster.learning.numpy_engine.padding import padded
 from fedmuster.learning.records import Inputs
 
 
@@ -72,7 +72,7 @@ class GramMatrices:
 
 
 class Coefficients:
-    """A :class:`~fedmuster.learning.first_layer.FirstLayer` in Gram form."""
+    """A :class:`~fedmuster.learning.numpy_engine.first_layer.FirstLayer` in Gram form."""
 
     def __init__(self, work: Work, matrices: Floats, places: IntArray) -> None:
         side, outputs = matrices.shape[-1], len(work.weight)

@@ -1,0 +1,1 @@
+"""Where data sets come from: files, downloads, formulas, your own functions."""
