@@ -19,7 +19,7 @@ NAN = math.nan
 
 @pytest.fixture
 def comparison(write_run: "WriteRun") -> Comparison:
-    """random ends with 0.845 on average; of bsfl one seed never comes to 0.84."""
+    """random comes to 0.84 in every seed; of bsfl one seed never does."""
     return load(
         [
             write_run("bsfl", 0, accuracy=[NAN, 0.9, 0.8], loss=[NAN, 0.5, 0.7]),
@@ -32,9 +32,10 @@ def comparison(write_run: "WriteRun") -> Comparison:
     )
 
 
-def test_target_is_where_the_baseline_ends_rounded_down(comparison: Comparison) -> None:
+def test_target_is_what_every_seed_of_the_baseline_reaches_rounded_down(comparison: Comparison) -> None:
     assert find_target(comparison, "random") == Target(column="accuracy", value=0.84)
     assert find_target(comparison, "pause").value == 0.9  # a whole per cent stays what it is
+    assert find_target(comparison, "bsfl").value == 0.83
     assert find_target(comparison, "random", 0.5).value == 0.5
 
 
@@ -104,7 +105,7 @@ def test_in_a_regression_the_loss_comes_down(write_run: "WriteRun") -> None:
     comparison = load(
         [
             write_run("bsfl", loss=[0.9, NAN, 0.1234]),
-            write_run("random", loss=[0.8, 0.1, 0.1231]),
+            write_run("random", loss=[0.8, 0.1222, 0.125]),
         ]
     )
     assert comparison.trained
@@ -114,7 +115,7 @@ def test_in_a_regression_the_loss_comes_down(write_run: "WriteRun") -> None:
     assert [policy.values["seconds_to_target"][0] for policy in summary.policies] == [6.0, 3.0]
     learned, *_ = tables(summary)
     assert learned.columns == ("Policy", "Final loss", "Best loss", "Time to loss 0.13 (s)")
-    assert learned.rows[1] == ("random", "0.12310", "0.10000", "3.0000")
+    assert learned.rows[1] == ("random", "0.12500", "0.12220", "3.0000")
     with pytest.raises(ConfigError, match="expected a loss >= 0"):
         find_target(comparison, "random", -1.0)
 

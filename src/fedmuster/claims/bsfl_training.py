@@ -187,7 +187,7 @@ def _is_first(summary: Summary) -> Finding:
     reached = {label: mean for label, mean in means.items() if np.isfinite(mean)}
     target = "" if summary.target is None else summary.target.text
     return Finding(
-        sentence=f"BSFL is the first to reach what random ends with ({target})",
+        sentence=f"BSFL is the first to reach what random comes to in every seed ({target})",
         measured=", ".join(
             f"{label} {_seconds(times[label])}" for label in sorted(means, key=_missing_last(means))
         ),

@@ -18,9 +18,9 @@ from fedmuster.policies import (
 from fedmuster.worlds import BSFLRates
 
 LESSON = (
-    "It shows that bsfl reaches in under half of random's time what random ends with, because it "
-    "does not wait for slow clients, and that taking only the fastest is no shortcut: they do not "
-    "have everybody's data, and their model ends below all others."
+    "It shows that bsfl needs less than half of random's time for the same accuracy, because it "
+    "waits for slow clients only as often as their data is worth it, and that taking only the "
+    "fastest is no shortcut: they do not have everybody's data, and their model ends lowest."
 )
 
 

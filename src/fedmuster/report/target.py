@@ -39,16 +39,18 @@ class Target:
 
 
 def find_target(comparison: Comparison, baseline: str, wanted: float | None = None) -> Target:
-    """``wanted``, or else what the baseline ends with: its mean, rounded so that it is reached.
+    """``wanted``, or else the best that every run of the baseline comes to.
 
-    That is down to a whole per cent of accuracy, or up to two digits of loss.
+    So there is always a time to compare with. Rounded down to a whole per cent of accuracy, or up
+    to two digits of loss.
     """
     column: Literal["accuracy", "loss"] = "accuracy" if comparison.classifies else "loss"
     if wanted is None:
-        ends = [final(run, column) for run in comparison.runs[baseline]]
-        end = float(np.mean(ends))
-        rounded = math.floor(100 * end + 1e-9) / 100 if column == "accuracy" else _up(end)
-        return Target(column=column, value=rounded)
+        scores = [run.columns[column] for run in comparison.runs[baseline]]
+        if column == "accuracy":
+            reached = min(float(np.nanmax(score)) for score in scores)
+            return Target(column=column, value=math.floor(100 * reached + 1e-9) / 100)
+        return Target(column=column, value=_up(max(float(np.nanmin(score)) for score in scores)))
     highest = 1.0 if column == "accuracy" else math.inf
     if not 0 <= wanted <= highest or math.isinf(wanted):
         raise ConfigError(
