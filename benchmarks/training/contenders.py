@@ -47,14 +47,16 @@ class Contender:
         """What is not installed."""
         return [package for package in self.needs if find_spec(package) is None]
 
-    def start(self, name: str) -> Process[Tensors]:
+    def start(self, name: str, workload: Workload) -> Process[Tensors]:
         """Let it play a workload."""
-        return Process(_play, (self, name), threads=self.threads, environment=self.environment)
+        return Process(
+            _play, (self, name, workload), threads=self.threads, environment=self.environment
+        )
 
 
-def _play(turns: Turns, contender: Contender, name: str) -> Tensors:
+def _play(turns: Turns, contender: Contender, name: str, workload: Workload) -> Tensors:
     player: Player = import_module(contender.module).play
-    return player(turns, name, WORKLOADS[name], **contender.options)
+    return player(turns, name, workload, **contender.options)
 
 
 CNN = ("W3", "W4")

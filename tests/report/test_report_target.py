@@ -32,7 +32,9 @@ def comparison(write_run: "WriteRun") -> Comparison:
     )
 
 
-def test_target_is_what_every_seed_of_the_baseline_reaches_rounded_down(comparison: Comparison) -> None:
+def test_target_is_what_every_seed_of_the_baseline_reaches_rounded_down(
+    comparison: Comparison,
+) -> None:
     assert find_target(comparison, "random") == Target(column="accuracy", value=0.84)
     assert find_target(comparison, "pause").value == 0.9  # a whole per cent stays what it is
     assert find_target(comparison, "bsfl").value == 0.83

@@ -29,7 +29,7 @@ def _gather(
 ) -> Evidence:
     from fedmuster.report import figures
 
-    task = replace(_TASK, seconds=_TASK.seconds / 40, seeds=2) if quick else _TASK
+    task = _TASK.quick() if quick else _TASK
     policies = {f"{parameter} = {value:g}": _variant(parameter, value) for value in published}
     comparison = play(task.experiment(policies), folder, run)
     accuracy: dict[float, FloatArray] = {

@@ -2,6 +2,7 @@
 
 import datetime
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,25 @@ def cli() -> None:
 
 @cli.command("list")
 def list_command() -> None:
-    """List policies and worlds, with papers."""
+    """List policies, worlds and what can be trained, with papers."""
     from fedmuster.cli.display import console, show_table
     from fedmuster.cli.summaries import paper, summary
+    from fedmuster.learning.aggregation import SERVERS
+    from fedmuster.learning.data import DATASETS
+    from fedmuster.learning.partition import PARTITIONS
+    from fedmuster.learning.training import MODELS
     from fedmuster.policies import POLICIES
     from fedmuster.worlds import WORLDS
 
-    for title, kinds in (("Policies", POLICIES), ("Worlds", WORLDS)):
+    lists: dict[str, Mapping[str, type]] = {
+        "Policies": POLICIES,
+        "Worlds": WORLDS,
+        "Training: data": DATASETS,
+        "Training: partition": PARTITIONS,
+        "Training: model": MODELS,
+        "Training: server": SERVERS,
+    }
+    for title, kinds in lists.items():
         rows = [(name, summary(kind), paper(kind)) for name, kind in kinds.items()]
         show_table(title, ("name", "what it does", "paper"), rows, words=True)
     console.print(

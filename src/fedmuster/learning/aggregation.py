@@ -169,7 +169,7 @@ class FedAvg(_Average):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedMedian(_Average):
-    """The median of the clients' models, coordinate by coordinate; see :class:`CoordinateMedian`.
+    """The median of the clients' models, coordinate by coordinate.
 
     Statistics of batch normalisation are averaged even so, and not protected.
     """
@@ -182,7 +182,7 @@ class FedMedian(_Average):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedTrimmedMean(_Average):
-    """The mean of the clients' models without the extremes; see :class:`TrimmedMean`.
+    """The mean of the clients' models without the extremes.
 
     Statistics of batch normalisation are averaged even so, and not protected.
 

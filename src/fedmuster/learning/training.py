@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fedmuster.core.config import check_types, require
 from fedmuster.learning.aggregation import FedAvg, Server
@@ -11,7 +11,7 @@ from fedmuster.learning.engine import Engine
 from fedmuster.learning.federate import federate
 from fedmuster.learning.local import LocalSGD
 from fedmuster.learning.models import MLP, Linear, Logistic
-from fedmuster.learning.networks import Network
+from fedmuster.learning.networks import NETWORKS, Network
 from fedmuster.learning.numpy_engine import NumpyEngine
 from fedmuster.learning.partition import IID, Partition, split
 from fedmuster.learning.records import DataSet, FederatedData
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 Model = Linear | Logistic | MLP | Network
+MODELS: Final[dict[str, type]] = {
+    **{kind.name: kind for kind in (Linear, Logistic, MLP)},
+    **NETWORKS,
+}
 
 
 class Learner(Protocol):
