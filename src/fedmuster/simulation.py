@@ -63,6 +63,11 @@ class Horizon:
     rounds: int
     seconds: float | None = None
 
+    def __str__(self) -> str:
+        if self.seconds is None:
+            return f"{self.rounds:,} rounds"
+        return f"{self.seconds:g} simulated seconds (at most {self.rounds:,} rounds)"
+
     def reached(self, rounds: int, elapsed_seconds: float) -> bool:
         """Whether a run that has come so far is over."""
         over_time = self.seconds is not None and elapsed_seconds >= self.seconds
@@ -185,6 +190,11 @@ class Simulation(Generic[S]):
         if self.trainer is not None and checkpoint.trainer is not None:
             self.trainer.load(checkpoint.trainer, source=source)
         self.elapsed_seconds = checkpoint.elapsed_seconds
+
+    def close(self) -> None:
+        """End what training has started: worker processes, if it has any."""
+        if self.trainer is not None:
+            self.trainer.close()
 
     @property
     def finished(self) -> bool:

@@ -270,8 +270,8 @@ _FASHION = Task(
 CIFAR = replace(
     _FASHION,
     data=CIFAR10(),
-    model=SmallCNN(),
-    local=replace(_FASHION.local, learning_rate=0.1, batch_size=10),
+    model=MLP(hidden=(128,)),
+    local=replace(_FASHION.local, batch_size=10),
     seconds=100.0,
     seeds=3,
 )

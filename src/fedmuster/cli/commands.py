@@ -143,7 +143,7 @@ def resume(folder: Path, processes: int | None) -> None:
 @click.option(
     "--target",
     type=float,
-    help="Accuracy (or loss) to time [default: what the baseline ends with].",
+    help="Accuracy (or loss) to time [default: what the baseline reaches in every seed].",
 )
 @click.option(
     "--format",
@@ -179,7 +179,7 @@ def report(
         parquet=parquet,
         tensorboard=tensorboard,
     ):
-        console.print(f"wrote {path}")
+        console.print(f"wrote {path}", markup=False)
 
 
 @cli.command()
@@ -288,7 +288,7 @@ def claims(
         result = CLAIMS[name].check(out / name, quick=quick, run=lambda c: _execute(c, processes))
         console.print(result.to_text(), highlight=False, markup=False)
         for path in result.write(pages or out / name):
-            console.print(f"wrote {path}")
+            console.print(f"wrote {path}", markup=False)
 
 
 def _run_and_show(
@@ -298,21 +298,21 @@ def _run_and_show(
     from fedmuster.experiments.sweep import lay_out
 
     cells = lay_out(out, experiment)
-    console.print(f"{len(cells)} runs of {experiment.rounds:,} rounds in {out}")
+    console.print(f"{len(cells)} runs of {experiment.horizon} in {out}", markup=False)
     _execute(cells, processes)
     _show_comparison([out], baseline)
     console.print(f"Pictures: fedmuster report {out}")
 
 
 def _execute(cells: list[Path], processes: int | None) -> None:
-    from fedmuster.cli.display import round_bars
+    from fedmuster.cli.display import progress_bars
     from fedmuster.experiments.run import SPEC_NAME
     from fedmuster.experiments.spec import Experiment
     from fedmuster.experiments.sweep import run_cells
 
-    rounds = Experiment.load(cells[0] / SPEC_NAME).rounds
+    horizon = Experiment.load(cells[0] / SPEC_NAME).horizon
     try:
-        with round_bars(rounds) as progress:
+        with progress_bars(horizon) as progress:
             run_cells(cells, processes=processes, progress=progress)
     except KeyboardInterrupt:
         folder = cells[0] if len(cells) == 1 else cells[0].parent.parent
@@ -331,7 +331,7 @@ def _show_comparison(
     for table in tables(summarise(load(folders), baseline, target)):
         show_table(table.title, table.columns, table.rows)
         for footnote in table.footnotes:
-            console.print(footnote, highlight=False)
+            console.print(footnote, highlight=False, markup=False)
 
 
 def _warn_of_other_versions(cells: list[Path]) -> None:
@@ -339,8 +339,13 @@ def _warn_of_other_versions(cells: list[Path]) -> None:
     from fedmuster.experiments.run import versions
 
     for cell in cells:
-        if rounds_done(cell) and JournalReader(cell).versions[-1] != versions():
+        if rounds_done(cell) and _differ(JournalReader(cell).versions[-1], versions()):
             sys.stderr.write(
                 f"warning: {cell} was begun with {JournalReader(cell).versions[-1]}, this is "
                 f"{versions()}: the continued rounds may differ in their last bits\n"
             )
+
+
+def _differ(begun: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """In what both name: a process that has trained nothing yet does not name PyTorch."""
+    return any(begun[name] != now[name] for name in begun.keys() & now.keys())

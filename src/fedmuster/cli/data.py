@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedmuster.cli.display import console, show_table
@@ -90,5 +89,5 @@ def _described(
         f"{train:,} + {test:,}",
         " × ".join(map(str, shape)),
         str(num_classes) if num_classes else "regression",
-        escape(place),
+        place,
     )

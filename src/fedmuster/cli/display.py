@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -13,8 +14,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from fedmuster.experiments import sweep
+from fedmuster.experiments.journal import Standing
+from fedmuster.simulation import Horizon
 
 console = Console()
 
@@ -27,30 +31,32 @@ def show_table(
     for number, name in enumerate(header):
         table.add_column(name, justify="left" if words or number == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # not markup: labels are the user's
     console.print(table)
 
 
 @contextmanager
-def round_bars(rounds: int) -> Iterator[sweep.Progress]:
-    """A progress bar for each policy, fed with the rounds done in each of its run folders."""
+def progress_bars(horizon: Horizon) -> Iterator[sweep.Progress]:
+    """A progress bar for each policy, in rounds, or in seconds where runs end by time."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("rounds"),
+        TextColumn("rounds" if horizon.seconds is None else "simulated seconds"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=not console.is_terminal) as bars:
         tasks = {}
 
-        def update(done: dict[Path, int]) -> None:
-            by_label: dict[str, list[int]] = {}
-            for cell, number in done.items():
-                by_label.setdefault(cell.parent.name, []).append(number)
+        def update(standings: dict[Path, Standing]) -> None:
+            by_label: dict[str, list[float]] = {}
+            for cell, (rounds, seconds) in standings.items():
+                done = rounds if horizon.seconds is None else min(seconds, horizon.seconds)
+                by_label.setdefault(cell.parent.name, []).append(done)
             for label, numbers in by_label.items():
                 if label not in tasks:
-                    tasks[label] = bars.add_task(label, total=rounds * len(numbers))
+                    whole = horizon.rounds if horizon.seconds is None else horizon.seconds
+                    tasks[label] = bars.add_task(escape(label), total=whole * len(numbers))
                 bars.update(tasks[label], completed=sum(numbers))
 
         yield update

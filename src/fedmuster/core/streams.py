@@ -16,6 +16,15 @@ JUDGE: Final = "judge"
 LAYOUT: Final = "layout"
 """What a world fixes once and for all: who is fast, who sits in which cluster."""
 
+DATA: Final = "data"
+SUBSET: Final = "data-subset"
+PARTITION: Final = "partition"
+NOISE: Final = "noise"
+MODEL: Final = "model"
+TRAIN: Final = "train"
+LOSSES: Final = "losses"
+TEST: Final = "test"
+
 
 def stream(seed: int, name: str, *key: int) -> np.random.Generator:
     """The random stream of ``name`` and ``key`` (all non-negative) under ``seed``.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +56,8 @@ class Journal:
             # NORMAL loses nothing when the process dies; a power cut may cost the last second.
             self._database.execute("PRAGMA synchronous = NORMAL")
             _check_format(self._database, self.path)
+            self._database.execute(f"PRAGMA user_version = {_FORMAT}")  # first: others may look
             self._database.executescript(_SCHEMA)
-            self._database.execute(f"PRAGMA user_version = {_FORMAT}")
         except sqlite3.DatabaseError as error:
             self.__exit__(None, None, None)
             raise StateError(f"{self.path} is damaged or no journal: {error}") from error
@@ -186,19 +186,32 @@ def _parse(
     return columns, cohorts, rejected
 
 
-def rounds_done(folder: Path) -> int:
-    """How many rounds of a run are committed; 0 before it started."""
+class Standing(NamedTuple):
+    """How far a run is."""
+
+    rounds: int
+    elapsed_seconds: float
+
+
+def standing(folder: Path) -> Standing:
+    """What is committed of a run; nothing before it started."""
     path = folder / FILE_NAME
     if not path.is_file():
-        return 0
+        return Standing(0, 0.0)
     with closing(_connect(path)) as database:
         try:
-            (last,) = database.execute("SELECT max(round) FROM rounds").fetchone()
+            _check_format(database, path)
+            row = database.execute("SELECT round, elapsed_seconds FROM checkpoint").fetchone()
         except sqlite3.DatabaseError as error:
             if "no such table" in str(error):  # created a moment ago
-                return 0
+                return Standing(0, 0.0)
             raise StateError(f"{path} is damaged or no journal: {error}") from error
-    return int(last or 0)
+    return Standing(0, 0.0) if row is None else Standing(*row)
+
+
+def rounds_done(folder: Path) -> int:
+    """How many rounds of a run are committed."""
+    return standing(folder).rounds
 
 
 def _connect(path: Path) -> sqlite3.Connection:

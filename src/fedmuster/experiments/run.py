@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 import time
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,14 @@ def execute(folder: Path, parent: int | None = None) -> None:
     and ``resume`` could not have the journal.
     """
     cell = Experiment.load(folder / SPEC_NAME)
-    with Journal(folder) as journal:
+    with Journal(folder) as journal, ExitStack() as stack:
         checkpoint = journal.checkpoint()
         if checkpoint is not None and cell.horizon.reached(
             checkpoint.round, checkpoint.elapsed_seconds
         ):
             return
         simulation = cell.simulation()
+        stack.callback(simulation.close)
         if checkpoint is not None:
             simulation.load(checkpoint, source=str(journal.path))
         world = simulation.world

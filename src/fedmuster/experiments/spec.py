@@ -31,6 +31,7 @@
 import math
 import tomllib
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -128,7 +129,9 @@ class Experiment:
         """Play one round of each policy, so that what does not fit fails before anything runs."""
         for number, (label, policy) in enumerate(self.policies.items()):
             try:
-                replace(self, policies={label: policy}, seeds=self.seeds[:1]).simulation().step()
+                one = replace(self, policies={label: policy}, seeds=self.seeds[:1])
+                with closing(one.simulation()) as simulation:
+                    simulation.step()
             except FedmusterError as error:
                 key = ("policy", str(number), *getattr(error, "key", ()))
                 raise ConfigError(str(error), key=key) from error

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from fedmuster.core.errors import StateError
 from fedmuster.core.files import write_file
-from fedmuster.experiments.journal import rounds_done
+from fedmuster.experiments.journal import Standing, standing
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 
 EXPERIMENT_NAME = "experiment.toml"
 
-Progress = Callable[[dict[Path, int]], None]
-"""Called now and then with the rounds done in each run folder."""
+Progress = Callable[[dict[Path, Standing]], None]
+"""Called now and then with how far the run in each folder is."""
 
 
 def lay_out(folder: Path, experiment: Experiment) -> list[Path]:
@@ -64,7 +64,9 @@ def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: 
     """Run (or continue) all cells that are not finished."""
     cells = list(cells)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")  # one process per cell, one thread per process
+        # One process per cell, one thread per process: faster, and other thread counts round
+        # otherwise.
+        os.environ[name] = "1"
     workers = min(processes or os.cpu_count() or 1, len(cells))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(execute, cell, os.getpid()) for cell in cells}
@@ -73,7 +75,7 @@ def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: 
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
                 for future in done:
                     future.result()
-                progress({cell: rounds_done(cell) for cell in cells})
+                progress({cell: standing(cell) for cell in cells})
         except BrokenProcessPool as error:
             raise StateError(
                 "a worker process died (killed, or out of memory): nothing is lost, continue with "

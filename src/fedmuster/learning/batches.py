@@ -73,7 +73,7 @@ def _orders(
     """[n, longest]: a permutation of each client's samples, -1 beyond them."""
     key = np.zeros(len(clients), dtype=np.uint64)
     for part in (
-        np.uint64(seed),
+        np.uint64(seed % 2**64),
         np.uint64(round_number),
         clients.astype(np.uint64),
         np.uint64(epoch),

@@ -2,6 +2,9 @@
 
 from typing import Protocol
 
+import numpy as np
+
+from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.learning.records import Evaluation, Parameters, Updates
 
@@ -32,3 +35,20 @@ class Engine(Protocol):
     def evaluate(self, parameters: Parameters) -> Evaluation:
         """The model on the test set."""
         ...
+
+    def close(self) -> None:
+        """End worker processes, if there are any."""
+        ...
+
+
+def check_call(
+    engine: str, parameters: Parameters, size: int, clients: IntArray, num_clients: int
+) -> None:
+    """Complain unless a model of ``size`` and clients among ``num_clients`` are given."""
+    if parameters.shape != (size,) or parameters.dtype != np.float32:
+        raise DataError(
+            f"{engine}: parameters have shape {parameters.shape} and type {parameters.dtype}, "
+            f"expected ({size},) and float32"
+        )
+    if len(clients) and not 0 <= clients.min() <= clients.max() < num_clients:
+        raise DataError(f"{engine}: clients {clients} are not all among 0 … {num_clients - 1}")

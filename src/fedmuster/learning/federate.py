@@ -1,16 +1,11 @@
 """From shares to data as clients own it."""
 
-from typing import Final
-
 import numpy as np
 
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray
-from fedmuster.core.streams import stream
+from fedmuster.core.streams import NOISE, stream
 from fedmuster.learning.records import DataSet, FederatedData, Inputs, Shares
-
-NOISE: Final = "noise"
-"""The random stream of the noise in clients' inputs."""
 
 _BLOCK_BYTES = 2**24
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from fedmuster.core.config import check_types, require
+from fedmuster.core.config import check_types
 from fedmuster.core.errors import ConfigError, MissingExtraError
+from fedmuster.learning.factory import check_factory, factory_error, imported
 
 if TYPE_CHECKING:
     from torch import nn
@@ -209,38 +210,18 @@ class OwnModel:
 
     def __post_init__(self) -> None:
         check_types(self)
-        module, _, function = self.factory.partition(":")
-        names = (*module.split("."), *function.split("."))
-        require(all(map(str.isidentifier, names)), self, "factory", "'package.module:function'")
+        check_factory(self)
 
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """The module that your factory makes."""
         _require_torch(self)
         from torch import nn
 
-        factory = self._find()
-        built = _call(factory, input_shape=input_shape, num_classes=num_classes)
+        built = _call(imported(self), input_shape=input_shape, num_classes=num_classes)
         if not isinstance(built, nn.Module):
-            require(False, self, "factory", f"an nn.Module from it; it returned {built!r}")
+            raise factory_error(self, f"returned {type(built).__name__}, expected an nn.Module")
         module: nn.Module = built
         return module
-
-    def _find(self) -> Any:
-        module, _, function = self.factory.partition(":")
-        try:
-            found: Any = import_module(module)
-        except ImportError as error:
-            raise ConfigError(
-                f"OwnModel: factory = {self.factory!r}, but {module} cannot be imported ({error}): "
-                "install it, or add its folder to PYTHONPATH",
-                key=("factory",),
-            ) from error
-        for part in function.split("."):
-            if not hasattr(found, part):
-                require(False, self, "factory", f"the name of something in {module}")
-            found = getattr(found, part)
-        require(callable(found), self, "factory", "something that can be called")
-        return found
 
 
 Network = (

@@ -15,7 +15,7 @@ from numpy.random import Generator
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.core.streams import stream
+from fedmuster.core.streams import PARTITION, stream
 from fedmuster.core.unequal_data import exponential_data
 from fedmuster.learning.dealing import (
     ANY_DATA,
@@ -33,9 +33,6 @@ from fedmuster.learning.dealing import (
 from fedmuster.learning.flwr_partition import FlowerDatasets
 from fedmuster.learning.records import DataSet, Shares
 from fedmuster.learning.shards import Shards
-
-PARTITION: Final = "partition"
-"""The random stream that decides who gets what."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,7 +267,6 @@ PARTITIONS: Final[dict[str, type[Partition]]] = {
 
 __all__ = [
     "IID",
-    "PARTITION",
     "PARTITIONS",
     "DirichletLabels",
     "DirichletSizes",

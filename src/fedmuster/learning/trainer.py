@@ -19,8 +19,8 @@ class LearningRow:
     Args:
         loss: on the test set after the round; NaN where it was not evaluated.
         accuracy: the same; NaN also in a regression.
-        train_loss: mean over the clients that were aggregated, of their samples as they were
-            trained on; NaN where nobody was.
+        train_loss: mean over the clients with usable updates, of their samples as they were
+            trained on; NaN where there is none.
         num_aggregated: how many updates entered the model.
         rejected: the clients whose updates were not finite.
     """
@@ -63,7 +63,7 @@ class Trainer:
     def describe(self, problem: Problem) -> Problem:
         """The problem with the sizes and qualities of the clients' data, unless all are alike."""
         sizes, quality = self.data.sizes, self.data.quality
-        if quality is None and np.ptp(sizes) <= 1:
+        if quality is None and np.ptp(sizes) == 0:
             return problem
         return replace(problem, num_samples=sizes, quality=quality)
 
@@ -106,6 +106,10 @@ class Trainer:
             rejected=updates.clients[~usable],
         )
         return replace(feedback, completed=completed, signals=_spread(updates, answered)), row
+
+    def close(self) -> None:
+        """End what the engine has started."""
+        self.engine.close()
 
     def to_bytes(self) -> bytes:
         """The global model and the server's memory."""

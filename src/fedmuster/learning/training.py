@@ -65,6 +65,9 @@ class Training:
         check_types(self)
         for name in ("min_answers", "evaluate_every", "workers"):
             require(getattr(self, name) >= 1, self, name, "an integer >= 1")
+        dense = isinstance(self.model, Linear | Logistic | MLP)
+        expected = f"1, for {self.model.name} trains all clients of a round at once"
+        require(not dense or self.workers == 1, self, "workers", expected)
 
     def start(self, *, num_clients: int, seed: int) -> Trainer:
         """See :class:`Learner`."""
@@ -78,7 +81,8 @@ class Training:
 
         Args:
             data: in place of ``self.data``.
-            module: makes the network; called once, its parameters are the initial model.
+            module: makes the network, whose parameters are the initial model. Called once in
+                each process, so it must always make the same.
         """
         return OwnTraining(training=self, data=data, module=module)
 

@@ -116,18 +116,17 @@ class Comparison:
 
     @property
     def trained(self) -> bool:
-        """Whether a model was trained and evaluated in every run."""
-        return all(
-            np.isfinite(run.columns["loss"]).any() for runs in self.runs.values() for run in runs
-        )
+        """Whether a model was trained and evaluated; in some runs it may have diverged."""
+        return self._measured("loss")
 
     @property
     def classifies(self) -> bool:
         """Whether the model has an accuracy."""
-        return self.trained and all(
-            np.isfinite(run.columns["accuracy"]).any()
-            for runs in self.runs.values()
-            for run in runs
+        return self._measured("accuracy")
+
+    def _measured(self, column: str) -> bool:
+        return any(
+            np.isfinite(run.columns[column]).any() for runs in self.runs.values() for run in runs
         )
 
     def baseline(self, wanted: str | None = None) -> str:
@@ -219,18 +218,12 @@ def _check_comparable(first: _Cell, other: _Cell) -> None:
     if first.spec.horizon != other.spec.horizon:
         raise ConfigError(
             f"{first.folder} and {other.folder} cannot be compared: the one has "
-            f"{_length(first.spec)}, the other {_length(other.spec)}"
+            f"{first.spec.horizon}, the other {other.spec.horizon}"
         )
 
 
 def _table(config: Any) -> dict[str, Any]:
     return {} if config is None else to_table(config)
-
-
-def _length(spec: Experiment) -> str:
-    if spec.seconds is None:
-        return f"{spec.rounds:,} rounds"
-    return f"{spec.rounds:,} rounds or {spec.seconds:g} s"
 
 
 def _first_difference(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:

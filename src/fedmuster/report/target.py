@@ -47,6 +47,13 @@ def find_target(comparison: Comparison, baseline: str, wanted: float | None = No
     column: Literal["accuracy", "loss"] = "accuracy" if comparison.classifies else "loss"
     if wanted is None:
         scores = [run.columns[column] for run in comparison.runs[baseline]]
+        scores = [score for score in scores if np.isfinite(score).any()]  # others diverged
+        if not scores:
+            raise ConfigError(
+                f"no run of {baseline} has a finite {column}: say what to aim at with --target, or "
+                "compare with another policy (--baseline)",
+                key=("target",),
+            )
         if column == "accuracy":
             reached = min(float(np.nanmax(score)) for score in scores)
             return Target(column=column, value=math.floor(100 * reached + 1e-9) / 100)

@@ -34,8 +34,8 @@ def write_report(
         out: a folder; made if it is not there, files of an earlier report are replaced.
         formats: of the figures: png, svg, pdf. Without any, matplotlib is not needed.
         baseline: the policy that others are compared with; None for "random" or else the first.
-        target: the accuracy (in a regression: loss) whose time is told; None for what the
-            baseline ends with.
+        target: the accuracy (in a regression: loss) whose time is told; None for what
+            every run of the baseline reaches.
         parquet: whether to write the numbers as Parquet too (needs pyarrow).
         tensorboard: whether to write event files for TensorBoard (needs tensorboardX).
     """

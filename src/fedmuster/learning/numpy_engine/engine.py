@@ -6,10 +6,10 @@ each. The first layer trains in the form that costs less, see ``stacking.py``.
 
 import numpy as np
 
-from fedmuster.core.errors import DataError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
-from fedmuster.core.streams import stream
+from fedmuster.core.streams import MODEL, stream
 from fedmuster.learning.batches import batches
+from fedmuster.learning.engine import check_call
 from fedmuster.learning.local import LocalSGD
 from fedmuster.learning.models import DenseModel
 from fedmuster.learning.numpy_engine import dense
@@ -34,8 +34,9 @@ class NumpyEngine:
     """Trains and evaluates a linear model or an MLP in float32.
 
     It is an :class:`~fedmuster.learning.engine.Engine`. The update of a client has the same bits
-    whoever else is in the cohort. A client without samples sends a zero update and zero losses;
-    one that diverges sends what is not finite.
+    whoever else is in the cohort, and in every process that gives its matrix library (BLAS) one
+    thread, as :mod:`fedmuster.experiments.sweep` does for every run. A client without samples
+    sends a zero update and zero losses; one that diverges sends what is not finite.
 
     Args:
         model: what to train.
@@ -79,7 +80,7 @@ class NumpyEngine:
 
     def initial(self) -> Parameters:
         """The model before the first round, see ``dense.initial``."""
-        return dense.initial(self._widths, stream(self._seed, "model"))
+        return dense.initial(self._widths, stream(self._seed, MODEL))
 
     def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
         """Train these clients, each from the same global ``parameters``, on its own data."""
@@ -98,7 +99,7 @@ class NumpyEngine:
             signals = {
                 "loss": loss,
                 "root_mean_square_loss": np.sqrt(square),
-                "update_norm": np.sqrt(np.vecdot(deltas, deltas)).astype(np.float64),
+                "update_norm": _norms(deltas),
             }
             if self._local.measure_gain:
                 signals |= self._gains(parameters, clients, deltas)
@@ -136,6 +137,9 @@ class NumpyEngine:
             hits += int(np.count_nonzero(right))
         accuracy = hits / number if self._data.num_classes else float("nan")
         return Evaluation(loss=loss / number, accuracy=accuracy)
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
     def _samples(self, clients: IntArray, most: int | None) -> tuple[IntArray, IntArray]:
         """Positions in ``clients`` and the samples of these, or ``most`` of the samples of each."""
@@ -184,11 +188,12 @@ class NumpyEngine:
             return self._loss(scores, targets), right
 
     def _check(self, parameters: Parameters, clients: IntArray) -> None:
-        if parameters.shape != (self.num_trainable,) or parameters.dtype != np.float32:
-            raise DataError(
-                f"NumpyEngine: parameters have shape {parameters.shape} ({parameters.dtype}), "
-                f"expected float32 [{self.num_trainable}] for layers {self._widths}"
-            )
-        last = self._data.num_clients - 1
-        if len(clients) and not 0 <= clients.min() <= clients.max() <= last:
-            raise DataError(f"NumpyEngine: clients {clients} are not all among 0 … {last}")
+        check_call("NumpyEngine", parameters, self.num_trainable, clients, self._data.num_clients)
+
+
+def _norms(deltas: Floats) -> FloatArray:
+    """L2 norm of each row; in float64 only where float32 overflows, for that takes longer."""
+    norms: FloatArray = np.sqrt(np.vecdot(deltas, deltas)).astype(np.float64)
+    for row in np.flatnonzero(~np.isfinite(norms)):
+        norms[row] = np.linalg.norm(deltas[row].astype(np.float64))
+    return norms

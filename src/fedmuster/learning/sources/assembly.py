@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import IntArray
-from fedmuster.core.streams import stream
+from fedmuster.core.streams import SUBSET, stream
 from fedmuster.learning.records import DataSet, Inputs
 
 _BLOCK = 1024  # samples at a time, so that float64 copies stay small
@@ -123,7 +123,7 @@ def protect(data: DataSet) -> None:
 def _subset(size: int, limit: int | None, seed: int, *, part: int) -> IntArray | slice:
     if limit is None or limit >= size:
         return slice(None)
-    return np.sort(stream(seed, "data-subset", part).choice(size, limit, replace=False))
+    return np.sort(stream(seed, SUBSET, part).choice(size, limit, replace=False))
 
 
 def _scaled(values: NDArray[Any], full_scale: float) -> Inputs:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.streams import stream
+from fedmuster.core.streams import DATA, stream
 from fedmuster.learning.records import DataSet
 
 
@@ -47,7 +47,7 @@ class LinearRegression:
 
     def load(self, seed: int) -> DataSet:
         """Draw it."""
-        rng = stream(seed, "data")
+        rng = stream(seed, DATA)
         weights, bias = rng.standard_normal(self.num_features), rng.standard_normal()
         x = rng.standard_normal((self.num_train + self.num_test, self.num_features))
         y = x @ weights + bias + self.noise_sd * rng.standard_normal(len(x))
@@ -102,7 +102,7 @@ class SyntheticLogistic:
 
     def load(self, seed: int) -> DataSet:
         """Draw it."""
-        rng = stream(seed, "data")
+        rng = stream(seed, DATA)
         sizes = 50 + rng.lognormal(4.0, 2.0, self.num_owners).astype(np.int64)
         owners = np.repeat(np.arange(self.num_owners), sizes)
         models = 1 if self.iid else self.num_owners

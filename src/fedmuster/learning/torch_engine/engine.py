@@ -7,9 +7,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmuster.core.errors import ConfigError, DataError
+from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray, is_integer
 from fedmuster.learning.batches import Batches, batches
+from fedmuster.learning.engine import check_call
 from fedmuster.learning.local import LocalSGD
 from fedmuster.learning.records import Evaluation, FederatedData, Parameters, Updates
 from fedmuster.learning.torch_engine.model import one_thread, own_randomness
@@ -77,7 +78,7 @@ class TorchEngine:
 
     def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
         """Train these clients, each from the same global ``parameters``, on its own data."""
-        self._check_clients(clients)
+        self._check(parameters, clients)
         plan = self._batches(self._local, clients, round_number)
         tasks: list[Task] = [
             ("train", client, round_number, rows, sizes)
@@ -105,7 +106,7 @@ class TorchEngine:
         With ``batch_size`` on so many of its samples at most, drawn once and for all: the first
         of the order that follows from the seed and the client in "round 0".
         """
-        self._check_clients(clients)
+        self._check(parameters, clients)
         once = LocalSGD(batch_size=batch_size, steps=1)
         plan = zip(clients.tolist(), self._batches(once, clients, 0).rows, strict=True)
         tasks: list[Task] = [("losses", client, rows[rows >= 0]) for client, rows in plan]
@@ -114,6 +115,7 @@ class TorchEngine:
 
     def evaluate(self, parameters: Parameters) -> Evaluation:
         """The model on the test set."""
+        self._check(parameters, np.arange(0))
         size = len(self._data.test_inputs)
         blocks = [(begin, min(begin + BLOCK, size)) for begin in range(0, size, BLOCK)]
         tasks: list[Task] = [("test", begin, end) for begin, end in blocks]
@@ -164,12 +166,6 @@ class TorchEngine:
         self, parameters: Parameters, tasks: list[Task], order: IntArray
     ) -> Iterator[tuple[int, list[float], Parameters]]:
         """Position, result and update of each task; the update is to be copied at once."""
-        expected = self._replica.initial.shape
-        if parameters.shape != expected or parameters.dtype != np.float32:
-            raise DataError(
-                f"TorchEngine: parameters have shape {parameters.shape} and type "
-                f"{parameters.dtype}, expected {expected} and float32"
-            )
         if self._workers is not None:
             yield from self._workers.run(parameters, tasks, order)
             return
@@ -183,8 +179,6 @@ class TorchEngine:
         """Who comes last should not keep the other workers waiting for long."""
         return np.argsort(-self._data.sizes[clients], kind="stable")
 
-    def _check_clients(self, clients: IntArray) -> None:
-        if len(clients) and not 0 <= clients.min() <= clients.max() < self._data.num_clients:
-            raise DataError(
-                f"TorchEngine: clients {clients} are not all among 0 … {self._data.num_clients - 1}"
-            )
+    def _check(self, parameters: Parameters, clients: IntArray) -> None:
+        size = self._replica.model.size
+        check_call("TorchEngine", parameters, size, clients, self._data.num_clients)

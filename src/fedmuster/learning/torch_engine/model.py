@@ -33,10 +33,16 @@ class TorchModel:
 
     def __init__(self, module: nn.Module, input_shape: tuple[int, ...], num_outputs: int) -> None:
         self.module = copy.deepcopy(module)
+        self.trained = [p for p in self.module.parameters() if p.requires_grad]
+        wrong = {p.dtype for p in self.module.parameters()} - {torch.float32}
+        if wrong or not self.trained:
+            raise ConfigError(
+                f"{type(module).__name__}: expected parameters of type torch.float32, at least one "
+                f"of them trainable; got {', '.join(map(str, wrong)) or 'none'}"
+            )
         samples = torch.zeros(2, *input_shape)
         self._lonely_norms = self._try_out(samples, num_outputs)
-        self._channels_last = self._takes_channels_last(samples)
-        self.trained = [p for p in self.module.parameters() if p.requires_grad]
+        self._channels_last = self._put_channels_last_if_possible(samples)
         saved = self.module.state_dict(keep_vars=True)
         buffers = list(self.module.named_buffers())
         self._statistics = [b for name, b in buffers if name in saved and b.is_floating_point()]
@@ -45,12 +51,6 @@ class TorchModel:
         self._tensors = [*(p.detach() for p in self.trained), *self._statistics]
         self.num_trainable = sum(p.numel() for p in self.trained)
         self.size = sum(t.numel() for t in self._tensors)
-        wrong = {p.dtype for p in self.module.parameters()} - {torch.float32}
-        if wrong or not self.trained:
-            raise ConfigError(
-                f"{type(module).__name__}: expected parameters of type torch.float32, at least one "
-                f"of them trainable; got {', '.join(map(str, wrong)) or 'none'}"
-            )
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """The flat ``vector`` cut into the shapes of the module's tensors, without a copy."""
@@ -117,7 +117,8 @@ class TorchModel:
         for hook in hooks:
             hook.remove()
         expected = (len(samples), num_outputs)
-        if not isinstance(outputs, Tensor) or outputs.numel() != len(samples) * num_outputs:
+        fitting = {expected, expected[:1]} if num_outputs == 1 else {expected}
+        if not isinstance(outputs, Tensor) or tuple(outputs.shape) not in fitting:
             got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
             raise ConfigError(
                 f"{name} turns {len(samples)} samples of shape {shape} into {got}, expected a "
@@ -125,7 +126,7 @@ class TorchModel:
             )
         return lonely
 
-    def _takes_channels_last(self, samples: Tensor) -> bool:
+    def _put_channels_last_if_possible(self, samples: Tensor) -> bool:
         """Put the channels last in memory, where convolutions are faster for it.
 
         A module that calls ``view`` on images may refuse; it keeps the usual order.

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import IntArray
+from fedmuster.core.streams import LOSSES, MODEL, TEST, TRAIN
 from fedmuster.learning.local import LocalSGD
 from fedmuster.learning.records import FederatedData, Parameters
 from fedmuster.learning.torch_engine.model import TorchModel, seed_torch
@@ -52,7 +54,12 @@ class Replica:
         self._inputs, self._targets = _tensor(data.inputs), _tensor(data.targets)
         self._test_inputs = _tensor(data.test_inputs)
         self._test_targets = _tensor(data.test_targets)
-        seed_torch(seed, "model")
+        if isinstance(build, nn.Module):
+            raise ConfigError(
+                f"TorchEngine: build is the module {type(build).__name__}, expected a function "
+                "that makes one: write lambda: module, or give the class"
+            )
+        seed_torch(seed, MODEL)
         module = build() if callable(build) else build.build(data.input_shape, data.num_classes)
         self.model = TorchModel(module, data.input_shape, data.num_classes or 1)
         self.initial = self.model.vector()
@@ -89,7 +96,7 @@ class Replica:
         mine = torch.arange(first, behind)
         gain = self._local.measure_gain
         before = self._measure(self._inputs, self._targets, mine) if gain else (0.0, 0.0)
-        seed_torch(self._seed, "train", round_number, client)
+        seed_torch(self._seed, TRAIN, round_number, client)
         rows = torch.from_numpy(batch_rows + first)
         plan = [rows[step, :size] for step, size in enumerate(batch_sizes.tolist()) if size]
         losses = self._descend(plan, self._local.rate(round_number))
@@ -108,7 +115,7 @@ class Replica:
     def losses(self, client: int, rows: IntArray) -> list[float]:
         """Mean loss of the global model on some samples of a client, counted from its first."""
         self.model.load(self._start_views)
-        seed_torch(self._seed, "losses", client)
+        seed_torch(self._seed, LOSSES, client)
         some = torch.from_numpy(rows + self._data.offsets[client])
         total, _ = self._measure(self._inputs, self._targets, some)
         return [total / max(len(some), 1)]
@@ -116,7 +123,7 @@ class Replica:
     def test(self, begin: int, end: int) -> list[float]:
         """Sum of losses and number of hits of the global model on some test samples."""
         self.model.load(self._start_views)
-        seed_torch(self._seed, "test", begin)
+        seed_torch(self._seed, TEST, begin)
         rows = torch.arange(begin, end)
         return list(self._measure(self._test_inputs, self._test_targets, rows))
 
