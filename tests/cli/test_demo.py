@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from fedmuster.cli.demo import LESSON, demo_experiment
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.sweep import lay_out
@@ -21,6 +19,5 @@ def test_the_lesson(tmp_path: Path) -> None:
     assert "less than half of random's time" in LESSON
     assert bsfl.means["seconds_to_target"].mean < random.means["seconds_to_target"].mean / 2
     assert bsfl.differences["seconds_to_target"].verdict == "lower"
-    assert "their model ends lowest" in LESSON
-    last = {p.label: np.mean(p.values["final_accuracy_percent"]) for p in (bsfl, fastest, random)}
-    assert min(last, key=lambda label: last[label]) == "fastest"
+    assert "in some seeds their data is not enough" in LESSON
+    assert 0 < fastest.reached("seconds_to_target") < len(whole.seeds)

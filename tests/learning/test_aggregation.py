@@ -250,15 +250,22 @@ class TestClipping:
         assert applied(FedAvg(clip_norm=1.0), updates([0.0, 0.0]))[0].tolist() == [0.0, 0.0]
 
 
+def test_uniform_means_uniform_for_statistics_too() -> None:
+    sent = updates([1.0, 100.0], [3.0, 0.0])
+    (after,) = applied(FedAvg(weights="uniform"), sent, weights=[1.0, 3.0], start=0.0, trainable=1)
+    assert after.tolist() == [2.0, 50.0]
+
+
 @pytest.mark.parametrize("name", SERVERS)
 class TestEveryServer:
-    def test_statistics_move_by_the_plain_weighted_mean(self, name: str) -> None:
+    def test_statistics_move_by_the_combined_update_and_nothing_else(self, name: str) -> None:
         """The last two of four parameters; also in a second round, where there is momentum."""
         sent = updates([1.0, 2.0, 100.0, 0.0], [3.0, 4.0, 0.0, 4.0])
         server = SERVERS[name](clip_norm=0.001)
         first, second = applied(server, sent, sent, weights=[1.0, 3.0], start=1.0, trainable=2)
-        assert first[2:].tolist() == [26.0, 4.0]
-        assert second[2:].tolist() == [51.0, 7.0]
+        plain = name in ("median", "trimmed-mean")  # of two clients, both are their plain mean
+        assert first[2:].tolist() == ([51.0, 3.0] if plain else [26.0, 4.0])
+        assert second[2:].tolist() == ([101.0, 5.0] if plain else [51.0, 7.0])
         assert (first[:2] != 1.0).all()
 
     def test_nobody_moves_nothing(self, name: str) -> None:

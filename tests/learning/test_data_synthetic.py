@@ -140,7 +140,7 @@ def test_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.path == before
     for factory, complaint in (
         ("my_own_data:nothing", "my_own_data has no nothing"),
-        ("my_own_data:number", "is int, expected a function of the seed"),
+        ("my_own_data:number", "is int, expected a function"),
         ("my_own_data:wrong", "returned list, expected a DataSet"),
     ):
         with pytest.raises(ConfigError, match=complaint):

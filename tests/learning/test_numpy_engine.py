@@ -273,7 +273,7 @@ def test_evaluation_equals_scikit_learns(
         module = network(model, data, parameters).double()
         scores = module(torch.from_numpy(data.test_inputs).double().flatten(1))
     for block in (4096, 7):
-        monkeypatch.setattr("fedmuster.learning.numpy_engine._BLOCK", block)
+        monkeypatch.setattr("fedmuster.learning.numpy_engine.engine._BLOCK", block)
         told = engine.evaluate(parameters)
         if data.num_classes:
             shares = torch.softmax(scores, dim=1).numpy()
@@ -294,7 +294,7 @@ def test_evaluation_equals_scikit_learns(
 def test_losses_before_training(
     model: DenseModel, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedmuster.learning.numpy_engine._BLOCK", block)
+    monkeypatch.setattr("fedmuster.learning.numpy_engine.engine._BLOCK", block)
     data = federation(classes=classes_for(model))
     engine = NumpyEngine(model, data, LocalSGD(), SEED)
     parameters, clients = start(engine), np.array([4, 1, 7, 2, 0])
@@ -389,7 +389,7 @@ def test_refusals() -> None:
     engine = NumpyEngine(Logistic(), data, LocalSGD(), SEED)
     wrong: list[Any] = [np.zeros(51, np.float32), np.zeros(52), np.zeros((1, 52), np.float32)]
     for parameters in wrong:
-        with pytest.raises(DataError, match=r"NumpyEngine: parameters.*float32 \[52\]"):
+        with pytest.raises(DataError, match=r"NumpyEngine: parameters.*expected \(52,\) and float32"):
             engine.train(parameters, EVERYBODY, 1)
         with pytest.raises(DataError, match="NumpyEngine: parameters"):
             engine.losses(parameters, EVERYBODY)

@@ -140,3 +140,24 @@ def test_an_infinite_loss_does_not_stop_a_report(write_run: "WriteRun") -> None:
     folders = [write_run("bsfl", seed, loss=[1.0, 1.0, math.inf]) for seed in (0, 1)]
     learned, *_ = tables(summarise(load(folders)))
     assert learned.rows[0][1:3] == ("inf", "1.0000 ± 0")
+
+
+def test_a_single_policy_is_compared_with_nobody(write_run: "WriteRun") -> None:
+    summary = summarise(load([write_run("bsfl", seed, loss=[0.9, 0.5, 0.3]) for seed in (0, 1)]))
+    table = target_table(summary)
+    assert [row[2] for row in table.rows] == ["baseline"]
+    assert not any("Bonferroni" in note for note in table.footnotes)
+
+
+def test_a_run_that_diverged_hides_nobody_elses_curve(write_run: "WriteRun") -> None:
+    comparison = load(
+        [
+            write_run("bsfl", loss=[NAN, NAN, NAN], accuracy=[NAN, NAN, NAN]),
+            write_run("random", loss=[0.9, 0.5, 0.3], accuracy=[0.1, 0.5, 0.8]),
+        ]
+    )
+    assert comparison.classifies
+    learned, *_ = tables(summarise(comparison))
+    assert learned.rows[0][1:] == ("–", "–", "never reached")
+    with pytest.raises(ConfigError, match="say what to aim at with --target"):
+        find_target(comparison, "bsfl")

@@ -1,5 +1,6 @@
 """What ``fedmuster data`` shows: the data sets, where they are, how to get them."""
 
+import os
 from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,18 +13,29 @@ from fedmuster.learning.sources.fetch import fetch
 from fedmuster.learning.sources.folders import DATA_FOLDER_VARIABLE, cache_folder, look_for
 from fedmuster.learning.sources.spectrograms import convert
 
-_HEADER = ("name", "samples", "shape", "classes", "where it is, or how to get it")
+_HEADER = ("name", "samples", "shape", "classes", "there?")
+
+_MISSING = "get it"
 
 
 def show_data_sets() -> None:
     """A table of everything that an experiment can name."""
     rows = [_row(name, kind) for name, kind in DATASETS.items()]
-    show_table("Data sets", _HEADER, rows, words=True)
-    console.print(
-        f"Samples are for training + testing. Files are searched in {DATA_FOLDER_VARIABLE}, then "
-        f"in {cache_folder()}.",
-        highlight=False,
-        markup=False,
+    table = [(*row[:-1], "no" if row[-1].startswith(_MISSING) else "yes") for row in rows]
+    show_table(
+        "Data sets (samples for training + testing, as published)", _HEADER, table, words=True
+    )
+    lines = [f"{name}: {place}" for name, *_, place in rows]
+    for line in (*lines, _searched()):  # not in the table: a path or command must not be broken
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _searched() -> str:
+    named = os.environ.get(DATA_FOLDER_VARIABLE, "not set")
+    remark = "" if named == "not set" or Path(named).is_dir() else ", which is not there"
+    return (
+        f"Files are searched in the folder that {DATA_FOLDER_VARIABLE} names ({named}{remark}), "
+        f"then in {cache_folder()}."
     )
 
 
@@ -64,7 +76,7 @@ def _row(name: str, kind: type) -> tuple[str, ...]:
     if name in PUBLIC_SETS:
         public = PUBLIC_SETS[name]
         found = look_for(public, None).found
-        place = f"get it: {public.how_to_get}" if found is None else found.describe()
+        place = f"{_MISSING}: {public.how_to_get}" if found is None else found.describe()
         return _described(name, public.samples, public.shape, public.num_classes, place)
     if kind is OwnData:
         return (

@@ -127,6 +127,13 @@ class Experiment:
 
     def rehearse(self) -> None:
         """Play one round of each policy, so that what does not fit fails before anything runs."""
+        if self.training is not None:
+            num_clients = self.world.start(self.seeds[0]).problem.num_clients
+            try:
+                self.training.start(num_clients=num_clients, seed=self.seeds[0]).close()
+            except FedmusterError as error:
+                key = ("training", *getattr(error, "key", ()))
+                raise ConfigError(str(error), key=key) from error
         for number, (label, policy) in enumerate(self.policies.items()):
             try:
                 one = replace(self, policies={label: policy}, seeds=self.seeds[:1])

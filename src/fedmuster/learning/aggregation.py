@@ -96,7 +96,8 @@ class Aggregation(ABC):
             updates: finite ones, see :func:`finite_rows`.
             weights: [n] >= 0, how much data stands behind each.
             num_trainable: of the first so many parameters. The others are statistics of batch
-                normalisation: they move by the weighted mean, never clipped, whatever the server.
+                normalisation: they move by the combined update, never clipped, whatever the
+                server's optimiser.
         """
         _check(parameters, updates.deltas, weights, num_trainable)
         after = parameters.copy()
@@ -104,12 +105,13 @@ class Aggregation(ABC):
             return after
         trained = updates.deltas[:, :num_trainable]
         scale = None if self.clip_norm is None else clip_factors(trained, self.clip_norm)
-        delta = self._rule().combine(trained, weights, scale=scale)
+        rule = self._rule()
+        delta = rule.combine(trained, weights, scale=scale)
         model = after[:num_trainable]
         memory = state.part(slice(num_trainable))
         for block in blocks(num_trainable):
             self._step(model[block], delta[block], memory.part(block))
-        after[num_trainable:] += WeightedMean().combine(updates.deltas[:, num_trainable:], weights)
+        after[num_trainable:] += rule.combine(updates.deltas[:, num_trainable:], weights)
         return after
 
     @abstractmethod

@@ -186,7 +186,7 @@ def _loss() -> tuple[Metric, ...]:
             key="best_loss",
             title="Best loss",
             unit="",
-            of=lambda run: float(np.nanmin(run.columns["loss"])),
+            of=lambda run: float(np.fmin.reduce(run.columns["loss"])),
             about="learning",
         ),
     )

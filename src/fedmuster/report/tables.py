@@ -50,6 +50,7 @@ def target_table(summary: Summary) -> Table:
     time = by_key["seconds_to_target"]
     others = [by_key[key] for key in ("final_accuracy_percent", "final_loss") if key in by_key]
     (base,) = (policy for policy in summary.policies if policy.label == summary.baseline)
+    rivals = len(summary.policies) - 1
     return Table(
         title=f"Time to {summary.target.text if summary.target else ''}",
         columns=(
@@ -69,7 +70,7 @@ def target_table(summary: Summary) -> Table:
         ),
         footnotes=(
             *_explanations(summary, "learning"),
-            _method(len(summary.policies) - 1, len(summary.comparison.seeds)),
+            *([_method(rivals, len(summary.comparison.seeds))] if rivals else []),
         ),
     )
 

@@ -64,7 +64,7 @@ def _findings(summary: Summary) -> Iterable[str]:
         first += " of those that get there in every seed,"
     yield f"{metric.title}: {best.label} {first} with {mean_text(metric, best)}{unit}"
     if best is base:
-        yield "(the baseline)."
+        yield "(the baseline); see below which of the others differ significantly from it."
     elif base in ranked:
         yield (
             f"against {base.label}'s {mean_text(metric, base)}{unit}: "
