@@ -1,7 +1,23 @@
 """``python -m benchmarks``: all of them; each prints ratios and writes JSON."""
 
-from benchmarks import annealing_speed, bsfl_selection, observe, rounds, solver_speed
+from benchmarks import (
+    annealing_speed,
+    bsfl_selection,
+    observe,
+    rounds,
+    solver_speed,
+    training_memory,
+    training_speed,
+)
 
-for benchmark in (bsfl_selection, observe, rounds, solver_speed, annealing_speed):
+for benchmark in (
+    bsfl_selection,
+    observe,
+    rounds,
+    solver_speed,
+    annealing_speed,
+    training_speed,
+    training_memory,
+):
     print(f"\n== {(benchmark.__doc__ or '').splitlines()[0]}")
     benchmark.main()

@@ -129,7 +129,9 @@ def table(workload: Workload, scores: Sequence[Score]) -> list[dict[str, Any]]:
         f"{'CPU ms':>10}{'x ours':>8}{'difference':>12}{'in the end':>12}"
     )
     rows = []
-    start = [tensor.detach().numpy() for tensor in workload.network().parameters()]
+    start: Tensors = []
+    if not all(score.failure for score in scores):  # without PyTorch nobody plays
+        start = [tensor.detach().numpy() for tensor in workload.network().parameters()]
     reference = next(s for s in scores if s.contender.name == REFERENCE)
     ours = {s.contender.cores: s for s in scores if s.contender.name in OURS and s.seconds}
     for score in scores:
@@ -147,7 +149,7 @@ def table(workload: Workload, scores: Sequence[Score]) -> list[dict[str, Any]]:
             "round_seconds": seconds,
             "times_ours": seconds / standard.round_seconds,
             "round_processor_seconds": spent,
-            "processor_times_ours": spent / standard.round_processor_seconds,
+            "processor_times_ours": spent / (standard.round_processor_seconds or math.nan),
             "difference": difference(score.first_model, reference.first_model, start),
             "difference_in_the_end": difference(score.model, reference.model, start),
         }

@@ -32,7 +32,7 @@ def test_quick_form(name: str, tmp_path: Path) -> None:
     assert all(path.stat().st_size > 0 for path in written)
 
 
-@pytest.mark.parametrize("name", CLAIMS)
+@pytest.mark.parametrize("name", [name for name, claim in CLAIMS.items() if not claim.heavy])
 def test_the_full_run_is_documented(name: str) -> None:
     numbers = json.loads((PAGES / f"{name}.json").read_text(encoding="utf-8"))
     page = (PAGES / f"{name}.md").read_text(encoding="utf-8")

@@ -30,8 +30,8 @@ LOCALS = {
     "plain": LocalSGD(),
     "epochs": LocalSGD(epochs=3, batch_size=8),
     "steps": LocalSGD(steps=7, batch_size=6),
-    "full batch": LocalSGD(batch_size=None, epochs=2),
-    "full batches, steps": LocalSGD(batch_size=None, steps=3),
+    "full batch": LocalSGD(batch_size=0, epochs=2),
+    "full batches, steps": LocalSGD(batch_size=0, steps=3),
     "batches of one": LocalSGD(batch_size=1),
     "momentum": LocalSGD(momentum=0.9, epochs=2),
     "weight decay": LocalSGD(weight_decay=0.1, epochs=2),
@@ -389,7 +389,9 @@ def test_refusals() -> None:
     engine = NumpyEngine(Logistic(), data, LocalSGD(), SEED)
     wrong: list[Any] = [np.zeros(51, np.float32), np.zeros(52), np.zeros((1, 52), np.float32)]
     for parameters in wrong:
-        with pytest.raises(DataError, match=r"NumpyEngine: parameters.*expected \(52,\) and float32"):
+        with pytest.raises(
+            DataError, match=r"NumpyEngine: parameters.*expected \(52,\) and float32"
+        ):
             engine.train(parameters, EVERYBODY, 1)
         with pytest.raises(DataError, match="NumpyEngine: parameters"):
             engine.losses(parameters, EVERYBODY)

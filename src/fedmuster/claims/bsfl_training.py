@@ -111,7 +111,7 @@ class Task:
         """In words."""
         steps = self.local.steps
         work = "an epoch" if steps is None else f"{steps} step{'s' * (steps != 1)}"
-        size = "all samples" if self.local.batch_size is None else f"{self.local.batch_size}"
+        size = f"{self.local.batch_size}" if self.local.batch_size else "all samples"
         return (
             f"{self.data.name}, {'' if self.iid else 'non-'}i.i.d., {self.model.name}, "
             f"K = {self.num_clients}, m = {self.cohort_size}, alpha = {self.alpha:g}, "
@@ -244,7 +244,7 @@ _LINEAR = Task(
     data=LinearRegression(),
     model=Linear(),
     iid=True,
-    local=LocalSGD(learning_rate=5e-3, batch_size=None, steps=1, schedule=_DECAY),
+    local=LocalSGD(learning_rate=5e-3, batch_size=0, steps=1, schedule=_DECAY),
     alpha=3.0,
     beta=1.2,
     seconds=200.0,

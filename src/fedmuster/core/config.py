@@ -47,6 +47,11 @@ def to_table(config: Any) -> dict[str, Any]:
             value = list(value)
         if value is not None:
             table[item.name] = value
+        elif item.default is not None:  # left out, it would be read back as something else
+            raise ConfigError(
+                f"{type(config).__name__}: {item.name} = None cannot be written: TOML has no null",
+                key=(item.name,),
+            )
     return table
 
 

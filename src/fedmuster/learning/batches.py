@@ -42,7 +42,7 @@ def batches(
         ([-1, 0, 1, 2], [[0, -1], [-1, -1]])
     """
     most = int(num_samples.max(initial=1))
-    width = most if local.batch_size is None else min(local.batch_size, most)
+    width = min(local.batch_size or most, most)
     per_epoch = -(-num_samples // width)
     steps = (
         per_epoch * (local.epochs or 1)

@@ -72,8 +72,8 @@ class LocalSGD:
     Args:
         learning_rate: of the first round.
         schedule: how it changes from round to round.
-        batch_size: None for full batches.
-        epochs: over the client's data; give this or ``steps``.
+        batch_size: 0 for full batches.
+        epochs: over the client's data; give this or ``steps``, or neither for one epoch.
         steps: batches instead, going on with further epochs as needed: equal work for all.
         momentum: in [0, 1).
         weight_decay: L2.
@@ -83,7 +83,7 @@ class LocalSGD:
 
     learning_rate: float = 0.1
     schedule: Schedule = field(default_factory=Constant)
-    batch_size: int | None = 20
+    batch_size: int = 20
     epochs: int | None = None
     steps: int | None = None
     momentum: float = 0.0
@@ -94,7 +94,8 @@ class LocalSGD:
     def __post_init__(self) -> None:
         check_types(self)
         require(0 < self.learning_rate < math.inf, self, "learning_rate", "a number > 0")
-        for name in ("batch_size", "epochs", "steps"):
+        require(self.batch_size >= 0, self, "batch_size", "an integer >= 0")
+        for name in ("epochs", "steps"):
             value = getattr(self, name)
             require(value is None or value >= 1, self, name, "an integer >= 1")
         if self.epochs is not None and self.steps is not None:

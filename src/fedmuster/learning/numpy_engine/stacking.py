@@ -50,7 +50,7 @@ def stacking(form: Form, local: LocalSGD, sizes: IntArray, layers: Sequence[int]
     """
     inputs, outputs = layers[:2]
     widths = padded(np.maximum(sizes, 1))
-    if local.batch_size is not None:
+    if local.batch_size:
         widths = np.minimum(widths, local.batch_size)
     steps = local.steps or -(-sizes // widths) * (local.epochs or 1)
     sides = gram_sides(sizes)

@@ -107,7 +107,7 @@ class TorchEngine:
         of the order that follows from the seed and the client in "round 0".
         """
         self._check(parameters, clients)
-        once = LocalSGD(batch_size=batch_size, steps=1)
+        once = LocalSGD(batch_size=batch_size or 0, steps=1)
         plan = zip(clients.tolist(), self._batches(once, clients, 0).rows, strict=True)
         tasks: list[Task] = [("losses", client, rows[rows >= 0]) for client, rows in plan]
         order = self._largest_first(clients)
