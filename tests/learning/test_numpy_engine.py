@@ -174,7 +174,7 @@ LOCAL_STRATEGY = st.builds(
         learning_rate=0.02, steps=steps, epochs=None if steps else 2, **rest
     ),
     steps=st.none() | st.integers(1, 9),
-    batch_size=st.none() | st.integers(1, 12),
+    batch_size=st.integers(0, 12),
     momentum=st.sampled_from([0.0, 0.9]),
     weight_decay=st.sampled_from([0.0, 0.05]),
     proximal=st.sampled_from([0.0, 0.5]),
