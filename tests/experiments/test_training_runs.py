@@ -5,13 +5,15 @@ import os
 import signal
 import textwrap
 import time
-from dataclasses import replace
+import tomllib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.journal import JournalReader, rounds_done
@@ -89,6 +91,18 @@ def test_a_spec_with_training_is_read_written_and_read_back(tmp_path: Path) -> N
     assert experiment.training.local.epochs == 2
     assert experiment.seconds == 12.5
     assert load_text(tmp_path, experiment.to_toml()) == experiment
+
+
+def test_full_batches_are_written_as_0_and_nothing_unwritable_is_left_out() -> None:
+    full = replace(cell(), training=Training(local=LocalSGD(batch_size=0)))
+    assert Experiment.from_table(tomllib.loads(full.to_toml())) == full
+
+    @dataclass(frozen=True, kw_only=True)
+    class Odd:
+        size: int | None = 20
+
+    with pytest.raises(ConfigError, match="size = None cannot be written"):
+        to_table(Odd(size=None))
 
 
 @pytest.mark.parametrize(

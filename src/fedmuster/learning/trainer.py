@@ -6,7 +6,7 @@ import numpy as np
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
-from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem
+from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Problem
 from fedmuster.learning.aggregation import FedAvg, Server, finite_rows
 from fedmuster.learning.engine import Engine
 from fedmuster.learning.records import Evaluation, FederatedData, Updates
@@ -132,7 +132,7 @@ class Trainer:
 _FORMAT = 1
 
 
-def _rows(updates: Updates, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Updates:
+def _rows(updates: Updates, rows: BoolArray) -> Updates:
     if rows.all():
         return updates
     return Updates(
@@ -142,9 +142,7 @@ def _rows(updates: Updates, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) ->
     )
 
 
-def _spread(
-    updates: Updates, answered: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> dict[str, FloatArray]:
+def _spread(updates: Updates, answered: BoolArray) -> dict[str, FloatArray]:
     """The signals with a row for each asked client, NaN where none came."""
     signals = {}
     for name, values in updates.signals.items():
