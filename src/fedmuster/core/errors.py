@@ -43,6 +43,14 @@ class StateError(FedmusterError, RuntimeError):
     """A saved state or journal is missing, damaged, in use, or belongs to something else."""
 
 
+class LedgerError(StateError):
+    """A privacy ledger cannot be trusted or written; nothing was debited."""
+
+
+class BudgetError(FedmusterError, RuntimeError):
+    """A debit would spend more privacy than a client has; nothing was debited."""
+
+
 class MissingExtraError(FedmusterError, ImportError):
     """An optional dependency is needed and not installed."""
 

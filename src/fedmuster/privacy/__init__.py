@@ -1,0 +1,1 @@
+"""Privacy budgets: schedules, noise, and a ledger that survives crashes."""

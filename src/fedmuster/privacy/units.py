@@ -1,0 +1,29 @@
+"""Privacy is counted in integers: sums are exact, and no rounding can pass a cap."""
+
+import math
+from typing import Final, Literal
+
+from fedmuster.core.errors import ConfigError
+
+UNITS_PER_ONE: Final = 10**9
+"""One unit is a billionth of ε (or of ρ)."""
+
+Currency = Literal["epsilon", "epsilon-per-coordinate", "rho"]
+"""What a ledger counts: ε of the whole update, ε of each coordinate of it, or ρ of zCDP."""
+
+_MOST = 10**6  # a larger ε promises nothing, and a million clients' units still fit into int64
+
+
+def to_units(amount: float) -> int:
+    """The largest number of units that is not more than ``amount``."""
+    if not 0 <= amount <= _MOST:
+        raise ConfigError(f"a privacy budget of {amount!r}, expected a number from 0 to {_MOST:,}")
+    units = math.floor(amount * UNITS_PER_ONE)
+    # 0.29 * 10**9 is 290000000.0 but 0.57 * 10**9 is 569999999.9999999: take it for what it means
+    nearest = round(amount * UNITS_PER_ONE)
+    return nearest if nearest / UNITS_PER_ONE == amount else units
+
+
+def to_amount(units: int) -> float:
+    """Units as ε (or ρ)."""
+    return units / UNITS_PER_ONE
