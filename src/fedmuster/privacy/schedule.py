@@ -133,10 +133,10 @@ def units_of_next(rule: SpendingRule, cap_units: int, count: IntArray) -> IntArr
 
     0 for a client that is exhausted.
     """
-    return _spent_units(rule, cap_units, count + 1) - _spent_units(rule, cap_units, count)
+    units = _spent_units(rule, cap_units, count + 1) - _spent_units(rule, cap_units, count)
+    return np.maximum(units, 0)
 
 
 def _spent_units(rule: SpendingRule, cap_units: int, count: IntArray) -> IntArray:
     share = rule.spent_share(count)
-    # Rounding may not bring back what was spent, nor spend more than all.
     return np.floor(cap_units * np.clip(share, 0.0, 1.0)).astype(np.int64)
