@@ -7,6 +7,7 @@ import pytest
 from fedmuster.core.errors import StateError
 from fedmuster.core.policy import Policy
 from fedmuster.policies import BSFL, POLICIES, AllClients, Genie, Random
+from fedmuster.privacy.schedule import Geometric
 from fedmuster.simulation import Simulation
 from fedmuster.worlds import (
     Bernoulli,
@@ -38,7 +39,7 @@ def test_regret_against_brute_force_on_the_policys_own_history(name: str) -> Non
     """BSFL Eq. 6, 7 and PAUSE Eq. 10, 22 spelled out: every cohort, every round."""
     alpha, beta, gamma, eta = 3.0, 1.2, 2.0, 0.1
     rho = 0.05 if name == "clusters" else 0.0
-    genie = Genie(alpha=alpha, beta=beta, gamma=gamma, eta=eta, rho=rho)
+    genie = Genie(alpha=alpha, beta=beta, gamma=gamma, schedule=Geometric(eta=eta), rho=rho)
     simulation = Simulation(Random(), WORLDS[name], seed=4, genie=genie)
     problem = simulation.world.problem
     weights = problem.data_weights()

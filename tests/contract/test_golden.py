@@ -40,6 +40,7 @@ from fedmuster.policies import (
     PowerOfChoice,
     Random,
 )
+from fedmuster.privacy.schedule import Geometric
 from fedmuster.testing import assert_cohort_is_optimal, replay
 from fedmuster.testing.optimality import Cohort
 
@@ -240,7 +241,9 @@ def beyond_speed(told: Story, cohort: Cohort, policy: PAUSE | Genie) -> float:
     """alpha Phi_g + gamma Phi_p of PAUSE Eq. 14 with Eq. 18 and 22."""
     phi_g = mean_over(cohort, lambda k: generalisation(told, k, policy.beta))
     phi_g -= policy.rho * crowding(told, cohort)
-    phi_p = mean_over(cohort, lambda k: privacy(told, k, policy.eta))
+    schedule = policy.schedule
+    assert isinstance(schedule, Geometric)
+    phi_p = mean_over(cohort, lambda k: privacy(told, k, schedule.eta))
     return policy.alpha * phi_g + policy.gamma * phi_p
 
 
@@ -379,11 +382,17 @@ GOLDEN: dict[str, tuple[Policy[Any], Callable[[Story, Cohort, Any], float]]] = {
     "bsfl, windowed": (BSFL(alpha=0.5, estimator=WindowedMean(window=2)), windowed_value),
     "bsfl, discounted": (BSFL(alpha=0.5, estimator=DiscountedMean(discount=0.7)), discounted_value),
     "pause": (PAUSE(), pause_value),
-    "pause, balanced": (PAUSE(alpha=4.0, beta=1.5, gamma=3.0, eta=0.3, zeta=3.0), pause_value),
+    "pause, balanced": (
+        PAUSE(alpha=4.0, beta=1.5, gamma=3.0, schedule=Geometric(eta=0.3), zeta=3.0),
+        pause_value,
+    ),
     "pause, clusters": (PAUSE(alpha=4.0, gamma=1.0, rho=0.05, tau_min_seconds=0.1), pause_value),
     "pause, spread": (PAUSE(alpha=10.0, rho=0.5), pause_value),
     "genie": (Genie(), genie_value),
-    "genie, pause's reward": (Genie(alpha=4.0, beta=2.0, gamma=2.0, eta=0.2), genie_value),
+    "genie, pause's reward": (
+        Genie(alpha=4.0, beta=2.0, gamma=2.0, schedule=Geometric(eta=0.2)),
+        genie_value,
+    ),
     "genie, clusters": (Genie(alpha=4.0, gamma=1.0, rho=0.04), genie_value),
     "cs-ucb": (CSUCB(), cs_ucb_value),
     "cs-ucb, tau_max": (CSUCB(tau_max_seconds=3.0), cs_ucb_value),
@@ -449,7 +458,9 @@ def test_a_round_of_pause_worked_by_hand() -> None:
     Were 2 and 3 in one cluster and alpha rho = 0.1, {2, 3} would fall to 2.3404.
     """
     rounds = [([0, 1], [0.1, 0.2]), ([0, 2], [0.1, 1.0]), ([0, 3], [0.1, 0.4])]
-    policy = PAUSE(alpha=0.1, beta=1.0, gamma=1.0, eta=log(2), tau_min_seconds=0.1)
+    policy = PAUSE(
+        alpha=0.1, beta=1.0, gamma=1.0, schedule=Geometric(eta=log(2)), tau_min_seconds=0.1
+    )
     assert choice(policy, rounds, away=1) == [2, 3]
     assert choice(replace(policy, rho=1.0), rounds, away=1) == [0, 3]
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedmuster.core.config import from_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Problem
 from fedmuster.objectives.diversity import repeats
@@ -12,6 +13,7 @@ from fedmuster.objectives.fairness import empty_queues, queue_length, serve
 from fedmuster.objectives.generalisation import generalisation
 from fedmuster.objectives.privacy import remaining_privacy
 from fedmuster.objectives.reward import CohortReward
+from fedmuster.privacy.schedule import Geometric
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 1.2, 2.0])
@@ -45,7 +47,7 @@ def test_privacy_left_is_one_minus_the_sum_of_the_schedule() -> None:
     eta, budget = 0.04, 40.0
     for count in (0, 1, 7, 200):
         spent = sum(budget * (math.exp(eta) - 1) * math.exp(-eta * i) for i in range(1, count + 1))
-        left = remaining_privacy(np.array([count]), eta=eta)[0]
+        left = remaining_privacy(np.array([count]), Geometric(eta=eta))[0]
         assert left == pytest.approx(1 - spent / budget)
 
 
@@ -59,7 +61,7 @@ def test_privacy_left_is_one_minus_the_sum_of_the_schedule() -> None:
 def test_weights_by_table_equal_weights_one_by_one(
     counts: list[int], rounds: int, alike: bool, gamma: float
 ) -> None:
-    reward = CohortReward(alpha=3.0, beta=1.2, gamma=gamma, eta=0.1)
+    reward = CohortReward(alpha=3.0, beta=1.2, gamma=gamma, schedule=Geometric(eta=0.1))
     target = np.array(0.2) if alike else np.linspace(0.1, 0.4, len(counts))
     weights = reward.weights(np.array(counts), rounds, target)
     for client, count in enumerate(counts):
@@ -69,11 +71,19 @@ def test_weights_by_table_equal_weights_one_by_one(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"alpha": -1.0}, {"beta": 0.0}, {"gamma": math.nan}, {"eta": 0.0}, {"rho": math.inf}]
+    "wrong", [{"alpha": -1.0}, {"beta": 0.0}, {"gamma": math.nan}, {"rho": math.inf}]
 )
 def test_bad_rewards_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        CohortReward(**wrong)
+        from_table(CohortReward, wrong)
+
+
+def test_what_a_ledger_says_replaces_the_schedule() -> None:
+    reward = CohortReward(alpha=0.0, gamma=4.0)
+    left = np.array([0.25, 1.0])
+    for target in (np.array(0.2), np.array([0.1, 0.3])):
+        weights = reward.weights(np.array([0, 7]), 9, target, privacy_left=left)
+        assert weights.tolist() == [1.0, 4.0]
 
 
 @settings(max_examples=200, deadline=None)

@@ -168,6 +168,8 @@ class RoundView:
         available: bool[K], who can be asked now; ``num_available`` is how many those are.
         features: [K, d] context of each client, or None.
         truth: given to oracle policies only.
+        privacy_left: [K], the share of its privacy budget that each client has left in the
+            ledger; None where no ledger is kept.
         ask_loss: asks clients for the loss of the global model; None where there is no model, or
             no asking.
     """
@@ -178,6 +180,7 @@ class RoundView:
     num_available: int = field(init=False)
     features: FloatArray | None = None
     truth: Truth | None = None
+    privacy_left: FloatArray | None = None
     ask_loss: AskLoss | None = None
 
     def __post_init__(self) -> None:
@@ -193,6 +196,10 @@ class RoundView:
         if self.num_available == len(self.available):
             return slice(None)
         return np.flatnonzero(self.available)
+
+    def privacy_of(self, rows: IntArray | slice) -> FloatArray | None:
+        """``privacy_left[rows]``, where it is known."""
+        return None if self.privacy_left is None else self.privacy_left[rows]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -82,6 +82,7 @@ class Selector(Generic[S]):
         cohort_size: int | None = None,
         features: ArrayLike | None = None,
         truth: Truth | None = None,
+        privacy_left: ArrayLike | None = None,
         ask_loss: AskLoss | None = None,
     ) -> Selection:
         """Choose the cohort of this round.
@@ -91,6 +92,7 @@ class Selector(Generic[S]):
             cohort_size: m for this round only; None means the problem's.
             features: [K, d] context of each client, for policies that use it.
             truth: the true expectations; reaches oracle policies only.
+            privacy_left: [K], the share of each client's privacy budget that a ledger has left.
             ask_loss: asks clients for the loss of the global model, for policies that do.
         """
         if self.pending is not None:
@@ -98,7 +100,7 @@ class Selector(Generic[S]):
                 f"select: round {self.round} is still open: call observe() first (with no rows, "
                 "if nobody answered)"
             )
-        view = self._view(available, cohort_size, features, truth, ask_loss)
+        view = self._view(available, cohort_size, features, truth, privacy_left, ask_loss)
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, self.round))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
@@ -218,6 +220,7 @@ class Selector(Generic[S]):
         cohort_size: int | None,
         features: ArrayLike | None,
         truth: Truth | None,
+        privacy_left: ArrayLike | None,
         ask_loss: AskLoss | None,
     ) -> RoundView:
         clients = self.problem.num_clients
@@ -263,8 +266,21 @@ class Selector(Generic[S]):
             available=mask,
             features=context,
             truth=truth if self.policy.oracle else None,
+            privacy_left=None if privacy_left is None else _checked_shares(privacy_left, clients),
             ask_loss=None if ask_loss is None else _checked(ask_loss),
         )
+
+
+def _checked_shares(privacy_left: ArrayLike, num_clients: int) -> FloatArray:
+    shares = np.asarray(privacy_left)
+    fits = shares.dtype == np.float64 and shares.shape == (num_clients,)
+    # A comparison with NaN is false, so NaN is refused here too.
+    if not fits or not (shares.min() >= 0.0 and shares.max() <= 1.0):
+        raise DataError(
+            f"select: privacy_left is {shares.dtype}{shares.shape}, expected float64"
+            f"({num_clients},) with numbers from 0 to 1"
+        )
+    return shares
 
 
 def _checked(ask_loss: AskLoss) -> AskLoss:

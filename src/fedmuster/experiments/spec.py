@@ -32,7 +32,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -97,7 +97,8 @@ class Experiment:
         """Who measures regret."""
         if not self.regret:
             return None
-        return Genie(**asdict(self.reward))
+        reward = self.reward
+        return Genie(**{item.name: getattr(reward, item.name) for item in fields(reward)})
 
     @property
     def horizon(self) -> Horizon:

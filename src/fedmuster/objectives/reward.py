@@ -1,21 +1,21 @@
 """The reward of a cohort beyond its speed: generalisation, privacy and diversity."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedmuster.core.blocks import tabulate
 from fedmuster.core.config import require
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.objectives.generalisation import generalisation
 from fedmuster.objectives.privacy import remaining_privacy
+from fedmuster.privacy.schedule import Geometric, Schedule
 
 
 def check_reward(config: object) -> None:
     """Check those hyper-parameters of a :class:`CohortReward` that ``config`` has."""
     for name in ("alpha", "gamma", "rho"):
         require(0 <= getattr(config, name, 0) < math.inf, config, name, "a number >= 0")
-    for name in ("beta", "eta"):
-        require(0 < getattr(config, name, 1) < math.inf, config, name, "a number > 0")
+    require(0 < getattr(config, "beta", 1) < math.inf, config, "beta", "a number > 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,14 +26,14 @@ class CohortReward:
         alpha: weight of generalisation, >= 0.
         beta: exponent of the generalisation term, > 0.
         gamma: weight of the privacy that is left, >= 0.
-        eta: decay of the geometric privacy schedule, > 0.
+        schedule: how participations spend privacy, where no ledger says what is left.
         rho: what each further client of a cluster costs in ``Phi_g``, >= 0.
     """
 
     alpha: float = 2.0
     beta: float = 1.0
     gamma: float = 0.0
-    eta: float = 0.04
+    schedule: Schedule = field(default_factory=Geometric)
     rho: float = 0.0
 
     def __post_init__(self) -> None:
@@ -44,19 +44,26 @@ class CohortReward:
         count: IntArray,
         round_: int,
         target_share: FloatArray,
+        privacy_left: FloatArray | None = None,
         out: FloatArray | None = None,
     ) -> FloatArray:
-        """What each client adds, before the division by m (BSFL Eq. 5; PAUSE Eq. 9, 18)."""
+        """What each client adds, before the division by m (BSFL Eq. 5; PAUSE Eq. 9, 18).
+
+        ``privacy_left`` is what a ledger says; without one it follows from counts and schedule.
+        """
+        scheduled = self.gamma > 0 and privacy_left is None
+
+        def counted(count: IntArray) -> FloatArray:
+            weights = self.alpha * generalisation(count, round_, target_share, beta=self.beta)
+            if scheduled:
+                weights += self.gamma * remaining_privacy(count, self.schedule)  # PAUSE Eq. 9, 18
+            return weights
+
         # Where all clients count alike, the weight is a function of the count alone, and powers
         # and exponentials of a million numbers are spared.
-        if target_share.ndim == 0:
-            return tabulate(count, lambda c: self._weights(c, round_, target_share), out)
-        return self._weights(count, round_, target_share)
-
-    def _weights(self, count: IntArray, round_: int, target_share: FloatArray) -> FloatArray:
-        weights = self.alpha * generalisation(count, round_, target_share, beta=self.beta)
-        if self.gamma > 0:
-            weights += self.gamma * remaining_privacy(count, eta=self.eta)  # PAUSE Eq. 9, 18
+        weights = tabulate(count, counted, out) if target_share.ndim == 0 else counted(count)
+        if self.gamma > 0 and privacy_left is not None:
+            weights += self.gamma * privacy_left  # PAUSE Eq. 9, 18
         return weights
 
     @property

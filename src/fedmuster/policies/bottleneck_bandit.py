@@ -64,6 +64,7 @@ class BottleneckBandit:
             state.speed.inverse.count[rows],
             view.round,
             of_rows(state.target_share, rows),
+            privacy_left=view.privacy_of(rows),
             out=scratch("weight", size),
         )
         return best_cohort(

@@ -1,6 +1,6 @@
 """The genie: knows the true expected speeds, and only those."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from fedmuster.core.records import (
 from fedmuster.core.state import given
 from fedmuster.objectives.reward import CohortReward, check_reward
 from fedmuster.policies.bottleneck_bandit import clusters_for
+from fedmuster.privacy.schedule import Geometric, Schedule
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.cohort import nobody
 from fedmuster.solvers.instance import Instance
@@ -46,7 +47,7 @@ class Genie(PolicyTraits):
         alpha: weight of generalisation.
         beta: exponent of the generalisation term.
         gamma: weight of the privacy that is left; 0 for BSFL's reward.
-        eta: decay of the privacy schedule.
+        schedule: how participations spend privacy, where no ledger says what is left.
         rho: what each further client of a cluster costs.
 
     State:
@@ -75,7 +76,7 @@ class Genie(PolicyTraits):
     alpha: float = 2.0
     beta: float = 1.0
     gamma: float = 0.0
-    eta: float = 0.04
+    schedule: Schedule = field(default_factory=Geometric)
     rho: float = 0.0
 
     def __post_init__(self) -> None:
@@ -85,7 +86,11 @@ class Genie(PolicyTraits):
     @property
     def _reward(self) -> CohortReward:
         return CohortReward(
-            alpha=self.alpha, beta=self.beta, gamma=self.gamma, eta=self.eta, rho=self.rho
+            alpha=self.alpha,
+            beta=self.beta,
+            gamma=self.gamma,
+            schedule=self.schedule,
+            rho=self.rho,
         )
 
     def init(self, problem: Problem) -> GenieState:
@@ -104,7 +109,9 @@ class Genie(PolicyTraits):
         target = of_rows(state.target_share, rows)
         return Instance(
             bottleneck=view.truth.mean_speed[rows],
-            weight=self._reward.weights(state.count[rows], view.round, target),
+            weight=self._reward.weights(
+                state.count[rows], view.round, target, privacy_left=view.privacy_of(rows)
+            ),
             size=view.num_to_choose,
             clusters=state.clusters[rows] if self.rho > 0 else None,
             penalty=self._reward.penalty,

@@ -1,6 +1,6 @@
 """PAUSE: privacy-aware active user selection."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from numpy.random import Generator
@@ -12,6 +12,7 @@ from fedmuster.estimators.mean import MeanEstimator, SampleMean
 from fedmuster.estimators.speed import SpeedEstimator, check_speed
 from fedmuster.objectives.reward import CohortReward, check_reward
 from fedmuster.policies.bottleneck_bandit import BanditState, BottleneckBandit
+from fedmuster.privacy.schedule import Geometric, Schedule
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.cohort import Solver
 
@@ -22,16 +23,18 @@ class PAUSE(PolicyTraits):
 
     The index is BSFL's, ``ucb(k, t) = zeta mean + sqrt((m+1) ln t / c_k)`` (Eq. 11–13). Round t
     takes the m-set with the largest ``min ucb(k, t-1) + alpha Phi_g + gamma Phi_p`` (Eq. 14).
-    ``Phi_p`` is the mean share of privacy budget left, ``p_k = 1 - spent / eps_bar`` (Eq. 7),
-    which is ``e^(-eta c_k)`` under the geometric schedule (Eq. 6). ``Phi_g`` is the mean of BSFL's
-    generalisation terms (Eq. 8, 18); with ``rho > 0`` it is lowered by ``rho`` for each client
-    beyond the first of its cluster (Eq. 22, the paper's R2).
+    ``Phi_p`` is the mean share of privacy budget left, ``p_k = 1 - spent / eps_bar`` (Eq. 7), as
+    the ledger says, or as the schedule says where there is none: ``e^(-eta c_k)`` under the
+    geometric one (Eq. 6). ``Phi_g`` is the mean of BSFL's generalisation terms (Eq. 8, 18); with
+    ``rho > 0`` it is lowered by ``rho`` for each client beyond the first of its cluster (Eq. 22,
+    the paper's R2).
 
     Args:
         alpha: weight of generalisation. Authors' code: 100.
         beta: exponent of the generalisation term, > 1 in the paper. Authors' code: 2.
         gamma: weight of the privacy that is left. Authors' code: 5.
-        eta: decay of the privacy schedule. Authors' code: 0.04.
+        schedule: how participations spend privacy, where no ledger says what is left. Authors'
+            code: geometric, eta = 0.04.
         rho: what each further client of a cluster costs; needs ``Problem.clusters``.
         zeta: factor on the mean, to exploit more. Paper: 1, and 3 in large networks.
         tau_min_seconds: the shortest conceivable latency; None for the shortest seen so far.
@@ -50,7 +53,7 @@ class PAUSE(PolicyTraits):
            ``gamma = rho = 0`` is BSFL.
         4. A client that was asked and did not complete counts as a sample of speed 0, and as a
            participation.
-        5. Selection only: the noise that makes the schedule private is not added here.
+        5. A policy only selects: noise and debits are the business of ``fedmuster.privacy``.
 
     References:
         O. Peleg, N. Lang, D. Ben Ami, S. Rini, N. Shlezinger, K. Cohen, PAUSE: Low-Latency and
@@ -68,7 +71,7 @@ class PAUSE(PolicyTraits):
     alpha: float = 100.0
     beta: float = 2.0
     gamma: float = 5.0
-    eta: float = 0.04
+    schedule: Schedule = field(default_factory=Geometric)
     rho: float = 0.0
     zeta: float = 1.0
     tau_min_seconds: float | None = None
@@ -91,7 +94,11 @@ class PAUSE(PolicyTraits):
         return BottleneckBandit(
             speed=self._speed,
             reward=CohortReward(
-                alpha=self.alpha, beta=self.beta, gamma=self.gamma, eta=self.eta, rho=self.rho
+                alpha=self.alpha,
+                beta=self.beta,
+                gamma=self.gamma,
+                schedule=self.schedule,
+                rho=self.rho,
             ),
             solver=self.solver,
         )
