@@ -4,6 +4,7 @@ from benchmarks import (
     annealing_speed,
     bsfl_selection,
     observe,
+    pause_selection,
     rounds,
     solver_speed,
     training_memory,
@@ -16,6 +17,7 @@ for benchmark in (
     rounds,
     solver_speed,
     annealing_speed,
+    pause_selection,
     training_speed,
     training_memory,
 ):

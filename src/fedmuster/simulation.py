@@ -1,17 +1,27 @@
 """The round loop: a policy in a world, judged against the genie, training a model."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import Feedback, IntArray, RoundView, Selection
+from fedmuster.core.records import (
+    BoolArray,
+    Feedback,
+    FloatArray,
+    IntArray,
+    RoundView,
+    Selection,
+)
 from fedmuster.core.selector import Selector
 from fedmuster.learning.trainer import LearningRow
 from fedmuster.learning.training import Learner
 from fedmuster.policies.genie import Genie
+from fedmuster.privacy.budget import Grant, PrivacyRow, Protection
 from fedmuster.regret import Judge, Verdict
 from fedmuster.worlds.world import World, WorldRound
 
@@ -33,6 +43,7 @@ class RoundRow:
         num_refused: feedback rows that could not be right.
         clients: the cohort.
         learning: what the round did to the model, if there is one.
+        privacy: what clients have spent, if a ledger is kept.
     """
 
     round: int
@@ -44,6 +55,7 @@ class RoundRow:
     num_refused: int
     clients: IntArray
     learning: LearningRow = field(default_factory=LearningRow)
+    privacy: PrivacyRow = field(default_factory=PrivacyRow)
 
 
 class Checkpoint(NamedTuple):
@@ -54,6 +66,7 @@ class Checkpoint(NamedTuple):
     selector: bytes
     judge: bytes | None
     trainer: bytes | None
+    budget: bytes | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +97,7 @@ class Simulation(Generic[S]):
         genie: whose reward measures regret; None to do without (faster).
         training: what the chosen clients train; None for selection alone.
         horizon: when the run ends, so that its last round is evaluated; None for open end.
+        protection: what is promised to clients and the ledger that keeps it; None for no privacy.
 
     Example:
         >>> from fedmuster.policies import BSFL, Genie
@@ -103,6 +117,7 @@ class Simulation(Generic[S]):
         genie: Genie | None = None,
         training: Learner | None = None,
         horizon: Horizon | None = None,
+        protection: Protection | None = None,
     ) -> None:
         self.world = world.start(seed)
         problem = self.world.problem
@@ -126,30 +141,53 @@ class Simulation(Generic[S]):
         self.judge = None if genie is None else Judge(genie, problem, seed=seed)
         self.horizon = horizon
         self.elapsed_seconds = 0.0
+        self.budget = None
+        if protection is not None:
+            try:
+                if self.trainer is not None:
+                    self.trainer.require_releasable()
+                self.budget = protection.start(num_clients=problem.num_clients, seed=seed)
+            except BaseException:
+                self.close()
+                raise
 
     def step(self) -> RoundRow:
         """Play one round."""
-        selector = self.selector
+        selector, budget = self.selector, self.budget
         drawn = self.world.realise(selector.round)
+        if budget is not None:
+            drawn = replace(drawn, available=drawn.available & budget.able)
         # The truth of a contextual world costs as much as a round: only for who may see it.
         truth = drawn.truth if selector.policy.oracle else None
+        privacy_left = None if budget is None else budget.left
         selection = selector.select(
             available=drawn.available,
             cohort_size=self.world.num_to_ask,
             features=drawn.features,
             truth=truth,
-            ask_loss=None if self.trainer is None else self.trainer.ask_loss,
+            privacy_left=privacy_left,
+            ask_loss=None if self.trainer is None else self._ask_loss,
         )
-        outcome = drawn.play(selection)
-        feedback = outcome.feedback
         verdict = Verdict(regret=np.nan, additive=np.nan)
         if self.judge is not None:
-            verdict = self.judge.assess(self._whole_view(drawn), selection)
+            verdict = self.judge.assess(self._whole_view(drawn, privacy_left), selection)
+        # From here on clients are asked: whoever is must have paid.
+        grant = None if budget is None else budget.debit(selection.round, selection.clients)
+        outcome = drawn.play(selection)
+        feedback = outcome.feedback
+        if self.judge is not None:
             self.judge.record(selection, feedback)
         self.elapsed_seconds += outcome.round_seconds
         learning = LearningRow()
+        if grant is not None:
+            feedback = _without(feedback, ~grant.releasable)
         if self.trainer is not None:
-            feedback, learning = self.trainer.train(feedback, evaluate=self._is_last(selection))
+            feedback, learning = self.trainer.train(
+                feedback,
+                evaluate=self._is_last(selection),
+                release=None if grant is None else partial(self._release, grant),
+                sketch_size=selector.policy.wanted_sketch_size,
+            )
         report = selector.observe(feedback)
         return RoundRow(
             round=selection.round,
@@ -162,6 +200,7 @@ class Simulation(Generic[S]):
             num_refused=sum(report.refused.values()),
             clients=selection.clients,
             learning=learning,
+            privacy=PrivacyRow() if budget is None else budget.standing(),
         )
 
     def checkpoint(self) -> Checkpoint:
@@ -172,11 +211,12 @@ class Simulation(Generic[S]):
             selector=self.selector.to_bytes(),
             judge=None if self.judge is None else self.judge.to_bytes(),
             trainer=None if self.trainer is None else self.trainer.to_bytes(),
+            budget=None if self.budget is None else self.budget.to_bytes(),
         )
 
     def load(self, checkpoint: Checkpoint, *, source: str) -> None:
         """Continue from a checkpoint. The world needs none: its rounds follow from the seed."""
-        for what in ("judge", "trainer"):
+        for what in ("judge", "trainer", "budget"):
             if (getattr(self, what) is None) != (getattr(checkpoint, what) is None):
                 raise StateError(
                     f"{source} was written {'with' if getattr(self, what) is None else 'without'} "
@@ -189,33 +229,78 @@ class Simulation(Generic[S]):
             self.judge.load(checkpoint.judge, source=source)
         if self.trainer is not None and checkpoint.trainer is not None:
             self.trainer.load(checkpoint.trainer, source=source)
+        if self.budget is not None and checkpoint.budget is not None:
+            self.budget.load(checkpoint.budget, after_round=checkpoint.round)
         self.elapsed_seconds = checkpoint.elapsed_seconds
 
     def close(self) -> None:
-        """End what training has started: worker processes, if it has any."""
+        """End what training has started (worker processes), and let go of the ledger."""
         if self.trainer is not None:
             self.trainer.close()
+        if self.budget is not None:
+            self.budget.close()
 
     @property
     def finished(self) -> bool:
-        """Whether the horizon is reached."""
-        return self.horizon is not None and self.horizon.reached(
+        """Whether the horizon is reached, or the clients' privacy spent."""
+        reached = self.horizon is not None and self.horizon.reached(
             self.selector.round - 1, self.elapsed_seconds
         )
+        return reached or self.exhausted is not None
+
+    @property
+    def exhausted(self) -> str | None:
+        """Why privacy ends the run, if it does: too few clients can be asked once more."""
+        if self.budget is None:
+            return None
+        problem, able = self.selector.problem, int(np.count_nonzero(self.budget.able))
+        if able >= min(problem.cohort_size, problem.num_clients):
+            return None
+        return (
+            f"privacy ended the run after {self.selector.round - 1:,} rounds: {able:,} of "
+            f"{problem.num_clients:,} clients have budget left, fewer than a cohort of "
+            f"{problem.cohort_size:,}"
+        )
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether rounds lost in a crash can be played again; else commit every round."""
+        return self.budget is None or self.budget.privacy.simulated
 
     def _is_last(self, selection: Selection) -> bool:
         return self.horizon is not None and self.horizon.reached(
             selection.round, self.elapsed_seconds
         )
 
-    def _whole_view(self, drawn: WorldRound) -> RoundView:
+    def _ask_loss(self, clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+        assert self.trainer is not None
+        if self.budget is not None:
+            raise ConfigError(
+                f"{self.selector.policy.name} asks clients for losses, which tell of their data, "
+                "and for which nobody has paid: choose another policy, or write private = false"
+            )
+        return self.trainer.ask_loss(clients, batch_size=batch_size)
+
+    def _release(
+        self, grant: Grant, clients: IntArray, updates: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        assert self.budget is not None
+        return self.budget.release(self.selector.round, grant, clients, updates)
+
+    def _whole_view(self, drawn: WorldRound, privacy_left: FloatArray | None) -> RoundView:
         """The round with the truth, for the judge's eyes only."""
         return RoundView(
             round=drawn.round,
             cohort_size=self.selector.problem.cohort_size,
             available=drawn.available,
             truth=drawn.truth,
+            privacy_left=privacy_left,
         )
+
+
+def _without(feedback: Feedback, lost: BoolArray) -> Feedback:
+    """The same, but those did not complete."""
+    return replace(feedback, completed=feedback.answered & ~lost)
 
 
 def _slowest_seconds(feedback: Feedback) -> float:

@@ -64,6 +64,71 @@ def test_a_cell_that_is_no_number_costs_only_its_own_client(bad: Any) -> None:
     assert clean(feedback, SELECTION)[1].refused == {"signal 'loss' not finite": 1}
 
 
+def test_sketches_are_aligned_with_the_selection() -> None:
+    rows = np.array([[9.0, 0.9], [2.0, 0.2]])
+    cleaned, report = clean(answer([9, 2], [1.0, 1.0], sketches=rows), SELECTION, sketch_size=2)
+    assert cleaned.sketches is not None
+    assert cleaned.sketches[[0, 3]].tolist() == [[2.0, 0.2], [9.0, 0.9]]
+    assert np.isnan(cleaned.sketches[1:3]).all()
+    assert report.accepted == 2
+
+
+def test_sketches_are_copied() -> None:
+    rows = np.ones((4, 2))
+    cleaned, _ = clean(answer([2, 5, 7, 9], [1.0] * 4, sketches=rows), SELECTION, sketch_size=2)
+    rows[:] = 7.0
+    assert cleaned.sketches is not None
+    assert cleaned.sketches.tolist() == [[1.0, 1.0]] * 4
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("clients", [[2, 5], [2, 5, 7, 9]])
+def test_a_bad_sketch_costs_only_its_own_client(clients: list[int], bad: float) -> None:
+    rows = np.ones((len(clients), 2))
+    rows[1, 1] = bad
+    feedback = answer(clients, [1.0] * len(clients), sketches=rows)
+    cleaned, report = clean(feedback, SELECTION, sketch_size=2)
+    assert cleaned.answered.tolist() == [k in clients and k != 5 for k in (2, 5, 7, 9)]
+    assert report.refused == {"sketch not finite": 1}
+    assert cleaned.sketches is not None
+    assert np.isfinite(cleaned.sketches[cleaned.answered]).all()
+
+
+def test_who_did_not_complete_needs_no_sketch() -> None:
+    completed, rows = np.array([True, False]), np.array([[1.0], [np.nan]])
+    feedback = answer([2, 5], [1.0, 1.0], completed=completed, sketches=rows)
+    cleaned, report = clean(feedback, SELECTION, sketch_size=1)
+    assert report.refused == {}
+    assert cleaned.answered.tolist() == [True, False, False, False]
+
+
+def test_answers_with_different_sketches_contradict_each_other() -> None:
+    rows = np.array([[1.0], [2.0], [3.0], [2.0]])
+    feedback = answer([5, 2, 5, 2], [1.0] * 4, sketches=rows)
+    cleaned, report = clean(feedback, SELECTION, sketch_size=1)
+    assert cleaned.answered.tolist() == [True, False, False, False]
+    assert report.refused == {"duplicate": 1, "contradictory duplicates": 2}
+
+
+def test_sketches_that_nobody_wants_are_not_looked_at() -> None:
+    cleaned, report = clean(answer([2], [1.0], sketches="whatever"), SELECTION)
+    assert cleaned.sketches is None
+    assert report.accepted == 1
+
+
+def test_a_policy_that_wants_sketches_may_get_none() -> None:
+    assert clean(answer([2], [1.0]), SELECTION, sketch_size=3)[0].sketches is None
+
+
+@pytest.mark.parametrize(
+    "sketches",
+    [np.ones((2, 4)), np.ones((1, 3)), np.ones(2), [["a"] * 3] * 2, [[1.0], [1.0, 2.0]], 1.0],
+)
+def test_sketches_of_another_shape_make_a_message_unreadable(sketches: Any) -> None:
+    with pytest.raises(FeedbackError, match="sketches"):
+        clean(answer([2, 5], [1.0, 1.0], sketches=sketches), SELECTION, sketch_size=3)
+
+
 def test_what_is_no_feedback_is_refused() -> None:
     wrong: Any
     for wrong in (None, {}, [1]):

@@ -157,12 +157,12 @@ def test_over_selection_has_no_regret() -> None:
         replace(cell(), regret=True).rehearse()
 
 
-def test_policies_hear_the_losses() -> None:
+def test_policies_hear_the_losses(tmp_path: Path) -> None:
     """Power-of-Choice on observed losses asks those who did worst; random ones do not matter."""
     chosen = {}
     policies: dict[str, Policy[Any]] = {"rpow-d": PowerOfChoice(), "random": Random()}
     for label, policy in policies.items():
-        simulation = replace(cell(), policies={label: policy}).simulation()
+        simulation = replace(cell(), policies={label: policy}).simulation(tmp_path, run="run")
         rows = [simulation.step() for _ in range(20)]
         chosen[label] = np.mean([row.learning.train_loss for row in rows[6:]])
     assert chosen["rpow-d"] > chosen["random"]

@@ -74,6 +74,7 @@ def run(spec: Path, out: Path | None, processes: int | None) -> None:
 @click.option("--seconds", type=float, help="End each run at this simulated time, if earlier.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--training", help="For example data=digits,partition=shards,model=logistic.")
+@click.option("--privacy", help='For example epsilon=40,mechanism={name="laplace", clip=1.0}.')
 @click.option("--reward", default="", help="Of the regret, for example alpha=3,beta=1.2.")
 @click.option("--baseline", help="Compare with this policy [default: random, or the first].")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder [default: a new one].")
@@ -85,6 +86,7 @@ def compare(
     seconds: float | None,
     seeds: int,
     training: str | None,
+    privacy: str | None,
     reward: str,
     baseline: str | None,
     out: Path | None,
@@ -92,20 +94,26 @@ def compare(
 ) -> None:
     """Compare policies in one world: same luck for all, paired over seeds.
 
-    A POLICY is a name with settings, for example bsfl:alpha=3,beta=1.2.
+    A POLICY is a name with settings, for example bsfl:alpha=3,beta=1.2. With --privacy, a policy
+    with private=false among them runs without.
     """
     from fedmuster.cli.shorthand import parse, parse_settings
-    from fedmuster.experiments.spec import Experiment
+    from fedmuster.experiments.spec import Experiment, take_private
     from fedmuster.learning.training import Training
     from fedmuster.objectives.reward import CohortReward
     from fedmuster.policies import POLICIES
+    from fedmuster.privacy.budget import Privacy
     from fedmuster.worlds import WORLDS
 
     chosen: dict[str, Policy[Any]] = {}
+    unprotected = set()
     for text in policies:
         if text in chosen:
             raise ConfigError(f"policy {text} is given twice")
-        chosen[text] = named(POLICIES, parse(text), key=(), what="policy")
+        table = parse(text)
+        if not take_private(table):
+            unprotected.add(text)
+        chosen[text] = named(POLICIES, table, key=(), what="policy")
     if baseline is not None and baseline not in chosen:
         raise ConfigError(f"--baseline {baseline} is none of the policies: {', '.join(chosen)}")
     experiment = Experiment(
@@ -116,7 +124,9 @@ def compare(
         seeds=tuple(range(seeds)),
         reward=from_table(CohortReward, parse_settings(reward)),
         training=None if training is None else from_table(Training, parse_settings(training)),
-    )
+        privacy=None if privacy is None else from_table(Privacy, parse_settings(privacy)),
+        unprotected=frozenset(unprotected),
+    ).beside(Path.cwd() / "here")
     experiment.rehearse()
     now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
     _run_and_show(experiment, out or Path("runs") / f"compare-{now}", processes, baseline)
@@ -129,7 +139,8 @@ def resume(folder: Path, processes: int | None) -> None:
     """Continue an interrupted run (or all runs of an experiment), bit for bit."""
     from fedmuster.experiments.sweep import complete
 
-    _warn_of_other_versions(cells := complete(folder))
+    _say_what_is_over(cells := complete(folder))
+    _warn_of_other_versions(cells)
     _execute(cells, processes)
     _show_comparison([folder], baseline=None)
 
@@ -332,6 +343,23 @@ def _show_comparison(
         show_table(table.title, table.columns, table.rows)
         for footnote in table.footnotes:
             console.print(footnote, highlight=False, markup=False)
+
+
+def _say_what_is_over(cells: list[Path]) -> None:
+    """Resuming does not help a run that privacy ended, nor one that is complete."""
+    from fedmuster.cli.display import console
+    from fedmuster.experiments.journal import standing
+    from fedmuster.experiments.run import SPEC_NAME
+    from fedmuster.experiments.spec import Experiment
+
+    horizon, complete = Experiment.load(cells[0] / SPEC_NAME).horizon, 0
+    for cell in cells:
+        run = standing(cell)
+        if run.ending is not None:
+            console.print(f"{cell} is over: {run.ending}", highlight=False, markup=False)
+        complete += run.ending is not None or horizon.reached(run.rounds, run.elapsed_seconds)
+    if complete == len(cells):
+        console.print("Nothing to continue: every run is over.")
 
 
 def _warn_of_other_versions(cells: list[Path]) -> None:

@@ -49,14 +49,20 @@ def progress_bars(horizon: Horizon) -> Iterator[sweep.Progress]:
         tasks = {}
 
         def update(standings: dict[Path, Standing]) -> None:
-            by_label: dict[str, list[float]] = {}
-            for cell, (rounds, seconds) in standings.items():
-                done = rounds if horizon.seconds is None else min(seconds, horizon.seconds)
-                by_label.setdefault(cell.parent.name, []).append(done)
-            for label, numbers in by_label.items():
+            sums: dict[str, tuple[float, float]] = {}
+            for cell, run in standings.items():
+                whole: float = horizon.rounds
+                done: float = run.rounds
+                if horizon.seconds is not None:
+                    whole = horizon.seconds
+                    done = min(run.elapsed_seconds, whole)
+                if run.ending is not None:  # privacy ended it: there is no more to come
+                    whole = done
+                before = sums.get(cell.parent.name, (0.0, 0.0))
+                sums[cell.parent.name] = before[0] + done, before[1] + whole
+            for label, (completed, total) in sums.items():
                 if label not in tasks:
-                    whole = horizon.rounds if horizon.seconds is None else horizon.seconds
-                    tasks[label] = bars.add_task(escape(label), total=whole * len(numbers))
-                bars.update(tasks[label], completed=sum(numbers))
+                    tasks[label] = bars.add_task(escape(label), total=total)
+                bars.update(tasks[label], completed=completed, total=total)
 
         yield update

@@ -8,7 +8,7 @@ reason, and the client is taken as not completed; the good rows count.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +43,28 @@ class FeedbackReport:
     not_completed: IntArray
 
 
-def clean(feedback: Feedback, selection: Selection) -> tuple[Feedback, FeedbackReport]:
+class _Columns(NamedTuple):
+    """What a message says, row by row, each column of the right type and length."""
+
+    clients: IntArray
+    latency: FloatArray
+    completed: BoolArray
+    signals: dict[str, FloatArray]
+    sketches: FloatArray | None
+
+
+def clean(
+    feedback: Feedback, selection: Selection, *, sketch_size: int = 0
+) -> tuple[Feedback, FeedbackReport]:
     """One row for each selected client, in the order of the selection, and what was refused.
 
     Clients without a valid answer get ``completed = False``, an infinite latency (speed 0) and
-    signals of NaN, which a policy must not read where ``completed`` is False.
+    signals and sketches of NaN, which a policy must not read where ``completed`` is False.
+
+    Args:
+        feedback: what came.
+        selection: who was asked.
+        sketch_size: how long sketches are; where it is 0 nobody wants them, and they are dropped.
     """
     if not isinstance(feedback, Feedback):
         raise FeedbackError(f"feedback is {type(feedback).__name__}, expected a Feedback")
@@ -56,9 +73,10 @@ def clean(feedback: Feedback, selection: Selection) -> tuple[Feedback, FeedbackR
             f"feedback is for round {feedback.round!r}, but round {selection.round} is open: it "
             "came late or was sent twice; drop it"
         )
-    clients, latency, completed, signals = _columns(feedback)
-    if _is_clean(clients, latency, completed, signals, selection):
-        return _as_it_came(latency, completed, signals, selection)
+    columns = _columns(feedback, sketch_size)
+    if _is_clean(columns, selection):
+        return _as_it_came(columns, selection)
+    clients, latency, completed, signals, sketches = columns
     refused: dict[str, int] = {}
     row = np.searchsorted(selection.clients, clients)
     good = row < len(selection.clients)
@@ -72,7 +90,11 @@ def clean(feedback: Feedback, selection: Selection) -> tuple[Feedback, FeedbackR
         wrong = good & completed & ~np.isfinite(values)
         _count(refused, f"signal {name!r} not finite", wrong)
         good &= ~wrong
-    good = _without_duplicates(row, good, completed, latency, signals, refused)
+    if sketches is not None:
+        wrong = good & completed & ~np.isfinite(sketches).all(axis=1)
+        _count(refused, "sketch not finite", wrong)
+        good &= ~wrong
+    good = _without_duplicates(row, good, columns, refused)
 
     size = len(selection.clients)
     done = np.zeros(size, dtype=np.bool_)
@@ -84,6 +106,10 @@ def clean(feedback: Feedback, selection: Selection) -> tuple[Feedback, FeedbackR
     for name, values in signals.items():
         full_signals[name] = np.full(size, np.nan)
         full_signals[name][row[answered]] = values[answered]
+    full_sketches = None
+    if sketches is not None:
+        full_sketches = np.full((size, sketch_size), np.nan)
+        full_sketches[row[answered]] = sketches[answered]
     report = FeedbackReport(
         round=selection.round,
         accepted=int(np.count_nonzero(good)),
@@ -96,18 +122,14 @@ def clean(feedback: Feedback, selection: Selection) -> tuple[Feedback, FeedbackR
         latency_seconds=full_latency,
         completed=done,
         signals=full_signals,
+        sketches=full_sketches,
     )
     return cleaned, report
 
 
-def _is_clean(
-    clients: IntArray,
-    latency: FloatArray,
-    completed: BoolArray,
-    signals: Mapping[str, FloatArray],
-    selection: Selection,
-) -> bool:
+def _is_clean(columns: _Columns, selection: Selection) -> bool:
     """The usual case, cheaply told apart: everybody answered, in order, with sane numbers."""
+    clients, latency, completed, signals, sketches = columns
     if len(clients) != len(selection.clients) or len(clients) == 0:
         return False
     return bool(
@@ -116,35 +138,30 @@ def _is_clean(
         and latency.max() <= LONGEST_SECONDS
         and (clients == selection.clients).all()
         and all(np.isfinite(values).all() for values in signals.values())
+        and (sketches is None or np.isfinite(sketches).all())
     )
 
 
-def _as_it_came(
-    latency: FloatArray,
-    completed: BoolArray,
-    signals: Mapping[str, FloatArray],
-    selection: Selection,
-) -> tuple[Feedback, FeedbackReport]:
+def _as_it_came(columns: _Columns, selection: Selection) -> tuple[Feedback, FeedbackReport]:
     """Copies, for whoever sent the message may go on to change it."""
     cleaned = Feedback(
         round=selection.round,
         clients=selection.clients,
-        latency_seconds=latency.copy(),
-        completed=completed.copy(),
-        signals={name: values.copy() for name, values in signals.items()},
+        latency_seconds=columns.latency.copy(),
+        completed=columns.completed.copy(),
+        signals={name: values.copy() for name, values in columns.signals.items()},
+        sketches=None if columns.sketches is None else columns.sketches.copy(),
     )
     report = FeedbackReport(
         round=selection.round,
-        accepted=len(latency),
+        accepted=len(columns.clients),
         refused={},
         not_completed=selection.clients[:0],
     )
     return cleaned, report
 
 
-def _columns(
-    feedback: Feedback,
-) -> tuple[IntArray, FloatArray, BoolArray, dict[str, FloatArray]]:
+def _columns(feedback: Feedback, sketch_size: int) -> _Columns:
     clients = _as_array("clients", feedback.clients)
     if clients.ndim != 1 or not (np.issubdtype(clients.dtype, np.integer) or clients.size == 0):
         raise FeedbackError(
@@ -169,7 +186,26 @@ def _columns(
         name: _column(f"signals[{name!r}]", values, np.float64, size)
         for name, values in feedback.signals.items()
     }
-    return clients.astype(np.int64, copy=False), latency, completed, signals
+    return _Columns(
+        clients=clients.astype(np.int64, copy=False),
+        latency=latency,
+        completed=completed,
+        signals=signals,
+        sketches=_sketches(feedback.sketches, (size, sketch_size)),
+    )
+
+
+def _sketches(values: Any, shape: tuple[int, int]) -> FloatArray | None:
+    if values is None or shape[1] == 0:
+        return None
+    sketches = _as_array("sketches", values)
+    if sketches.dtype.kind not in "iuf" or sketches.shape != shape:
+        raise FeedbackError(
+            f"feedback.sketches is {sketches.dtype}{sketches.shape}, expected numbers of shape "
+            f"{shape}: as many for each row of feedback.clients as the policy wants "
+            "(wanted_sketch_size)"
+        )
+    return sketches.astype(np.float64, copy=False)
 
 
 def _as_array(name: str, values: Any) -> NDArray[Any]:
@@ -207,9 +243,7 @@ def _cell_by_cell(values: Any) -> FloatArray:
 def _without_duplicates(
     row: IntArray,
     good: BoolArray,
-    completed: BoolArray,
-    latency: FloatArray,
-    signals: Mapping[str, FloatArray],
+    columns: _Columns,
     refused: dict[str, int],
 ) -> BoolArray:
     """Copies of one answer count once; answers that contradict each other count not at all."""
@@ -222,9 +256,12 @@ def _without_duplicates(
     if len(first) == len(rows):
         return good
     original = rows[first][inverse]
+    _, latency, completed, signals, sketches = columns
     same = completed[rows] == completed[original]
     for column in (latency, *signals.values()):
         same &= (column[rows] == column[original]) | ~completed[rows]
+    if sketches is not None:
+        same &= (sketches[rows] == sketches[original]).all(axis=1) | ~completed[rows]
     consistent = np.ones(len(first), dtype=np.bool_)
     np.logical_and.at(consistent, inverse, same)
     refused["duplicate"] = int((counts[consistent] - 1).sum())

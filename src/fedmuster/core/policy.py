@@ -16,13 +16,18 @@ class Policy(Protocol[S]):
     """A frozen, keyword-only dataclass of hyper-parameters with three methods.
 
     Its state ``S`` is a dataclass of numpy arrays, see :mod:`fedmuster.core.state`. A policy
-    that wants nothing unusual subclasses :class:`PolicyTraits` for the three class variables.
+    that wants nothing unusual subclasses :class:`PolicyTraits` for its traits.
     """
 
     name: ClassVar[str]
     cohort_rule: ClassVar[CohortRule]
     oracle: ClassVar[bool]
     learns: ClassVar[bool]
+
+    @property
+    def wanted_sketch_size(self) -> int:
+        """How many numbers of each update's direction it wants to hear; 0 for none."""
+        ...
 
     def init(self, problem: Problem) -> S:
         """The state before the first round."""
@@ -47,3 +52,8 @@ class PolicyTraits:
     """Whether it must be told the true expectations (``RoundView.truth``)."""
     learns: ClassVar[bool] = True
     """Whether what it observes changes what it selects."""
+
+    @property
+    def wanted_sketch_size(self) -> int:
+        """How many numbers of each update's direction it wants (``Feedback.sketches``)."""
+        return 0

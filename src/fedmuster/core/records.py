@@ -236,6 +236,9 @@ class Feedback:
         latency_seconds: time from asking to answer, 1e-9 … 1e9; ignored where not completed.
         completed: who answered; None means all of ``clients``.
         signals: whatever else was measured, one float per row ("loss", "accuracy_gain", …).
+        sketches: [n, q], a short random projection of each update as the server received it, whose
+            angles are nearly those of the updates; for policies that want it
+            (``wanted_sketch_size``).
     """
 
     round: int
@@ -243,6 +246,7 @@ class Feedback:
     latency_seconds: FloatArray
     completed: BoolArray | None = None
     signals: Mapping[str, FloatArray] = field(default_factory=dict)
+    sketches: FloatArray | None = None
 
     @property
     def answered(self) -> BoolArray:

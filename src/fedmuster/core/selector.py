@@ -120,7 +120,8 @@ class Selector(Generic[S]):
             raise CallOrderError(
                 f"observe: no cohort has been chosen for round {self.round}: call select() first"
             )
-        cleaned, report = clean(feedback, self.pending)
+        sketch_size = self.policy.wanted_sketch_size
+        cleaned, report = clean(feedback, self.pending, sketch_size=sketch_size)
         self.policy.observe(self.state, self.pending, cleaned)
         self.refused.update(report.refused)
         self.pending = None

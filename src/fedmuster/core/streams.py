@@ -24,6 +24,7 @@ MODEL: Final = "model"
 TRAIN: Final = "train"
 LOSSES: Final = "losses"
 TEST: Final = "test"
+PRIVACY: Final = "privacy"
 
 
 def stream(seed: int, name: str, *key: int) -> np.random.Generator:

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from fedmuster.simulation import Checkpoint, RoundRow
 FILE_NAME = "journal.sqlite"
 
 _SCHEMA = """
+CREATE TABLE IF NOT EXISTS identity (id INTEGER PRIMARY KEY CHECK (id = 0), run TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS ending (id INTEGER PRIMARY KEY CHECK (id = 0), reason TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS starts (
     start INTEGER PRIMARY KEY, after_round INTEGER NOT NULL, versions TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS clients (id INTEGER PRIMARY KEY CHECK (id = 0), npz BLOB NOT NULL);
@@ -32,16 +35,18 @@ CREATE TABLE IF NOT EXISTS rounds (
     round INTEGER PRIMARY KEY, seconds REAL NOT NULL, reward REAL, regret REAL,
     num_available INTEGER NOT NULL, num_completed INTEGER NOT NULL, num_refused INTEGER NOT NULL,
     loss REAL, accuracy REAL, train_loss REAL, num_aggregated INTEGER NOT NULL,
+    spent_max REAL, spent_mean REAL, num_exhausted INTEGER NOT NULL,
     clients BLOB NOT NULL, rejected BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS checkpoint (
     id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, elapsed_seconds REAL NOT NULL,
-    selector BLOB NOT NULL, judge BLOB, trainer BLOB);
+    selector BLOB NOT NULL, judge BLOB, trainer BLOB, budget BLOB);
 """
-_FORMAT = 2
+_FORMAT = 3
 
 _PLAYED = ("round", "seconds", "reward", "regret", "num_available", "num_completed", "num_refused")
 _LEARNED = ("loss", "accuracy", "train_loss", "num_aggregated")
-_COLUMNS = (*_PLAYED, *_LEARNED)
+_SPENT = ("spent_max", "spent_mean", "num_exhausted")
+_COLUMNS = (*_PLAYED, *_LEARNED, *_SPENT)
 
 
 class Journal:
@@ -58,6 +63,8 @@ class Journal:
             _check_format(self._database, self.path)
             self._database.execute(f"PRAGMA user_version = {_FORMAT}")  # first: others may look
             self._database.executescript(_SCHEMA)
+            with self._database as database:
+                database.execute("INSERT OR IGNORE INTO identity VALUES (0, ?)", (uuid4().hex,))
         except sqlite3.DatabaseError as error:
             self.__exit__(None, None, None)
             raise StateError(f"{self.path} is damaged or no journal: {error}") from error
@@ -74,6 +81,12 @@ class Journal:
         self._database.close()
         self._lock.close()
 
+    @property
+    def run(self) -> str:
+        """The run's own name, drawn once: under it a ledger knows what the run has debited."""
+        (run,) = self._database.execute("SELECT run FROM identity").fetchone()
+        return str(run)
+
     def begin(self, versions: Mapping[str, str], clients: Mapping[str, NDArray[Any]]) -> None:
         """Note that a process starts or continues the run, and who the clients are."""
         checkpoint = self.checkpoint()
@@ -86,8 +99,13 @@ class Journal:
                 "INSERT OR IGNORE INTO clients VALUES (0, ?)", (states.to_bytes(clients, {}),)
             )
 
-    def append(self, rows: Iterable[RoundRow], checkpoint: Checkpoint) -> None:
-        """Commit rounds and the checkpoint after the last of them, or nothing."""
+    def append(
+        self, rows: Iterable[RoundRow], checkpoint: Checkpoint, *, ending: str | None = None
+    ) -> None:
+        """Commit rounds and the checkpoint after the last of them, or nothing.
+
+        ``ending`` says why the run is over before its horizon.
+        """
         with self._database as database:
             database.executemany(
                 f"INSERT INTO rounds VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})",
@@ -95,6 +113,7 @@ class Journal:
                     (
                         *(getattr(row, name) for name in _PLAYED),
                         *(getattr(row.learning, name) for name in _LEARNED),
+                        *(getattr(row.privacy, name) for name in _SPENT),
                         row.clients.astype("<i4").tobytes(),
                         row.learning.rejected.astype("<i4").tobytes(),
                     )
@@ -102,13 +121,15 @@ class Journal:
                 ),
             )
             database.execute(
-                "INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?, ?, ?)", checkpoint
+                "INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?, ?, ?, ?)", checkpoint
             )
+            if ending is not None:
+                database.execute("INSERT OR REPLACE INTO ending VALUES (0, ?)", (ending,))
 
     def checkpoint(self) -> Checkpoint | None:
         """Where the run stands; None before its first commit."""
         row = self._database.execute(
-            "SELECT round, elapsed_seconds, selector, judge, trainer FROM checkpoint"
+            "SELECT round, elapsed_seconds, selector, judge, trainer, budget FROM checkpoint"
         ).fetchone()
         return None if row is None else Checkpoint(*row)
 
@@ -117,8 +138,9 @@ class JournalReader:
     """What a journal says; may be read while the run goes on.
 
     ``columns`` holds round, seconds, reward, regret, num_available, num_completed, num_refused,
-    loss, accuracy, train_loss and num_aggregated, one entry a round (NaN where there is none);
-    ``cohorts`` the clients chosen in each round, ``rejected`` those whose update was not finite.
+    loss, accuracy, train_loss, num_aggregated, spent_max, spent_mean and num_exhausted, one entry
+    a round (NaN where there is none); ``cohorts`` the clients chosen in each round, ``rejected``
+    those whose update was not finite.
     """
 
     columns: dict[str, FloatArray]
@@ -135,12 +157,18 @@ class JournalReader:
                 rows = database.execute("SELECT * FROM rounds ORDER BY round").fetchall()
                 clients = database.execute("SELECT npz FROM clients").fetchone()
                 starts = database.execute("SELECT versions FROM starts ORDER BY start").fetchall()
+                ending = database.execute("SELECT reason FROM ending").fetchone()
+                identity = database.execute("SELECT run FROM identity").fetchone()
             except sqlite3.DatabaseError as error:
                 raise StateError(f"{self.path} is damaged or no journal: {error}") from error
         try:
             self.columns, self.cohorts, self.rejected = _parse(rows)
         except (ValueError, TypeError) as error:  # a cell that is neither number nor cohort
             raise StateError(f"{self.path} is damaged: {error}") from error
+        self.ending: str | None = None if ending is None else ending[0]
+        """Why the run ended before its horizon, if it did."""
+        self.run: str | None = None if identity is None else identity[0]
+        """The run's name in ledgers."""
         self.versions: list[dict[str, str]] = [json.loads(text) for (text,) in starts]
         """The versions of what ran, one entry for each time the run was started or continued."""
         self.clients: dict[str, NDArray[Any]] = (
@@ -187,10 +215,11 @@ def _parse(
 
 
 class Standing(NamedTuple):
-    """How far a run is."""
+    """How far a run is, and why it is over before its horizon, if it is."""
 
     rounds: int
     elapsed_seconds: float
+    ending: str | None = None
 
 
 def standing(folder: Path) -> Standing:
@@ -201,7 +230,9 @@ def standing(folder: Path) -> Standing:
     with closing(_connect(path)) as database:
         try:
             _check_format(database, path)
-            row = database.execute("SELECT round, elapsed_seconds FROM checkpoint").fetchone()
+            row = database.execute(
+                "SELECT round, elapsed_seconds, reason FROM checkpoint LEFT JOIN ending USING (id)"
+            ).fetchone()
         except sqlite3.DatabaseError as error:
             if "no such table" in str(error):  # created a moment ago
                 return Standing(0, 0.0)

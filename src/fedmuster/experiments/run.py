@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 import fedmuster
 from fedmuster.core.files import write_file
 from fedmuster.core.records import Problem
-from fedmuster.experiments.journal import Journal
+from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.spec import Experiment
-from fedmuster.simulation import RoundRow
+from fedmuster.simulation import RoundRow, Simulation
 
 SPEC_NAME = "spec.toml"
 
@@ -36,13 +36,15 @@ def execute(folder: Path, parent: int | None = None) -> None:
     and ``resume`` could not have the journal.
     """
     cell = Experiment.load(folder / SPEC_NAME)
+    if standing(folder).ending is not None:
+        return
     with Journal(folder) as journal, ExitStack() as stack:
         checkpoint = journal.checkpoint()
         if checkpoint is not None and cell.horizon.reached(
             checkpoint.round, checkpoint.elapsed_seconds
         ):
             return
-        simulation = cell.simulation()
+        simulation = cell.simulation(folder, run=journal.run)
         stack.callback(simulation.close)
         if checkpoint is not None:
             simulation.load(checkpoint, source=str(journal.path))
@@ -54,6 +56,7 @@ def execute(folder: Path, parent: int | None = None) -> None:
                 "typical_latency_seconds": world.typical_latency_seconds(),
                 "cohort_size": np.array(world.problem.cohort_size),
                 **_data(simulation.selector.problem),
+                **_model(simulation),
             },
         )
         rows: list[RoundRow] = []
@@ -61,8 +64,8 @@ def execute(folder: Path, parent: int | None = None) -> None:
         while not simulation.finished:
             rows.append(simulation.step())
             now = time.monotonic()
-            if now - committed > pause or simulation.finished:
-                journal.append(rows, simulation.checkpoint())
+            if now - committed > pause or simulation.finished or not simulation.repeatable:
+                journal.append(rows, simulation.checkpoint(), ending=simulation.exhausted)
                 rows.clear()
                 if parent is not None and os.getppid() != parent:
                     return
@@ -88,3 +91,10 @@ def _data(problem: Problem) -> dict[str, NDArray[Any]]:
     """Size and quality of each client's data, where clients differ."""
     columns = {"num_samples": problem.num_samples, "quality": problem.quality}
     return {name: values for name, values in columns.items() if values is not None}
+
+
+def _model(simulation: Simulation[Any]) -> dict[str, NDArray[Any]]:
+    """How many numbers an update has, where there is one."""
+    if simulation.trainer is None:
+        return {}
+    return {"num_parameters": np.array(len(simulation.trainer.parameters))}

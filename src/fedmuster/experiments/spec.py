@@ -20,12 +20,18 @@
     model = { name = "mlp", hidden = [32] }
     local = { learning_rate = 0.1, epochs = 1 }
 
+    [privacy]           # leave out for none
+    epsilon = 40.0      # which no client ever spends more than
+    schedule = { name = "geometric", eta = 0.04 }
+    mechanism = { name = "laplace", mode = "vector", clip = 1.0 }
+
     [[policy]]
     name = "bsfl"
     alpha = 2.0
 
     [[policy]]
     name = "random"
+    private = false     # this one without privacy
 """
 
 import math
@@ -34,6 +40,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import tomli_w
@@ -46,6 +53,7 @@ from fedmuster.learning.training import Training
 from fedmuster.objectives.reward import CohortReward
 from fedmuster.policies import POLICIES
 from fedmuster.policies.genie import Genie
+from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.simulation import Horizon, Simulation
 from fedmuster.worlds import WORLDS
 from fedmuster.worlds.world import World
@@ -53,7 +61,9 @@ from fedmuster.worlds.world import World
 _FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there
 _LONGEST_LABEL = 100
 _MOST_ROUNDS = 10**9
-_KEYS = ("rounds", "seconds", "seed", "seeds", "regret", "world", "reward", "training", "policy")
+_TABLES = ("world", "reward", "training", "privacy", "policy")
+_KEYS = ("rounds", "seconds", "seed", "seeds", "regret", *_TABLES)
+LEDGER_NAME = "ledger.sqlite"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +80,9 @@ class Experiment:
     training: Training | None = None
     seconds: float | None = None
     """End a run with the round in which simulated time reaches this; ``rounds`` at the latest."""
+    privacy: Privacy | None = None
+    unprotected: frozenset[str] = frozenset()
+    """The labels that run without privacy where the others have it."""
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not 0 < self.seconds < math.inf:
@@ -92,6 +105,21 @@ class Experiment:
                     f"label = {label!r}, expected a name without slashes that can be a folder"
                 )
 
+        self._check_privacy()
+
+    def _check_privacy(self) -> None:
+        if self.unprotected and self.privacy is None:
+            raise ConfigError(
+                "private = false, but nobody has privacy: write a [privacy] table, or leave it out"
+            )
+        shared = self.privacy is not None and self.privacy.ledger is not None
+        if shared and len(self.policies) * len(self.seeds) > 1:
+            raise ConfigError(
+                "a ledger is for one run at a time, and compared runs must not spend each other's "
+                "budgets: leave ledger out (each run gets its own), or run one policy and one seed",
+                key=("privacy", "ledger"),
+            )
+
     @property
     def genie(self) -> Genie | None:
         """Who measures regret."""
@@ -105,9 +133,14 @@ class Experiment:
         """When a run is over."""
         return Horizon(rounds=self.rounds, seconds=self.seconds)
 
-    def simulation(self) -> Simulation[Any]:
-        """The run of a cell, that is of an experiment with one policy and one seed."""
-        ((_, policy),) = self.policies.items()
+    def simulation(self, folder: Path, *, run: str) -> Simulation[Any]:
+        """The run of a cell, that is of an experiment with one policy and one seed.
+
+        Args:
+            folder: where its ledger is, unless the experiment says otherwise.
+            run: its name in the ledger.
+        """
+        ((label, policy),) = self.policies.items()
         (seed,) = self.seeds
         return Simulation(
             policy,
@@ -116,15 +149,32 @@ class Experiment:
             genie=self.genie,
             training=self.training,
             horizon=self.horizon,
+            protection=self._protection(label, folder, run),
         )
+
+    def _protection(self, label: str, folder: Path, run: str) -> Protection | None:
+        if self.privacy is None or label in self.unprotected:
+            return None
+        ledger = folder / LEDGER_NAME
+        if self.privacy.ledger is not None:
+            ledger = Path(self.privacy.ledger)
+        return Protection(privacy=self.privacy, ledger=ledger, run=run)
 
     def cells(self) -> dict[Path, "Experiment"]:
         """One experiment for each policy and seed, by the folder it belongs into."""
         return {
-            Path(label) / f"seed-{seed}": replace(self, policies={label: policy}, seeds=(seed,))
-            for label, policy in self.policies.items()
+            Path(label) / f"seed-{seed}": self._cell(label, seed)
+            for label in self.policies
             for seed in self.seeds
         }
+
+    def _cell(self, label: str, seed: int) -> "Experiment":
+        return replace(
+            self,
+            policies={label: self.policies[label]},
+            seeds=(seed,),
+            unprotected=self.unprotected & {label},
+        )
 
     def rehearse(self) -> None:
         """Play one round of each policy, so that what does not fit fails before anything runs."""
@@ -135,14 +185,25 @@ class Experiment:
             except FedmusterError as error:
                 key = ("training", *getattr(error, "key", ()))
                 raise ConfigError(str(error), key=key) from error
-        for number, (label, policy) in enumerate(self.policies.items()):
+        for number, label in enumerate(self.policies):
             try:
-                one = replace(self, policies={label: policy}, seeds=self.seeds[:1])
-                with closing(one.simulation()) as simulation:
-                    simulation.step()
+                self._cell(label, self.seeds[0])._rehearse_cell()
             except FedmusterError as error:
                 key = ("policy", str(number), *getattr(error, "key", ()))
                 raise ConfigError(str(error), key=key) from error
+
+    def _rehearse_cell(self) -> None:
+        """A round with a ledger that is thrown away: trying something out costs nobody privacy."""
+        privacy = self.privacy
+        if privacy is not None:
+            privacy = replace(privacy, ledger=None, noise="seeded")
+        with (
+            TemporaryDirectory() as folder,
+            closing(
+                replace(self, privacy=privacy).simulation(Path(folder), run="rehearsal")
+            ) as simulation,
+        ):
+            simulation.step()
 
     @classmethod
     def load(cls, path: Path, *, rehearse: bool = False) -> Self:
@@ -154,7 +215,7 @@ class Experiment:
         except UnicodeDecodeError as error:
             raise ConfigError(f"{path} is no text file: {error}") from error
         try:
-            experiment = cls.from_table(tomllib.loads(text))
+            experiment = cls.from_table(tomllib.loads(text)).beside(path)
             if rehearse:
                 experiment.rehearse()
         except RecursionError:
@@ -167,6 +228,13 @@ class Experiment:
             key = ".".join(error.key)
             raise ConfigError(f"{where}: {key + ': ' if key else ''}{error}") from None
         return experiment
+
+    def beside(self, path: Path) -> Self:
+        """The same, with the path of its ledger, if it names one, taken from that file's folder."""
+        if self.privacy is None or self.privacy.ledger is None:
+            return self
+        ledger = str((path.parent / self.privacy.ledger).resolve())
+        return replace(self, privacy=replace(self.privacy, ledger=ledger))
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Self:
@@ -183,14 +251,20 @@ class Experiment:
         if numbers.seed is not None and numbers.seeds is not None:
             raise ConfigError("give seed or seeds, not both", key=("seed",))
         seeds = (numbers.seed or 0,) if numbers.seeds is None else numbers.seeds
-        for key in ("reward", "training"):
+        for key in ("reward", "training", "privacy"):
             if not isinstance(table.get(key, {}), Mapping):
                 raise ConfigError(f"{key} = {table[key]!r}, expected a table", key=(key,))
         training = None
         if "training" in table:
             training = from_table(Training, table["training"], key=("training",))
+        privacy = None
+        if "privacy" in table:
+            privacy = from_table(Privacy, table["privacy"], key=("privacy",))
+        policies, unprotected = _policies(table["policy"])
         return cls(
-            policies=_policies(table["policy"]),
+            policies=policies,
+            unprotected=unprotected,
+            privacy=privacy,
             world=named(WORLDS, table["world"], key=("world",), what="world"),
             rounds=numbers.rounds,
             seeds=seeds,
@@ -205,8 +279,11 @@ class Experiment:
         policies = []
         for label, policy in self.policies.items():
             settings = to_table(policy)
-            named_otherwise = {} if label == settings["name"] else {"label": label}
-            policies.append({**settings, **named_otherwise})
+            if label != settings["name"]:
+                settings["label"] = label
+            if label in self.unprotected:
+                settings["private"] = False
+            policies.append(settings)
         table: dict[str, Any] = {"rounds": self.rounds}
         if self.seconds is not None:
             table["seconds"] = self.seconds
@@ -218,6 +295,8 @@ class Experiment:
         }
         if self.training is not None:
             table["training"] = to_table(self.training)
+        if self.privacy is not None:
+            table["privacy"] = to_table(self.privacy)
         return tomli_w.dumps({**table, "policy": policies})
 
 
@@ -233,15 +312,25 @@ class _Numbers:
 _NUMBERS = tuple(item.name for item in fields(_Numbers))
 
 
-def _policies(tables: Any) -> dict[str, Policy[Any]]:
+def take_private(table: dict[str, Any], *, key: tuple[str, ...] = ()) -> bool:
+    """Take ``private`` out of a policy's table: whether it keeps clients' privacy."""
+    private = table.pop("private", True)
+    if not isinstance(private, bool):
+        raise ConfigError(f"private = {private!r}, expected true or false", key=(*key, "private"))
+    return private
+
+
+def _policies(tables: Any) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
+    """Policies by label, and the labels of those without privacy."""
     numbered = isinstance(tables, list)
     policies: dict[str, Policy[Any]] = {}
+    unprotected = set()
     for number, table in enumerate(tables if numbered else [tables]):
         key = ("policy", str(number)) if numbered else ("policy",)
-        label = None
+        label, private = None, True
         if isinstance(table, Mapping):
-            label = table.get("label")
-            table = {k: v for k, v in table.items() if k != "label"}
+            table = dict(table)
+            label, private = table.pop("label", None), take_private(table, key=key)
         policy: Policy[Any] = named(POLICIES, table, key=key, what="policy")
         label = policy.name if label is None else label
         if not isinstance(label, str):
@@ -251,5 +340,7 @@ def _policies(tables: Any) -> dict[str, Policy[Any]]:
                 f"two policies are called {label!r}: give one of them another label",
                 key=(*key, "label") if numbered else key,
             )
+        if not private:
+            unprotected.add(label)
         policies[label] = policy
-    return policies
+    return policies, frozenset(unprotected)

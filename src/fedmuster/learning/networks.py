@@ -87,6 +87,10 @@ class PAUSEMLP:
 class PAUSECNN3:
     """PAUSE's smaller CNN for CIFAR-10 (§V-A).
 
+    Args:
+        batch_norm: as in the authors' code. Its running statistics cannot be released with
+            noise, so private training needs it off.
+
     Deviations:
         1. The paper counts three convolutions and two hidden layers and gives no sizes. Those of
            its authors' published code are taken: 3×3 convolutions of 32, 64 and 128 channels
@@ -96,17 +100,27 @@ class PAUSECNN3:
 
     name: ClassVar[str] = "pause-cnn-3"
 
+    batch_norm: bool = True
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """The module, with fresh parameters from PyTorch's random stream."""
-        layers = [Convolution(c, 3, "pool relu norm", padded=False) for c in (32, 64, 128)]
+        norm = " norm" if self.batch_norm else ""
+        layers = [Convolution(c, 3, f"pool relu{norm}", padded=False) for c in (32, 64, 128)]
         return _stack(
-            self, input_shape, num_classes, layers, hidden=(128, 64, 32), hidden_then="relu norm"
+            self, input_shape, num_classes, layers, hidden=(128, 64, 32), hidden_then=f"relu{norm}"
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PAUSECNN5:
     """PAUSE's larger CNN for CIFAR-10 (§V-A): five convolutions and two hidden layers.
+
+    Args:
+        batch_norm: as in the authors' code. Its running statistics cannot be released with
+            noise, so private training needs it off.
 
     Deviations:
         1. The paper gives no sizes. Those of its authors' published code are taken: convolutions
@@ -117,17 +131,23 @@ class PAUSECNN5:
 
     name: ClassVar[str] = "pause-cnn-5"
 
+    batch_norm: bool = True
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """The module, with fresh parameters from PyTorch's random stream."""
+        norm = " norm" if self.batch_norm else ""
         layers = (
-            Convolution(32, 3, "relu norm", padded=False),
+            Convolution(32, 3, f"relu{norm}", padded=False),
             Convolution(32, 3, "pool relu", padded=False),
-            Convolution(64, 3, "relu norm", padded=False),
-            Convolution(64, 3, "pool relu norm", padded=False),
-            Convolution(128, 4, "pool relu norm", padded=False),
+            Convolution(64, 3, f"relu{norm}", padded=False),
+            Convolution(64, 3, f"pool relu{norm}", padded=False),
+            Convolution(128, 4, f"pool relu{norm}", padded=False),
         )
         return _stack(
-            self, input_shape, num_classes, layers, hidden=(64, 32), hidden_then="relu norm"
+            self, input_shape, num_classes, layers, hidden=(64, 32), hidden_then=f"relu{norm}"
         )
 
 

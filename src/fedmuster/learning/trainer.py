@@ -1,15 +1,21 @@
 """A model that is trained, round by round, by whoever answers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedmuster.core import state as states
-from fedmuster.core.errors import StateError
+from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Problem
 from fedmuster.learning.aggregation import FedAvg, Server, finite_rows
 from fedmuster.learning.engine import Engine
 from fedmuster.learning.records import Evaluation, FederatedData, Updates
+from fedmuster.learning.sketch import sketch
+
+Release = Callable[[IntArray, NDArray[np.float32]], NDArray[np.float32]]
+"""(clients, their updates) -> what they send instead, to keep their data private."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +47,7 @@ class Trainer:
         server: makes one model of many updates.
         min_answers: with fewer usable updates than this the model stays as it is.
         evaluate_every: rounds between evaluations on the test set.
+        seed: of sketches.
     """
 
     def __init__(
@@ -51,8 +58,10 @@ class Trainer:
         server: Server | None = None,
         min_answers: int = 1,
         evaluate_every: int = 1,
+        seed: int = 0,
     ) -> None:
         self.engine = engine
+        self.seed = seed
         self.data = data
         self.server: Server = FedAvg() if server is None else server
         self.min_answers = min_answers
@@ -71,12 +80,33 @@ class Trainer:
         """[n], what each client would answer if asked for the loss of the global model."""
         return self.engine.losses(self.parameters, clients, batch_size=batch_size)
 
-    def train(self, feedback: Feedback, *, evaluate: bool = False) -> tuple[Feedback, LearningRow]:
+    def require_releasable(self) -> None:
+        """Complain if a model cannot be trained privately."""
+        others = len(self.parameters) - self.engine.num_trainable
+        if others:
+            raise ConfigError(
+                f"the model has {others:,} batch-norm statistics, which are means and variances of "
+                "clients' data and make no sense with noise: choose a model without batch "
+                "normalisation",
+                key=("model",),
+            )
+
+    def train(
+        self,
+        feedback: Feedback,
+        *,
+        evaluate: bool = False,
+        release: Release | None = None,
+        sketch_size: int = 0,
+    ) -> tuple[Feedback, LearningRow]:
         """One round: who answered trains, the server aggregates.
 
         Args:
             feedback: who answered, when.
             evaluate: in this round even if it is not due.
+            release: what clients send in place of their updates; then the server hears no
+                signals either, for nobody has paid for what those give away.
+            sketch_size: of a short sketch of each update for the policy; 0 for none.
 
         Returns:
             The feedback with the trainer's signals, in which a client whose update is not finite
@@ -89,8 +119,10 @@ class Trainer:
         completed[answered] = usable
         num_usable = int(np.count_nonzero(usable))
         aggregated = num_usable > 0 and num_usable >= self.min_answers
+        kept = _rows(updates, usable)
+        if release is not None:
+            kept = replace(kept, deltas=release(kept.clients, kept.deltas), signals={})
         if aggregated:
-            kept = _rows(updates, usable)
             weights = self.data.sizes[kept.clients].astype(np.float64)
             self.parameters = self.server.apply(
                 self._server_state, self.parameters, kept, weights, self.engine.num_trainable
@@ -105,7 +137,12 @@ class Trainer:
             num_aggregated=num_usable if aggregated else 0,
             rejected=updates.clients[~usable],
         )
-        return replace(feedback, completed=completed, signals=_spread(updates, answered)), row
+        signals = {} if release is not None else _signals(updates, answered)
+        sketches = None
+        if sketch_size > 0:
+            sketches = _spread(sketch(kept.deltas, size=sketch_size, seed=self.seed), completed)
+        heard = replace(feedback, completed=completed, signals=signals, sketches=sketches)
+        return heard, row
 
     def close(self) -> None:
         """End what the engine has started."""
@@ -142,10 +179,12 @@ def _rows(updates: Updates, rows: BoolArray) -> Updates:
     )
 
 
-def _spread(updates: Updates, answered: BoolArray) -> dict[str, FloatArray]:
-    """The signals with a row for each asked client, NaN where none came."""
-    signals = {}
-    for name, values in updates.signals.items():
-        signals[name] = np.full(len(answered), np.nan)
-        signals[name][answered] = values
-    return signals
+def _signals(updates: Updates, answered: BoolArray) -> dict[str, FloatArray]:
+    return {name: _spread(values, answered) for name, values in updates.signals.items()}
+
+
+def _spread(values: FloatArray, answered: BoolArray) -> FloatArray:
+    """The same with a row for each asked client, NaN where none came."""
+    spread = np.full((len(answered), *values.shape[1:]), np.nan)
+    spread[answered] = values
+    return spread

@@ -72,7 +72,7 @@ class Training:
     def start(self, *, num_clients: int, seed: int) -> Trainer:
         """See :class:`Learner`."""
         data = self._share_out(self.data.load(seed), num_clients, seed)
-        return self._trainer(data, self._engine(data, seed))
+        return self._trainer(data, self._engine(data, seed), seed)
 
     def with_own(
         self, *, data: DataSet | None = None, module: "Callable[[], nn.Module] | None" = None
@@ -98,13 +98,14 @@ class Training:
 
         return TorchEngine(model, data, self.local, seed, workers=self.workers)
 
-    def _trainer(self, data: FederatedData, engine: Engine) -> Trainer:
+    def _trainer(self, data: FederatedData, engine: Engine, seed: int) -> Trainer:
         return Trainer(
             engine,
             data,
             server=self.server,
             min_answers=self.min_answers,
             evaluate_every=self.evaluate_every,
+            seed=seed,
         )
 
 
@@ -122,8 +123,8 @@ class OwnTraining:
         data = training.data.load(seed) if self.data is None else self.data
         federated = training._share_out(data, num_clients, seed)
         if self.module is None:
-            return training._trainer(federated, training._engine(federated, seed))
+            return training._trainer(federated, training._engine(federated, seed), seed)
         from fedmuster.learning.torch_engine import TorchEngine
 
         engine = TorchEngine(self.module, federated, training.local, seed, workers=training.workers)
-        return training._trainer(federated, engine)
+        return training._trainer(federated, engine, seed)

@@ -5,6 +5,7 @@ from typing import Any, Final
 from fedmuster.core.policy import Policy
 from fedmuster.policies.all_clients import AllClients
 from fedmuster.policies.bsfl import BSFL
+from fedmuster.policies.clustered_sampling import ClusteredSampling
 from fedmuster.policies.cs_ucb import CSUCB
 from fedmuster.policies.cs_ucb_q import CSUCBQ
 from fedmuster.policies.fastest import FastestInExpectation
@@ -21,6 +22,7 @@ POLICIES: Final[dict[str, type[Policy[Any]]]] = {
     "cs-ucb-q": CSUCBQ,
     "rbcs-f": RBCSF,
     "power-of-choice": PowerOfChoice,
+    "clustered-sampling": ClusteredSampling,
     "random": Random,
     "all-clients": AllClients,
     "fastest": FastestInExpectation,
@@ -35,6 +37,7 @@ __all__ = [
     "POLICIES",
     "RBCSF",
     "AllClients",
+    "ClusteredSampling",
     "FastestInExpectation",
     "Genie",
     "PowerOfChoice",

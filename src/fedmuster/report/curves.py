@@ -1,8 +1,8 @@
 """Curves over rounds and over simulated time: a mean over seeds, and how sure it is.
 
-A band reaches as far as the shortest run of its policy. The mean of an evaluation goes on to the
-end of the longest, with the model that each finished run has: it ends with the number that tables
-tell, and does not jump where a seed ends.
+A band reaches as far as the shortest run of its policy. The mean of what stays (a model, privacy
+spent) goes on to the end of the longest, with what each finished run has: it ends with the number
+that tables tell, and does not jump where a seed ends.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import mean_and_half_width
 
-Axis = Literal["round", "seconds"]
+Axis = Literal["round", "seconds", "spent_max"]
+"""Against what: rounds, simulated time, or the privacy that the client who spent most has spent."""
 
 MOST_POINTS = 400
 _DECADES = 100.0
@@ -48,7 +49,10 @@ def running_totals(comparison: Comparison, column: str) -> list[Curve]:
 
 
 def evaluations(comparison: Comparison, column: str, axis: Axis) -> list[Curve]:
-    """Loss or accuracy on the test set: at each x the last evaluation so far, over the seeds."""
+    """Loss or accuracy on the test set, or privacy spent: at each x the last so far, over seeds.
+
+    Policies without it, or without privacy where that is the axis, are left out.
+    """
     curves = []
     for label, runs in comparison.runs.items():
         steps = [_evaluated(run, column, axis) for run in runs]
@@ -99,15 +103,17 @@ def thinned(x: FloatArray) -> FloatArray:
 
 
 def _evaluated(run: Run, column: str, axis: Axis) -> tuple[FloatArray, FloatArray]:
-    values = run.columns[column]
-    known = ~np.isnan(values)
-    return _places(run, axis)[known], values[known]
+    values, places = run.columns[column], _places(run, axis)
+    known = ~(np.isnan(values) | np.isnan(places))
+    return places[known], values[known]
 
 
 def _places(run: Run, axis: Axis) -> FloatArray:
     if axis == "round":
         return np.arange(1.0, run.rounds + 1)
-    return np.cumsum(run.columns["seconds"])
+    if axis == "seconds":
+        return np.cumsum(run.columns["seconds"])
+    return run.columns[axis]
 
 
 def _end(run: Run, axis: Axis) -> float:

@@ -13,7 +13,7 @@ from fedmuster.core.errors import MissingExtraError
 from fedmuster.report.runs import Comparison, Run
 
 _MOST_CLIENT_ROWS = 2_000_000
-_PLOTTED = ("accuracy", "loss", "train_loss", "seconds", "regret")
+_PLOTTED = ("accuracy", "loss", "train_loss", "seconds", "regret", "spent_max", "spent_mean")
 Columns = Mapping[str, NDArray[Any]]
 
 
@@ -35,6 +35,9 @@ def round_columns(run: Run) -> Columns:
         "accuracy": columns["accuracy"],
         "train_loss": columns["train_loss"],
         "num_aggregated": columns["num_aggregated"].astype(np.int64),
+        "spent_max": columns["spent_max"],
+        "spent_mean": columns["spent_mean"],
+        "num_exhausted": columns["num_exhausted"].astype(np.int64),
     }
 
 

@@ -35,6 +35,9 @@ def choice_density(runs: Sequence[Run], *, rows: int, bins: int) -> FloatArray:
     what each entry would be if all clients were chosen alike, however large the cohorts.
     """
     num_rounds = common_rounds(runs)
+    if num_rounds < bins:  # a run that ended soon: fewer bins, each as wide as several
+        wide = choice_density(runs, rows=rows, bins=num_rounds)
+        return wide[:, np.arange(bins) * num_rounds // bins]
     counts, places, choices = np.zeros(rows * bins), np.zeros((rows, bins)), 0
     for run in runs:
         num_clients, rounds = run.num_clients, run.chosen_rounds()
@@ -57,9 +60,10 @@ def resolution(comparison: Comparison) -> tuple[int, int]:
     A bin should last until every client could have had its turn twice, for many policies go round
     in turns, and shorter bins would show the beat between the two.
     """
-    turns = comparison.rounds * comparison.cohort_size / comparison.num_clients
-    bins = min(_MOST_BINS, comparison.rounds, max(_FEWEST_BINS, int(turns / 2)))
-    choices = comparison.rounds * comparison.cohort_size * len(comparison.seeds)
+    rounds = max(common_rounds(runs) for runs in comparison.runs.values())
+    turns = rounds * comparison.cohort_size / comparison.num_clients
+    bins = min(_MOST_BINS, rounds, max(_FEWEST_BINS, int(turns / 2)))
+    choices = rounds * comparison.cohort_size * len(comparison.seeds)
     rows = min(_MOST_ROWS, max(_FEWEST_ROWS, choices // (_EXPECTED_CHOICES * bins)))
     return min(rows, comparison.num_clients), bins
 

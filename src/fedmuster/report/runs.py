@@ -1,19 +1,21 @@
-"""Runs that may be compared: same world, training, reward and end, same seeds for every policy."""
+"""Runs that faced the same world with the same luck, side by side."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.experiments.journal import JournalReader, rounds_done
-from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment
-from fedmuster.experiments.sweep import find_cells
+from fedmuster.privacy.budget import Privacy
+from fedmuster.report.cells import Cell, common_seeds, find_comparable, together
+from fedmuster.report.lengths import Ending, compared_rounds, ending_notes
+from fedmuster.report.promise import statement
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -25,8 +27,9 @@ class Run:
         seed: of world and policy.
         columns: ``round``, ``seconds``, ``reward``, ``regret``, ``num_available``,
             ``num_completed``, ``num_refused``, ``loss``, ``accuracy``, ``train_loss``,
-            ``num_aggregated``; one entry a round, NaN where there is none: loss and accuracy are
-            of the test set, in the rounds that were evaluated.
+            ``num_aggregated``, ``spent_max``, ``spent_mean``, ``num_exhausted``; one entry a
+            round, NaN where there is none: loss and accuracy are of the test set, in the rounds
+            that were evaluated, and what was spent is privacy.
         cohort_sizes: how many clients were chosen in each round.
         chosen: those clients, one round after the other.
         cohort_size: m.
@@ -35,6 +38,7 @@ class Run:
         rejections: [K], how often each client's update was not finite.
         num_samples: [K], None where all clients have equally much data.
         quality: [K] of the data, None where it is alike.
+        num_parameters: how many numbers an update has, None where nothing was trained.
     """
 
     label: str
@@ -48,6 +52,7 @@ class Run:
     rejections: IntArray
     num_samples: IntArray | None = None
     quality: FloatArray | None = None
+    num_parameters: int | None = None
 
     @property
     def rounds(self) -> int:
@@ -58,6 +63,11 @@ class Run:
     def num_clients(self) -> int:
         """K."""
         return len(self.groups)
+
+    @property
+    def private(self) -> bool:
+        """Whether a ledger was kept."""
+        return not np.isnan(self.columns["spent_max"][-1])
 
     def selection_counts(self) -> IntArray:
         """[K], how often each client was chosen."""
@@ -75,10 +85,11 @@ class Comparison:
     Args:
         runs: for each label, its runs in the order of ``seeds``.
         seeds: those that every policy has.
-        rounds: how many of them all runs have: every run has exactly these, unless the
-            experiment ends runs by simulated time, when each has its own number.
+        rounds: how many of them all runs have: every run has exactly these, unless runs end by
+            simulated time or privacy ended some of them, when each has its own number.
         cohort_size: m.
-        notes: what a reader of any result has to know: rounds cut off, seeds left out.
+        notes: what a reader of any result has to know: rounds cut off, runs that ended early,
+            seeds left out, whether privacy was real.
         experiment: all of it, for the record.
         versions: of what ran, every different one.
     """
@@ -115,6 +126,41 @@ class Comparison:
         return self.experiment.seconds is not None
 
     @property
+    def uneven(self) -> bool:
+        """Whether runs have their own numbers of rounds, so that totals compare nothing."""
+        return self.by_time or self.most_rounds > self.rounds
+
+    @property
+    def most_rounds(self) -> int:
+        """Of any run."""
+        return max(run.rounds for runs in self.runs.values() for run in runs)
+
+    @property
+    def length(self) -> str:
+        """How much was run, for titles."""
+        if self.by_time:
+            return f"{self.experiment.seconds:,.10g} s"
+        rounds = f"{self.most_rounds:,} round{'s' if self.most_rounds > 1 else ''}"
+        return f"up to {rounds}" if self.uneven else rounds
+
+    @property
+    def protected(self) -> tuple[str, ...]:
+        """The policies that ran with privacy."""
+        if self.experiment.privacy is None:
+            return ()
+        return tuple(label for label in self.labels if label not in self.experiment.unprotected)
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """What was promised to the clients of these; None where no policy has privacy."""
+        return self.experiment.privacy if self.protected else None
+
+    @property
+    def num_parameters(self) -> int | None:
+        """How many numbers an update has, None where nothing was trained."""
+        return self.runs[self.labels[0]][0].num_parameters
+
+    @property
     def trained(self) -> bool:
         """Whether a model was trained and evaluated; in some runs it may have diverged."""
         return self._measured("loss")
@@ -141,38 +187,24 @@ class Comparison:
         return wanted
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Cell:
-    """A run folder, its spec, and the path by which the user knows it."""
-
-    folder: Path
-    spec: Experiment
-    path: Path
-
-    @property
-    def label(self) -> str:
-        return next(iter(self.spec.policies))
-
-    @property
-    def seed(self) -> int:
-        return self.spec.seeds[0]
-
-
 def load(paths: Iterable[Path]) -> Comparison:
     """The runs in these experiment folders and run folders."""
-    cells = _find(paths)
-    for cell in cells[1:]:
-        _check_comparable(cells[0], cell)
-    by_label = _by_label(cells)
-    seeds, seed_notes = _common_seeds(by_label)
+    by_label = find_comparable(paths)
+    seeds, seed_notes = common_seeds(by_label)
     kept = [by_label[label][seed] for label in by_label for seed in seeds]
     journals = [_journal(cell) for cell in kept]
-    lengths, notes = _common_length(kept, journals)
+    lengths, notes = compared_rounds(kept[0].spec.horizon, [c.name for c in kept], journals)
     runs = [
         _run(cell, journal, rounds)
         for cell, journal, rounds in zip(kept, journals, lengths, strict=True)
     ]
     _check_same_clients(kept, runs)
+    endings = [
+        Ending(cell.label, cell.seed, rounds, journal.ending)
+        for cell, journal, rounds in zip(kept, journals, lengths, strict=True)
+        if journal.ending is not None and rounds == len(journal)
+    ]
+    experiment = together(kept, seeds)
     return Comparison(
         runs={
             label: tuple(runs[start : start + len(seeds)])
@@ -181,92 +213,18 @@ def load(paths: Iterable[Path]) -> Comparison:
         seeds=seeds,
         rounds=min(lengths),
         cohort_size=min(runs[0].cohort_size, runs[0].num_clients),
-        notes=(*notes, *seed_notes),
-        experiment=replace(
-            kept[0].spec,
-            policies={label: by_label[label][seeds[0]].spec.policies[label] for label in by_label},
-            seeds=seeds,
+        notes=(
+            *notes,
+            *ending_notes(endings, seeds=len(seeds), runs=len(runs)),
+            *seed_notes,
+            *statement(experiment),
         ),
+        experiment=experiment,
         versions=_distinct(entry for journal in journals for entry in journal.versions),
     )
 
 
-def _find(paths: Iterable[Path]) -> list[_Cell]:
-    cells: dict[Path, _Cell] = {}
-    for path in paths:
-        for folder in find_cells(path):
-            spec = Experiment.load(folder / SPEC_NAME)
-            if len(spec.policies) != 1 or len(spec.seeds) != 1:
-                raise ConfigError(
-                    f"{folder / SPEC_NAME} has {len(spec.policies)} policies and "
-                    f"{len(spec.seeds)} seeds, expected one of each: a run is one of both"
-                )
-            cells.setdefault(folder.resolve(), _Cell(folder=folder, spec=spec, path=path))
-    if not cells:
-        raise ConfigError("no run to report on: give the folder of an experiment or of a run")
-    return list(cells.values())
-
-
-def _check_comparable(first: _Cell, other: _Cell) -> None:
-    for what in ("world", "reward", "training"):
-        one, two = (_table(getattr(cell.spec, what)) for cell in (first, other))
-        if one != two:
-            raise ConfigError(
-                f"{first.folder} and {other.folder} cannot be compared, they differ in {what}: "
-                + _first_difference(one, two)
-            )
-    if first.spec.horizon != other.spec.horizon:
-        raise ConfigError(
-            f"{first.folder} and {other.folder} cannot be compared: the one has "
-            f"{first.spec.horizon}, the other {other.spec.horizon}"
-        )
-
-
-def _table(config: Any) -> dict[str, Any]:
-    return {} if config is None else to_table(config)
-
-
-def _first_difference(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
-    key = next(key for key in {**one, **two} if one.get(key) != two.get(key))
-    return f"{key} = {one.get(key)!r} in the one, {two.get(key)!r} in the other"
-
-
-def _by_label(cells: Sequence[_Cell]) -> dict[str, dict[int, _Cell]]:
-    by_label: dict[str, dict[int, _Cell]] = {}
-    for cell in cells:
-        seeds = by_label.setdefault(cell.label, {})
-        twin = next(iter(seeds.values()), cell)
-        if cell.spec.policies != twin.spec.policies:
-            raise ConfigError(
-                f"{twin.folder} and {cell.folder} are both called {cell.label!r} but are different "
-                "policies: give one of them a label of its own"
-            )
-        if cell.seed in seeds:
-            raise ConfigError(
-                f"{seeds[cell.seed].folder} and {cell.folder} are the same run (policy "
-                f"{cell.label!r}, seed {cell.seed}): give one of them"
-            )
-        seeds[cell.seed] = cell
-    return by_label
-
-
-def _common_seeds(
-    by_label: Mapping[str, Mapping[int, _Cell]],
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    sets = [set(seeds) for seeds in by_label.values()]
-    common = set.intersection(*sets)
-    if not common:
-        raise ConfigError(
-            "no seed is common to all policies, so nothing can be paired: "
-            + "; ".join(f"{label} has {_listed(seeds)}" for label, seeds in by_label.items())
-        )
-    if not (rest := set.union(*sets) - common):
-        return tuple(sorted(common)), ()
-    note = f"Seeds that not every policy has are left out: {_listed(rest)}."
-    return tuple(sorted(common)), (note,)
-
-
-def _journal(cell: _Cell) -> JournalReader:
+def _journal(cell: Cell) -> JournalReader:
     if rounds_done(cell.folder) == 0:
         raise StateError(
             f"{cell.folder} has no rounds yet: run it with `fedmuster resume {cell.path}`"
@@ -274,40 +232,7 @@ def _journal(cell: _Cell) -> JournalReader:
     return JournalReader(cell.folder)
 
 
-def _common_length(
-    cells: Sequence[_Cell], journals: Sequence[JournalReader]
-) -> tuple[list[int], tuple[str, ...]]:
-    """How many rounds of each run to compare, and what to say of it.
-
-    As many as all runs have; or, where runs end by simulated time and are unfinished, those within
-    the time that all of them have reached.
-    """
-    horizon = cells[0].spec.horizon
-    done = [len(journal) for journal in journals]
-    elapsed = [np.cumsum(journal.columns["seconds"]) for journal in journals]
-    unfinished = [
-        not horizon.reached(rounds, float(seconds[-1]))
-        for rounds, seconds in zip(done, elapsed, strict=True)
-    ]
-    if horizon.seconds is None:
-        kept = [min(done)] * len(done)
-        last, extent = int(np.argmin(done)), f"{min(done):,} of {horizon.rounds:,} rounds"
-    else:
-        ends = [float(seconds[-1]) for seconds in elapsed]
-        last, extent = int(np.argmin(ends)), f"{min(ends):g} of {horizon.seconds:g} s"
-        kept = done
-        if any(unfinished):
-            kept = [max(int(np.searchsorted(s, min(ends), side="right")), 1) for s in elapsed]
-    if not any(unfinished):
-        return kept, ()
-    note = (
-        f"{sum(unfinished)} of {len(cells)} runs unfinished: all are cut to the first {extent}, "
-        f"as far as {cells[last].label}, seed {cells[last].seed}, is."
-    )
-    return kept, (note,)
-
-
-def _run(cell: _Cell, reader: JournalReader, rounds: int) -> Run:
+def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
     if not np.array_equal(reader.columns["round"], np.arange(1, len(reader) + 1)):
         raise StateError(f"{reader.path} is damaged: its rounds are not 1, 2, …, {len(reader)}")
     cohorts = reader.cohorts[:rounds]
@@ -332,10 +257,15 @@ def _run(cell: _Cell, reader: JournalReader, rounds: int) -> Run:
         rejections=np.bincount(np.concatenate(reader.rejected[:rounds]), minlength=len(groups)),
         num_samples=reader.clients.get("num_samples"),
         quality=reader.clients.get("quality"),
+        num_parameters=_number(reader.clients.get("num_parameters")),
     )
 
 
-def _check_same_clients(cells: Sequence[_Cell], runs: Sequence[Run]) -> None:
+def _number(array: NDArray[Any] | None) -> int | None:
+    return None if array is None else int(array)
+
+
+def _check_same_clients(cells: Sequence[Cell], runs: Sequence[Run]) -> None:
     for cell, run in zip(cells, runs, strict=True):
         if run.num_clients != runs[0].num_clients:
             raise StateError(
@@ -346,7 +276,3 @@ def _check_same_clients(cells: Sequence[_Cell], runs: Sequence[Run]) -> None:
 
 def _distinct(entries: Iterable[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
     return tuple({tuple(entry.items()): entry for entry in entries}.values())
-
-
-def _listed(seeds: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(seeds)))

@@ -1,13 +1,17 @@
 """The numbers of a comparison: each policy's means over seeds and its distance to the baseline."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.privacy.budget import Privacy
+from fedmuster.report.promise import symbol
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import Difference, Interval, interval, paired
 from fedmuster.report.target import Target, final, find_target
@@ -33,7 +37,7 @@ class Metric:
     title: str
     unit: str
     of: Callable[[Run], float]
-    about: Literal["learning", "selection"]
+    about: Literal["learning", "privacy", "selection"]
     words: tuple[str, str] | None = None
     better: Literal["lower", "higher"] | None = None
     may_be_missing: bool = False
@@ -51,9 +55,10 @@ def metrics(comparison: Comparison, target: Target | None) -> tuple[Metric, ...]
         *(_accuracy() if comparison.classifies else ()),
         *(_loss() if comparison.trained else ()),
         *(() if target is None else (_time_to(target),)),
-        *((_ROUNDS,) if comparison.by_time else ()),
-        *_time(tested=not comparison.by_time),
-        *(_judgement(a_round=comparison.by_time) if judged else ()),
+        *(() if comparison.privacy is None else _spending(comparison, comparison.privacy)),
+        *((_ROUNDS,) if comparison.uneven else ()),
+        *_time(comparison),
+        *(_judgement(a_round=comparison.uneven) if judged else ()),
         *_participation(),
     )
 
@@ -205,6 +210,58 @@ def _time_to(target: Target) -> Metric:
     )
 
 
+def _spending(comparison: Comparison, privacy: Privacy) -> tuple[Metric, ...]:
+    """What clients have spent in the end; NaN for a policy without privacy."""
+    unit = symbol(privacy)
+    about: Literal["privacy"] = "privacy"
+    spent = [
+        Metric(
+            key=f"{column}_at_end",
+            title=f"{who} {unit} spent",
+            unit="",
+            of=partial(_at_end, column),
+            about=about,
+            words=("less", "more"),
+            better="lower",
+        )
+        for column, who in (("spent_max", "Largest"), ("spent_mean", "Mean"))
+    ]
+    if privacy.mechanism.currency != "epsilon" and comparison.num_parameters is not None:
+        spent.append(_whole_update(privacy, comparison.num_parameters))
+    exhausted = Metric(
+        key="exhausted_at_end",
+        title="Clients exhausted",
+        unit="",
+        of=lambda run: _at_end("num_exhausted", run) if run.private else math.nan,
+        about=about,
+        words=("fewer", "more"),
+        better="lower",
+    )
+    return (*spent, exhausted)
+
+
+def _at_end(column: str, run: Run) -> float:
+    return float(run.columns[column][-1])
+
+
+def _whole_update(privacy: Privacy, num_parameters: int) -> Metric:
+    """The ε that the updates of the client that spent most really get, where ε is not counted."""
+
+    def of(run: Run) -> float:
+        spent = _at_end("spent_max", run)
+        if math.isnan(spent):
+            return spent
+        return privacy.mechanism.whole_vector_epsilon(spent, num_parameters)
+
+    return Metric(
+        key="whole_update_epsilon_at_end",
+        title="As ε of whole updates",
+        unit="",
+        of=of,
+        about="privacy",
+    )
+
+
 _ROUNDS = Metric(
     key="rounds",
     title="Rounds",
@@ -216,8 +273,13 @@ _ROUNDS = Metric(
 )
 
 
-def _time(*, tested: bool) -> tuple[Metric, ...]:
-    """Where all runs end by simulated time there is nothing to compare in it."""
+def _time(comparison: Comparison) -> tuple[Metric, ...]:
+    """Where all runs end by simulated time there is nothing to compare in it.
+
+    And one that ended early has not been faster: then compare how long a round takes.
+    """
+    tested = not comparison.uneven
+    ended_early = comparison.uneven and not comparison.by_time
     return (
         Metric(
             key="simulated_seconds",
@@ -234,6 +296,8 @@ def _time(*, tested: bool) -> tuple[Metric, ...]:
             unit="s",
             of=lambda run: float(run.columns["seconds"].mean()),
             about="selection",
+            words=("faster", "slower") if ended_early else None,
+            better="lower" if ended_early else None,
         ),
     )
 

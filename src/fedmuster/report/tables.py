@@ -6,14 +6,20 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fedmuster.report.promise import in_words
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL, Difference, Interval
 from fedmuster.report.summary import Metric, PolicySummary, Summary
 
-_KINDS = ("learning", "selection")
-_TITLES = {"learning": "What the model learned: {}", "selection": "{}"}
+_KINDS = ("learning", "privacy", "selection")
+_TITLES = {
+    "learning": "What the model learned: {}",
+    "privacy": "What it cost in privacy: {}",
+    "selection": "{}",
+}
 _DIFFERENCE_TITLES = {
     "learning": "Learning compared with {}, seed by seed",
+    "privacy": "Privacy compared with {}, seed by seed",
     "selection": "Compared with {}, seed by seed",
 }
 _ABSENT = "–"
@@ -34,8 +40,8 @@ class Table:
 def tables(summary: Summary) -> tuple[Table, ...]:
     """The means and, with more than one policy, the differences to the baseline.
 
-    What was learned, if anything, stands in tables of its own: all columns side by side would not
-    fit into a terminal.
+    What was learned and the privacy it cost, if any, stand in tables of their own: all columns
+    side by side would not fit into a terminal.
     """
     kinds = [kind for kind in _KINDS if any(metric.about == kind for metric in summary.metrics)]
     shown = [_means(summary, kind, last=kind == kinds[-1]) for kind in kinds]
@@ -138,12 +144,8 @@ def _means(summary: Summary, kind: str, *, last: bool) -> Table:
 
 def _extent(comparison: Comparison) -> str:
     """How much was run."""
-    if comparison.by_time:
-        length = f"{comparison.experiment.seconds:,.10g} s"
-    else:
-        length = count(comparison.rounds, "round")
     return (
-        f"{length}, {count(len(comparison.seeds), 'seed')}, "
+        f"{comparison.length}, {count(len(comparison.seeds), 'seed')}, "
         f"{comparison.cohort_size:,} of {comparison.num_clients:,} clients a round"
     )
 
@@ -156,6 +158,8 @@ def _explanations(summary: Summary, kind: str) -> Iterable[str]:
         yield f"One seed ({seeds[0]}): no intervals."
     if kind == "selection":
         yield "Evenness: Jain's index of how often each client was chosen; 1 if all alike."
+    elif kind == "privacy":
+        yield from in_words(summary.comparison.experiment, summary.comparison.num_parameters)
     elif summary.target is not None:
         first = "at least" if summary.target.column == "accuracy" else "at most"
         yield (
@@ -172,7 +176,7 @@ def _goes_without_saying(metric: Metric, summary: Summary) -> bool:
         return summary.comparison.by_time
     if metric.key == "best_loss":
         return summary.comparison.classifies
-    return metric.key == "round_seconds"
+    return metric.key == "round_seconds" and metric.words is None
 
 
 def mean_text(metric: Metric, policy: PolicySummary) -> str:

@@ -78,6 +78,10 @@ def _draw(summary: Summary, out: Path, formats: Sequence[str]) -> list[Path]:
         drawn["accuracy"] = partial(figures.accuracy, comparison, target)
     if comparison.trained:
         drawn["loss"] = partial(figures.loss, comparison, target)
+    if comparison.privacy is not None:
+        drawn["leakage"] = partial(figures.leakage, comparison)
+        if comparison.classifies:
+            drawn["privacy-utility"] = partial(figures.privacy_utility, comparison)
     if any(comparison.judged(label) for label in comparison.labels):
         drawn["regret"] = partial(figures.regret, comparison)
     drawn["simulated-time"] = partial(figures.simulated_time, comparison)

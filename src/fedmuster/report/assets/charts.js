@@ -1,6 +1,6 @@
 // Curves with bands: hover for values, drag to zoom; charts with the same x axis go together.
 const ZOOM = 1.6;
-const together = { seconds: [], round: [] };
+const together = { seconds: [], round: [], spent_max: [] };
 
 function makeCharts() {
   const section = document.getElementById("charts");
@@ -10,7 +10,7 @@ function makeCharts() {
   if (data.charts.length) {
     grid.after(element("p", { class: "hint" },
       "Drag across a chart to zoom, double-click to see all again; with the keyboard: ← → for values, + − to zoom, 0 for all."
-      + (data.seeds > 1 ? ` Bands: ${data.level} % Student-t intervals over ${data.seeds} seeds. A band ends with the first of its seeds, the line goes on with the final models of those that ended.` : "")));
+      + (data.seeds > 1 ? ` Bands: ${data.level} % Student-t intervals over ${data.seeds} seeds. A band ends with the first of its seeds, the line goes on with what those that ended have.` : "")));
   }
   for (const chart of data.charts) makeChart(grid, chart);
 }
@@ -70,7 +70,7 @@ function makeChart(grid, chart) {
     hooks: {
       setCursor: [(self) => describe(self)],
       setScale: [(self, key) => { if (key === "x") zoomed(self); }],
-      draw: [(self) => drawTarget(self, chart)],
+      draw: [(self) => drawMark(self, chart)],
     },
   }, columns, plot);
   together[chart.axis].push(u);
@@ -86,7 +86,8 @@ function makeChart(grid, chart) {
       .map((curve) => [swatch(curve.policy), data.policies[curve.policy],
         show(curve.mean[at]) + (curve.half[at] == null ? "" : " ± " + show(curve.half[at], 2))]);
     if (!rows.length) return box.hide();
-    const where = chart.axis === "round" ? `round ${number(chart.x[at], 9)}` : `${number(chart.x[at], 5)} s`;
+    const where = { round: () => `round ${number(chart.x[at], 9)}`, seconds: () => `${number(chart.x[at], 5)} s` }[chart.axis]?.()
+      ?? `${chart.xTitle}: ${number(chart.x[at])}`;
     box.show(self.cursor.left + self.over.offsetLeft, 44, where, rows);
   }
 
@@ -130,6 +131,7 @@ function bounds(chart, curve) {
 
 /** The y axis fits the means: the band of two seeds can be wider than all else. */
 function heights(chart, low, high) {
+  if (chart.mark?.within) return [0, 1.1 * Math.max(high ?? 0, chart.mark.value)];
   if (low == null) return chart.logarithmic ? [0.1, 1] : [0, 1];
   if (chart.logarithmic) return [low / 1.4, high * 1.4];
   const margin = 0.08 * Math.max(high - low, 1e-3 * Math.abs(high), 1e-12);
@@ -138,11 +140,14 @@ function heights(chart, low, high) {
   return [low >= 0 ? Math.max(0, low - margin) : low - margin, top];
 }
 
-function drawTarget(u, chart) {
-  if (chart.target == null) return;
-  const y = Math.round(u.valToPos(chart.target, "y", true));
+/** The target or the cap: a line across, or a word at the top if it is higher than the axis. */
+function drawMark(u, chart) {
+  if (chart.mark == null) return;
   const { left, top, width, height } = u.bbox;
-  if (y < top || y > top + height) return;
+  const place = Math.round(u.valToPos(chart.mark.value, "y", true));
+  const above = place < top;
+  const y = above ? top : place;
+  if (y > top + height) return;
   const ctx = u.ctx;
   ctx.save();
   ctx.strokeStyle = ctx.fillStyle = themed("--muted");
@@ -151,11 +156,11 @@ function drawTarget(u, chart) {
   ctx.beginPath();
   ctx.moveTo(left, y);
   ctx.lineTo(left + width, y);
-  ctx.stroke();
+  if (!above) ctx.stroke();
   ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
   ctx.textAlign = "left";
   ctx.textBaseline = y - top > 18 * devicePixelRatio ? "bottom" : "top";
-  ctx.fillText("target " + (chart.percent ? percent(chart.target) : number(chart.target)), left + 4 * devicePixelRatio, y);
+  ctx.fillText(chart.mark.text + (above ? " ↑" : ""), left + 4 * devicePixelRatio, y);
   ctx.restore();
 }
 
@@ -169,7 +174,7 @@ function zoomTogether(axis, range) {
 
 function byKeyboard(u, event) {
   const { min, max } = u.scales.x;
-  const axis = together.round.includes(u) ? "round" : "seconds";
+  const axis = Object.keys(together).find((name) => together[name].includes(u));
   const at = u.cursor.idx ?? 0;
   const centre = u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : (min + max) / 2;
   const zoom = (factor) => {

@@ -5,6 +5,7 @@ from fedmuster.core.errors import MissingExtraError
 try:
     from fedmuster.report.figures.learning import accuracy, loss
     from fedmuster.report.figures.overview import overview
+    from fedmuster.report.figures.privacy import leakage, privacy_utility
     from fedmuster.report.figures.selection import cohorts, selection_by_group
     from fedmuster.report.figures.style import FORMATS, save
     from fedmuster.report.figures.totals import regret, simulated_time
@@ -15,8 +16,10 @@ __all__ = [
     "FORMATS",
     "accuracy",
     "cohorts",
+    "leakage",
     "loss",
     "overview",
+    "privacy_utility",
     "regret",
     "save",
     "selection_by_group",

@@ -7,12 +7,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedmuster.report.curves import Axis, Curve, evaluations, spans_decades
-from fedmuster.report.figures.style import PLAIN, STYLE, add_legend, draw_curves, new_figure
+from fedmuster.report.figures.style import (
+    PLAIN,
+    STYLE,
+    X_TITLES,
+    add_legend,
+    draw_curves,
+    mark_height,
+    new_figure,
+)
 from fedmuster.report.runs import Comparison
 from fedmuster.report.target import Target
 
 _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.10g} %")
-_X_TITLES: dict[Axis, str] = {"seconds": "simulated time (s)", "round": "round"}
 _Y_TITLES = {"accuracy": "test accuracy", "loss": "test loss"}
 
 
@@ -32,10 +39,10 @@ def draw_evaluations(
     """Draw test accuracy or loss; the labels drawn, the highest end first."""
     curves = evaluations(comparison, column, axis)
     # Seeds are evaluated at different times: their mean changes in steps. Rounds they share.
-    draw_curves(axes, comparison, curves, steps=axis == "seconds")
+    draw_curves(axes, comparison, curves, steps=axis != "round")
     if target is not None and target.column == column:
-        _mark(axes, target)
-    axes.set_xlabel(_X_TITLES[axis])
+        mark_height(axes, target.value, f"target {target.text}")
+    axes.set_xlabel(X_TITLES.get(axis, ""))
     axes.set_ylabel(_Y_TITLES[column])
     axes.set_xlim(0, max((curve.x[-1] for curve in curves), default=1.0))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=axis == "round"))
@@ -55,19 +62,6 @@ def _both_axes(comparison: Comparison, column: str, target: Target | None) -> Fi
         by_round.set_ylabel("")
         add_legend(figure, comparison, labels)
         return figure
-
-
-def _mark(axes: Axes, target: Target) -> None:
-    axes.axhline(target.value, color="#444444", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    axes.annotate(
-        f"target {target.text}",
-        (0.0, target.value),
-        (3, 2),
-        xycoords=axes.get_yaxis_transform(),
-        textcoords="offset points",
-        color="#444444",
-        fontsize=6.5,
-    )
 
 
 def _set_heights(axes: Axes, curves: list[Curve], column: str) -> None:

@@ -6,6 +6,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from fedmuster.report.figures.learning import draw_evaluations
+from fedmuster.report.figures.privacy import draw_leakage
 from fedmuster.report.figures.selection import draw_bars, draw_heat_maps
 from fedmuster.report.figures.style import STYLE, add_legend, new_figure
 from fedmuster.report.figures.totals import draw_totals
@@ -14,7 +15,7 @@ from fedmuster.report.target import Target
 
 
 def overview(comparison: Comparison, target: Target | None = None) -> Figure:
-    """Accuracy (or loss) against time, or time alone; regret; speed groups; cohorts."""
+    """Accuracy (or loss) against time, or time alone; privacy or regret; groups; cohorts."""
     with matplotlib.rc_context(STYLE):
         figure = new_figure(
             comparison,
@@ -30,6 +31,8 @@ def overview(comparison: Comparison, target: Target | None = None) -> Figure:
             axes.set_title(_TITLES[panel])
             if panel in ("accuracy", "loss"):
                 draw_evaluations(axes, comparison, panel, "seconds", target)
+            elif panel == "leakage":
+                draw_leakage(axes, comparison, "spent_max", "seconds")
             else:
                 draw_totals(axes, comparison, panel, _TITLES[panel].lower() + _UNITS[panel])
         axes = bars.subplots()
@@ -44,6 +47,7 @@ def overview(comparison: Comparison, target: Target | None = None) -> Figure:
 _TITLES = {
     "accuracy": "Test accuracy against simulated time",
     "loss": "Test loss against simulated time",
+    "leakage": "Privacy spent against simulated time",
     "regret": "Cumulative regret",
     "seconds": "Simulated time",
 }
@@ -51,12 +55,15 @@ _UNITS = {"regret": "", "seconds": " (s)"}
 
 
 def _top_panels(comparison: Comparison) -> tuple[str, str]:
+    judged = any(comparison.judged(label) for label in comparison.labels)
+    learned = "accuracy" if comparison.classifies else "loss"
+    if comparison.privacy is not None:
+        return (learned if comparison.trained else "regret" if judged else "seconds"), "leakage"
     if not comparison.trained:
         return "regret", "seconds"
     # Totals of runs with different numbers of rounds would compare nothing.
-    judged = any(comparison.judged(label) for label in comparison.labels)
-    if judged and not comparison.by_time:
-        return ("accuracy" if comparison.classifies else "loss"), "regret"
+    if judged and not comparison.uneven:
+        return learned, "regret"
     return ("accuracy", "loss") if comparison.classifies else ("loss", "seconds")
 
 

@@ -124,8 +124,8 @@ def draw_heat_maps(figure: FigureBase, comparison: Comparison) -> None:
     strongest = float(np.percentile(np.stack(maps), 99.5))
     doublings = min(max(math.ceil(math.log2(max(strongest, 1.0))), 1), _MOST_DOUBLINGS)
     lowest, highest = 2.0**-doublings, 2.0**doublings
-    # Runs that end by simulated time have their own number of rounds, so their own axis.
-    grid = figure.subplots(rows, columns, sharex=not comparison.by_time, sharey=True, squeeze=False)
+    # Runs that have their own number of rounds have their own axis.
+    grid = figure.subplots(rows, columns, sharex=not comparison.uneven, sharey=True, squeeze=False)
     panels: list[Axes] = list(grid.flat)
     for panel in panels[len(maps) :]:
         panel.set_visible(False)

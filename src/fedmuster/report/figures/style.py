@@ -16,12 +16,14 @@ from matplotlib.ticker import FuncFormatter
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.files import write_file
-from fedmuster.report.curves import Curve
+from fedmuster.report.curves import Axis, Curve
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL
 
 FORMATS = ("png", "svg", "pdf")
 
+_LINE = 1.5
+_MOST_WIDER = 2
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.0,
@@ -43,7 +45,7 @@ STYLE: dict[Any, Any] = {
     "xtick.minor.width": 0.4,
     "legend.fontsize": 7.5,
     "legend.frameon": False,
-    "lines.linewidth": 1.5,
+    "lines.linewidth": _LINE,
     "figure.titlesize": 9.5,
     "figure.facecolor": "white",
     "figure.constrained_layout.wspace": 0.05,
@@ -77,8 +79,10 @@ _DASHES: tuple[_Dashes, ...] = (
 )
 """The first eight policies are solid, the second dashed, the third dotted, …"""
 
+X_TITLES: dict[Axis, str] = {"seconds": "simulated time (s)", "round": "round"}
 NOTE_CHARACTERS = 105
 _BAND_OPACITY = 0.18
+_MARK = "#444444"
 _MOST_IN_A_ROW = 6
 
 
@@ -92,11 +96,7 @@ def new_figure(comparison: Comparison, what: str, *, height: float, band: bool =
         over = f"mean of {count} seeds with {100 * LEVEL:.0f} % band"
     else:
         over = f"mean of {count} seeds"
-    if comparison.by_time:
-        length = f"{comparison.experiment.seconds:,.10g} s"
-    else:
-        length = f"{comparison.rounds:,} rounds"
-    lines = [f"{what} – {length}, {over}"]
+    lines = [f"{what} – {comparison.length}, {over}"]
     for note in comparison.notes:
         lines += textwrap.wrap(note, NOTE_CHARACTERS)
     figure.suptitle("\n".join(lines), x=0.01, ha="left")
@@ -106,14 +106,19 @@ def new_figure(comparison: Comparison, what: str, *, height: float, band: bool =
 def draw_curves(
     axes: Axes, comparison: Comparison, curves: Sequence[Curve], *, steps: bool = False
 ) -> None:
-    """Means with their bands, in the policies' colours."""
-    for curve in curves:
+    """Means with their bands, in the policies' colours.
+
+    A curve that others lie upon is wider than they are, so that it can be seen.
+    """
+    for place, curve in enumerate(curves):
+        above = sum(_coincide(curve, other) for other in curves[place + 1 :])
         colour, dashes = _look(comparison.labels.index(curve.label))
         axes.plot(
             curve.x,
             curve.mean,
             color=colour,
             linestyle=dashes,
+            linewidth=_LINE * (1 + min(above, _MOST_WIDER)),
             label=curve.label,
             drawstyle="steps-post" if steps else "default",
         )
@@ -127,6 +132,20 @@ def draw_curves(
                 linewidth=0,
                 step="post" if steps else None,
             )
+
+
+def mark_height(axes: Axes, value: float, text: str) -> None:
+    """A dotted line across, and what it stands for."""
+    axes.axhline(value, color=_MARK, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    axes.annotate(
+        text,
+        (0.0, value),
+        (3, 2),
+        xycoords=axes.get_yaxis_transform(),
+        textcoords="offset points",
+        color=_MARK,
+        fontsize=6.5,
+    )
 
 
 def add_legend(
@@ -169,6 +188,10 @@ def save(figure: Figure, path: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure.savefig(image, format=kind, dpi=_DPI, metadata={dated: None} if dated else None)
     write_file(path, image.getvalue())
+
+
+def _coincide(one: Curve, two: Curve) -> bool:
+    return np.array_equal(one.x, two.x) and np.allclose(one.mean, two.mean, rtol=1e-3)
 
 
 def _look(number: int) -> tuple[str, _Dashes]:

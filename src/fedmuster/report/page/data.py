@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedmuster.core.records import FloatArray
 from fedmuster.report import participation
 from fedmuster.report.curves import (
+    Axis,
     Curve,
     common_grid,
     evaluations,
@@ -18,11 +19,13 @@ from fedmuster.report.curves import (
     spans_decades,
 )
 from fedmuster.report.page.clients import client_tables
+from fedmuster.report.promise import cap_in_sight, cap_text, spent_title
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL
 from fedmuster.report.summary import Summary
 
-_X_TITLES = {"seconds": "simulated time (s)", "round": "round"}
+_X_TITLES: dict[Axis, str] = {"seconds": "simulated time (s)", "round": "round"}
+_AGAINST: dict[Axis, str] = {"seconds": "simulated time", "round": "rounds"}
 _STEPS_PER_DOUBLING = 32
 _EQUAL = 128
 
@@ -34,7 +37,7 @@ def page_data(summary: Summary) -> dict[str, Any]:
         "policies": list(comparison.labels),
         "seeds": len(comparison.seeds),
         "level": round(100 * LEVEL),
-        "charts": [*_learning(summary), *_totals(comparison)],
+        "charts": [*_learning(summary), *_spending(comparison), *_totals(comparison)],
         "groups": _groups(comparison),
         "maps": _maps(comparison),
         "clients": client_tables(comparison),
@@ -47,22 +50,60 @@ def _learning(summary: Summary) -> list[dict[str, Any]]:
     columns = (["accuracy"] if comparison.classifies else []) + (
         ["loss"] if comparison.trained else []
     )
-    axes: tuple[Literal["seconds", "round"], ...] = ("seconds", "round")
+    mark = None if target is None else _Mark(target.value, f"target {target.text}")
     return [
         _chart(
             f"{column}-{axis}",
             evaluations(comparison, column, axis),
             comparison,
-            title=f"Test {column} against {'simulated time' if axis == 'seconds' else 'rounds'}",
+            title=f"Test {column} against {against}",
             x=axis,
             y=f"test {column}",
             percent=column == "accuracy",
-            steps=axis == "seconds",
-            target=target.value if target is not None and target.column == column else None,
+            mark=mark if target is not None and target.column == column else None,
         )
         for column in columns
-        for axis in axes
+        for axis, against in _AGAINST.items()
     ]
+
+
+def _spending(comparison: Comparison) -> list[dict[str, Any]]:
+    """Privacy spent against simulated time and against rounds, and accuracy against it."""
+    if (privacy := comparison.privacy) is None:
+        return []
+    charts = []
+    for column, who in (
+        ("spent_max", "by the client that spent most"),
+        ("spent_mean", "on average"),
+    ):
+        for axis, against in _AGAINST.items():
+            curves = evaluations(comparison, column, axis)
+            seen = cap_in_sight(privacy, max(float(curve.mean[-1]) for curve in curves))
+            charts.append(
+                _chart(
+                    f"{column}-{axis}",
+                    curves,
+                    comparison,
+                    title=f"Privacy spent {who}, against {against}",
+                    x=axis,
+                    y=spent_title(privacy, column),
+                    mark=_Mark(privacy.cap, cap_text(privacy), within=seen),
+                )
+            )
+    if comparison.classifies:
+        charts.append(
+            _chart(
+                "accuracy-spent_max",
+                evaluations(comparison, "accuracy", "spent_max"),
+                comparison,
+                title="Test accuracy against privacy spent",
+                x="spent_max",
+                x_title=spent_title(privacy, "spent_max"),
+                y="test accuracy",
+                percent=True,
+            )
+        )
+    return charts
 
 
 def _totals(comparison: Comparison) -> list[dict[str, Any]]:
@@ -78,31 +119,41 @@ def _totals(comparison: Comparison) -> list[dict[str, Any]]:
     return charts
 
 
+class _Mark(NamedTuple):
+    """A dotted line across a chart; ``within`` if the axis has to reach it."""
+
+    value: float
+    text: str
+    within: bool = False
+
+
 def _chart(
     name: str,
     curves: Sequence[Curve],
     comparison: Comparison,
     *,
     title: str,
-    x: Literal["seconds", "round"],
+    x: Axis,
     y: str,
+    x_title: str | None = None,
     percent: bool = False,
-    steps: bool = False,
-    target: float | None = None,
+    mark: _Mark | None = None,
 ) -> dict[str, Any]:
     grid = common_grid(curves)
+    # What was measured at other times in each seed changes in steps. Rounds they share.
+    steps = x != "round"
     if x == "round":
         grid = grid.astype(np.int64)
     return {
         "name": name,
         "title": title,
         "axis": x,
-        "xTitle": _X_TITLES[x],
+        "xTitle": x_title or _X_TITLES[x],
         "yTitle": y,
         "percent": percent,
         "steps": steps,
         "logarithmic": name.startswith("loss") and spans_decades(curves),
-        "target": target,
+        "mark": None if mark is None else mark._asdict(),
         "x": grid.tolist() if x == "round" else rounded(grid, 7),
         "curves": [
             {

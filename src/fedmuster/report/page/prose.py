@@ -30,7 +30,7 @@ def _setting(comparison: Comparison) -> str:
     if comparison.by_time:
         length = f"{experiment.seconds:,.10g} simulated seconds"
     else:
-        length = count(comparison.rounds, "round")
+        length = comparison.length
     labels = comparison.labels
     who = labels[0] if len(labels) == 1 else f"Each of {len(labels)} policies"
     text = (

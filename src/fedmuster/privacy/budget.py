@@ -1,0 +1,223 @@
+"""What a run may still ask of its clients, and what they have given.
+
+The order is the promise: check and debit in the ledger, and only when that is on disk ask the
+client. So every client that was asked has paid, also if it never answered, and a crash at any
+moment can lose work but no debit.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.config import check_types, require
+from fedmuster.core.errors import StateError
+from fedmuster.core.records import BoolArray, FloatArray, IntArray
+from fedmuster.core.streams import PRIVACY, stream
+from fedmuster.privacy.ledger import Head, Ledger
+from fedmuster.privacy.mechanism import Laplace, Mechanism
+from fedmuster.privacy.randomness import secure_bytes
+from fedmuster.privacy.schedule import Geometric, Schedule, units_of_next
+from fedmuster.privacy.simulated_noise import simulated_release
+from fedmuster.privacy.units import UNITS_PER_ONE, to_amount, to_units
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Privacy:
+    """What every client is promised, and how it is kept: ``[privacy]`` of an experiment.
+
+    Args:
+        epsilon: ε_bar, which no client ever spends more than, over all runs on the same ledger.
+            With Gaussian noise it holds together with the mechanism's δ.
+        schedule: how much of it a client spends the i-th time it is asked.
+        mechanism: how updates are clipped and made noisy.
+        noise: ``seeded`` repeats, for simulations, and protects nobody; ``secure`` comes from the
+            operating system, and no round is ever released twice.
+        ledger: the file that remembers who has spent what; None for one in each run's own
+            folder, so that compared runs do not spend each other's budgets.
+    """
+
+    epsilon: float = 10.0
+    schedule: Schedule = field(default_factory=Geometric)
+    mechanism: Mechanism = field(default_factory=Laplace)
+    noise: Literal["seeded", "secure"] = "seeded"
+    ledger: str | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(0 < self.epsilon <= 1e6, self, "epsilon", "a number > 0 (and at most a million)")
+
+    @property
+    def cap(self) -> float:
+        """ε_bar in what the ledger counts: the same ε, or the ρ that amounts to (ε, δ)."""
+        return self.mechanism.cap(self.epsilon)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the noise protects nobody."""
+        return self.noise == "seeded"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrivacyRow:
+    """What clients have spent after a round, in the ledger's currency; NaN without a ledger.
+
+    Args:
+        spent_max: by the one that has spent most.
+        spent_mean: on average over all.
+        num_exhausted: how many can never be asked again.
+    """
+
+    spent_max: float = np.nan
+    spent_mean: float = np.nan
+    num_exhausted: int = 0
+
+
+class Grant(NamedTuple):
+    """A debit that is on disk: these clients may be asked.
+
+    ``releasable`` is False for a client whose debit was found from before a crash and whose
+    noise cannot be repeated: what it sent then may be out, so it must not send again.
+    """
+
+    clients: IntArray
+    amounts: FloatArray
+    releasable: BoolArray
+
+
+class Budget:
+    """The privacy of the clients of one run.
+
+    Args:
+        privacy: the promise.
+        path: of the ledger.
+        run: the run's id, under which its debits are on record.
+        identities: of the clients; a client that comes back is known by it.
+        seed: of simulated noise.
+    """
+
+    def __init__(
+        self, privacy: Privacy, path: Path, *, run: str, identities: Sequence[str], seed: int
+    ) -> None:
+        self.privacy = privacy
+        self._run = run
+        self._seed = seed
+        self._cap_units = to_units(privacy.cap)
+        self._ledger = Ledger.open(
+            path,
+            currency=privacy.mechanism.currency,
+            kind="simulated" if privacy.simulated else "real",
+            exclusive_for=run,
+        )
+        try:
+            self._accounts = self._ledger.register(identities, self._cap_units)
+            self._rewind(after_round=0)
+        except BaseException:
+            self._ledger.close()
+            raise
+
+    @property
+    def left(self) -> FloatArray:
+        """[K], the share of the budget that each client has left (PAUSE Eq. 7)."""
+        return self._left
+
+    @property
+    def able(self) -> BoolArray:
+        """bool[K], who can be asked once more."""
+        return self._able
+
+    def debit(self, round_: int, clients: IntArray) -> Grant:
+        """Let these clients pay for this round, durably, or fail before anybody is asked.
+
+        A round that is played again after a crash finds its debits: they are not repeated.
+        """
+        debit = self._ledger.debit(
+            run=self._run,
+            round=round_,
+            accounts=self._accounts[clients],
+            units=self._next_units[clients],
+        )
+        self._spent[clients] += debit.units
+        self._count[clients] += 1
+        self._update(clients)
+        releasable = debit.fresh | self.privacy.simulated
+        return Grant(clients, debit.units / UNITS_PER_ONE, releasable)
+
+    def release(
+        self, round_: int, grant: Grant, clients: IntArray, updates: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """What the server receives of ``clients``: [n, d], clipped and noisy."""
+        rows = np.searchsorted(grant.clients, clients)
+        if not grant.releasable[rows].all():
+            raise StateError("release: a client that was debited before a crash may not send again")
+        amounts, mechanism = grant.amounts[rows], self.privacy.mechanism
+        released = np.empty(updates.shape, dtype=np.float32)
+        for row, (client, amount) in enumerate(zip(clients, amounts, strict=True)):
+            if self.privacy.simulated:
+                rng = stream(self._seed, PRIVACY, round_, int(client))
+                released[row] = simulated_release(mechanism, updates[row], amount, rng)
+            else:
+                released[row] = mechanism.release(updates[row], amount, secure_bytes)
+        return released
+
+    def standing(self) -> PrivacyRow:
+        """What has been spent so far."""
+        return PrivacyRow(
+            spent_max=to_amount(int(self._spent.max())),
+            spent_mean=float(self._spent.mean()) / UNITS_PER_ONE,
+            num_exhausted=int(np.count_nonzero(~self._able)),
+        )
+
+    def to_bytes(self) -> bytes:
+        """Where the ledger stood. What was spent is in the ledger itself."""
+        head = self._ledger.head
+        return json.dumps({"sequence": head.sequence, "digest": head.digest}).encode()
+
+    def load(self, image: bytes, *, after_round: int) -> None:
+        """Continue after a checkpoint: the ledger must hold all that it held then."""
+        self._ledger.require(Head(**json.loads(image)))
+        self._rewind(after_round)
+
+    def close(self) -> None:
+        """Let others use the ledger."""
+        self._ledger.close()
+
+    def _rewind(self, after_round: int) -> None:
+        """What everyone had spent when that round was over, but for what other runs did since."""
+        balances = self._ledger.balances(self._accounts)
+        self._spent, self._count = balances.spent_units.copy(), balances.debits.copy()
+        accounts, units = self._ledger.debits_of(self._run, after_round=after_round)
+        order = np.argsort(self._accounts)
+        clients = order[np.searchsorted(self._accounts, accounts, sorter=order)]
+        np.subtract.at(self._spent, clients, units)
+        np.subtract.at(self._count, clients, 1)
+        everyone = len(self._accounts)
+        self._next_units = np.empty(everyone, dtype=np.int64)
+        self._able = np.empty(everyone, dtype=np.bool_)
+        self._left = np.empty(everyone)
+        self._update(np.arange(everyone))
+
+    def _update(self, clients: IntArray) -> None:
+        spent = self._spent[clients]
+        units = units_of_next(self.privacy.schedule, self._cap_units, self._count[clients])
+        self._next_units[clients] = units
+        self._able[clients] = (units > 0) & (spent + units <= self._cap_units)
+        self._left[clients] = 1.0 - spent / self._cap_units  # PAUSE Eq. 7
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Protection:
+    """Privacy for one run: the promise, the ledger that keeps it, and the run's name in there."""
+
+    privacy: Privacy
+    ledger: Path
+    run: str
+
+    def start(self, *, num_clients: int, seed: int) -> Budget:
+        """Open the ledger; clients of a simulation are called by their number."""
+        identities = [f"client-{number}" for number in range(num_clients)]
+        return Budget(self.privacy, self.ledger, run=self.run, identities=identities, seed=seed)

@@ -1,0 +1,215 @@
+"""Whether a ledger can be believed: everything is computed anew from its chained entries."""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from fedmuster.core.errors import LedgerError
+from fedmuster.core.records import IntArray
+from fedmuster.privacy.ledger.anchor import anchors_of
+from fedmuster.privacy.ledger.chain import Entry, Head, Info, digest_of_identities, link
+from fedmuster.privacy.ledger.guards import check_contains, utc
+from fedmuster.privacy.ledger.rows import integer_table, last_entry
+from fedmuster.privacy.ledger.schema import open_to_read, read_info
+
+MOST_FAULTS: Final = 100
+_CHUNK: Final = 20_000
+_COLUMNS: Final = len(Entry._fields)
+
+
+@dataclass(kw_only=True, slots=True)
+class Verification:
+    """What was found.
+
+    Args:
+        info: what the ledger is; None if not even that could be read.
+        head: its newest entry.
+        clients: how many accounts there are.
+        debits: how many debits there are.
+        faults: what does not fit and where, the first :data:`MOST_FAULTS`; empty for a good ledger.
+        num_faults: how many there are in all.
+        remarks: what could not be checked here.
+    """
+
+    info: Info | None = None
+    head: Head | None = None
+    clients: int = 0
+    debits: int = 0
+    faults: list[str] = field(default_factory=list)
+    num_faults: int = 0
+    remarks: list[str] = field(default_factory=list)
+
+    def blame(self, fault: str) -> None:
+        """One more fault."""
+        self.num_faults += 1
+        if len(self.faults) < MOST_FAULTS:
+            self.faults.append(fault)
+
+
+def verify(path: Path) -> Verification:
+    """Check the file, the chain, every balance and cap, and the heads that are kept outside."""
+    if not path.exists():
+        raise LedgerError(f"{path} is not there")
+    path = path.resolve()
+    result = Verification()
+    try:
+        with open_to_read(path) as database:
+            info = read_info(path, database)
+        outside = _heads_outside(path, info, result)  # first: meanwhile others may append
+        with open_to_read(path) as database:
+            result.info = info
+            _check_file(database, result)
+            _check_chain_and_balances(database, info, result)
+            for source, head in outside:
+                try:
+                    check_contains(path, database, info, head, source=source)
+                except LedgerError as error:
+                    result.blame(str(error))
+    except (LedgerError, OverflowError) as error:  # too damaged to read on
+        result.blame(str(error))
+    return result
+
+
+def _heads_outside(path: Path, info: Info, result: Verification) -> list[tuple[str, Head]]:
+    heads = []
+    for anchor in anchors_of(path, info):
+        try:
+            note = anchor.read()
+        except LedgerError as error:
+            result.blame(str(error))
+            continue
+        if note is None:
+            result.remarks.append(
+                f"{anchor.path} is not there: nothing outside the file shows that no entries are "
+                "missing at its end"
+            )
+        elif note.ledger != info.id:
+            result.blame(f"{anchor.path} belongs to another ledger: {note.ledger}")
+        else:
+            heads.append((str(anchor.path), note.head))
+    return heads
+
+
+def _check_file(database: sqlite3.Connection, result: Verification) -> None:
+    for (line,) in database.execute(f"PRAGMA integrity_check({MOST_FAULTS})"):
+        if line != "ok":
+            result.blame(f"SQLite's integrity check: {line}")
+
+
+def _check_chain_and_balances(
+    database: sqlite3.Connection, info: Info, result: Verification
+) -> None:
+    accounts = _Accounts(database, result)
+    _check_chain(database, info, accounts, result)
+    accounts.check_balances()
+    last = last_entry(database, info)
+    result.head = Head(last.sequence, last.digest.hex())
+    result.clients = len(accounts.identities)
+
+
+def _check_chain(
+    database: sqlite3.Connection, info: Info, accounts: "_Accounts", result: Verification
+) -> None:
+    digest, time_us, expected = info.digest(), info.created_us, 1
+    runs: set[int] = set()
+    cursor = database.execute("SELECT * FROM entries ORDER BY sequence")
+    while rows := cursor.fetchmany(_CHUNK):
+        for row in rows:
+            entry, stored = Entry._make(row[:_COLUMNS]), row[_COLUMNS]
+            where = f"entry {entry.sequence:,} ({entry.kind})"
+            if entry.sequence != expected:
+                result.blame(f"entries {expected:,} … {entry.sequence - 1:,} are missing")
+            elif link(digest, entry) != stored:
+                result.blame(
+                    f"{where}: its digest does not fit: it was changed, or put in another place"
+                )
+            if entry.time_us < time_us and entry.kind != "clock":
+                result.blame(
+                    f"{where}: of {utc(entry.time_us)}, earlier than the one before it "
+                    f"({utc(time_us)})"
+                )
+            if entry.kind == "run":
+                runs.add(entry.sequence)
+            elif entry.kind == "accounts":
+                accounts.check_registration(entry)
+            elif entry.kind == "debit" and (
+                entry.run not in runs
+                or entry.round < 1
+                or entry.units < 1
+                or not 1 <= entry.account <= accounts.registered
+            ):
+                result.blame(f"{where}: no sensible debit: {entry}")
+            digest, time_us, expected = stored, entry.time_us, entry.sequence + 1
+        accounts.add([row for row in rows if row[2] == "debit"])
+
+
+class _Accounts:
+    """What the accounts table claims, against what the entries say."""
+
+    def __init__(self, database: sqlite3.Connection, result: Verification) -> None:
+        rows = database.execute("SELECT * FROM accounts ORDER BY account").fetchall()
+        self.identities: list[str] = [row[1] for row in rows]
+        self.numbers, self.caps, self.claimed_spent, self.claimed_debits = integer_table(
+            ((row[0], *row[2:]) for row in rows), width=4
+        ).T
+        self.spent = np.zeros(len(rows) + 1, dtype=np.int64)
+        self.debits = np.zeros(len(rows) + 1, dtype=np.int64)
+        self.registered = 0
+        self.result = result
+        gaps = np.flatnonzero(self.numbers != np.arange(1, len(rows) + 1))
+        if len(gaps) > 0:
+            result.blame(f"account {gaps[0] + 1:,} is missing")
+
+    def check_registration(self, entry: Entry) -> None:
+        """The clients and caps of an ``accounts`` entry."""
+        first, last = entry.account, entry.account + entry.clients - 1
+        where = f"entry {entry.sequence:,} (accounts {first:,} … {last:,})"
+        if first != self.registered + 1 or entry.clients < 1:
+            self.result.blame(f"{where}: expected accounts from {self.registered + 1:,} on")
+        rows = slice(max(first - 1, 0), last)
+        if digest_of_identities(self.identities[rows]) != entry.text:
+            self.result.blame(f"{where}: its clients' identities were changed")
+        for row in np.flatnonzero(self.caps[rows] != entry.units).tolist():
+            account = first + row
+            self.result.blame(
+                f"{self._name(account)}: its cap is {self.caps[account - 1]:,} units, but entry "
+                f"{entry.sequence:,} promised {entry.units:,}"
+            )
+        self.registered = last
+
+    def add(self, debits: Iterable[tuple[int, ...]]) -> None:
+        """What accounts have paid."""
+        payers, units = integer_table(((row[5], row[7]) for row in debits), width=2).T
+        known = (payers >= 1) & (payers < len(self.spent))  # the others are blamed already
+        np.add.at(self.spent, payers[known], units[known])
+        np.add.at(self.debits, payers[known], 1)
+        self.result.debits += len(payers)
+
+    def check_balances(self) -> None:
+        """The sums and counts of all debits, and the caps."""
+        if self.registered != len(self.identities):
+            self.result.blame(
+                f"{len(self.identities):,} accounts are there, the entries registered "
+                f"{self.registered:,}"
+            )
+        sums: list[tuple[str, IntArray, IntArray]] = [
+            ("units spent", self.claimed_spent, self.spent[1:]),
+            ("debits", self.claimed_debits, self.debits[1:]),
+        ]
+        for what, claimed, found in sums:
+            for row in np.flatnonzero(claimed != found).tolist():
+                self.result.blame(
+                    f"{self._name(row + 1)}: the balance says {claimed[row]:,} {what}, the "
+                    f"entries say {found[row]:,}"
+                )
+        for row in np.flatnonzero(self.spent[1:] > self.caps).tolist():
+            self.result.blame(
+                f"{self._name(row + 1)}: spent {self.spent[row + 1]:,} units of {self.caps[row]:,}"
+            )
+
+    def _name(self, account: int) -> str:
+        return f"account {account:,} ({self.identities[account - 1]})"

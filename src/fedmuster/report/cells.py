@@ -1,0 +1,164 @@
+"""Which runs may be compared: same world, training, reward and end, same seeds for every policy."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedmuster.core.config import to_table
+from fedmuster.core.errors import ConfigError
+from fedmuster.experiments.run import SPEC_NAME
+from fedmuster.experiments.spec import Experiment
+from fedmuster.experiments.sweep import find_cells
+from fedmuster.privacy.budget import Privacy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """A run folder, its spec, and the path by which the user knows it."""
+
+    folder: Path
+    spec: Experiment
+    path: Path
+
+    @property
+    def label(self) -> str:
+        """Of the policy."""
+        return next(iter(self.spec.policies))
+
+    @property
+    def seed(self) -> int:
+        """Of world and policy."""
+        return self.spec.seeds[0]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.label}, seed {self.seed}"
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """What its clients were promised. Which file kept account of it compares nothing."""
+        if self.spec.privacy is None or self.spec.unprotected:
+            return None
+        return replace(self.spec.privacy, ledger=None)
+
+
+def find_comparable(paths: Iterable[Path]) -> dict[str, dict[int, Cell]]:
+    """The runs in these folders by label and seed, or an error that says what does not fit."""
+    cells = _find(paths)
+    for cell in cells[1:]:
+        _check_like(cells[0], cell)
+    _check_same_promise([cell for cell in cells if cell.privacy is not None])
+    return _by_label(cells)
+
+
+def common_seeds(
+    by_label: Mapping[str, Mapping[int, Cell]],
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The seeds that every policy has, and what to say of the others."""
+    sets = [set(seeds) for seeds in by_label.values()]
+    common = set.intersection(*sets)
+    if not common:
+        raise ConfigError(
+            "no seed is common to all policies, so nothing can be paired: "
+            + "; ".join(f"{label} has {_listed(seeds)}" for label, seeds in by_label.items())
+        )
+    if not (rest := set.union(*sets) - common):
+        return tuple(sorted(common)), ()
+    note = f"Seeds that not every policy has are left out: {_listed(rest)}."
+    return tuple(sorted(common)), (note,)
+
+
+def together(cells: Sequence[Cell], seeds: tuple[int, ...]) -> Experiment:
+    """The one experiment that these are the runs of."""
+    if len(cells) == 1:
+        return cells[0].spec
+    privacy = next((cell.privacy for cell in cells if cell.privacy is not None), None)
+    unprotected = {cell.label for cell in cells if cell.privacy is None}
+    return replace(
+        cells[0].spec,
+        policies={cell.label: cell.spec.policies[cell.label] for cell in cells},
+        seeds=seeds,
+        privacy=privacy,
+        unprotected=frozenset() if privacy is None else frozenset(unprotected),
+    )
+
+
+def _find(paths: Iterable[Path]) -> list[Cell]:
+    cells: dict[Path, Cell] = {}
+    for path in paths:
+        for folder in find_cells(path):
+            spec = Experiment.load(folder / SPEC_NAME)
+            if len(spec.policies) != 1 or len(spec.seeds) != 1:
+                raise ConfigError(
+                    f"{folder / SPEC_NAME} has {len(spec.policies)} policies and "
+                    f"{len(spec.seeds)} seeds, expected one of each: a run is one of both"
+                )
+            cells.setdefault(folder.resolve(), Cell(folder=folder, spec=spec, path=path))
+    if not cells:
+        raise ConfigError("no run to report on: give the folder of an experiment or of a run")
+    return list(cells.values())
+
+
+def _check_like(first: Cell, other: Cell) -> None:
+    for what in ("world", "reward", "training"):
+        one, two = (_table(getattr(cell.spec, what)) for cell in (first, other))
+        if one != two:
+            raise ConfigError(
+                f"{first.folder} and {other.folder} cannot be compared, they differ in {what}: "
+                + _first_difference(one, two)
+            )
+    if first.spec.horizon != other.spec.horizon:
+        raise ConfigError(
+            f"{first.folder} and {other.folder} cannot be compared: the one has "
+            f"{first.spec.horizon}, the other {other.spec.horizon}"
+        )
+
+
+def _check_same_promise(protected: Sequence[Cell]) -> None:
+    """Policies with and without privacy may be compared, but not two kinds of it."""
+    for cell in protected[1:]:
+        one, two = (_table(c.privacy) for c in (protected[0], cell))
+        if one != two:
+            raise ConfigError(
+                f"{protected[0].folder} and {cell.folder} cannot be compared, they differ in "
+                f"privacy: {_first_difference(one, two)}"
+            )
+
+
+def _table(config: Any) -> dict[str, Any]:
+    return {} if config is None else to_table(config)
+
+
+def _first_difference(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
+    key = next(key for key in {**one, **two} if one.get(key) != two.get(key))
+    return f"{key} = {one.get(key)!r} in the one, {two.get(key)!r} in the other"
+
+
+def _by_label(cells: Sequence[Cell]) -> dict[str, dict[int, Cell]]:
+    by_label: dict[str, dict[int, Cell]] = {}
+    for cell in cells:
+        seeds = by_label.setdefault(cell.label, {})
+        twin = next(iter(seeds.values()), cell)
+        if cell.spec.policies != twin.spec.policies:
+            raise ConfigError(
+                f"{twin.folder} and {cell.folder} are both called {cell.label!r} but are different "
+                "policies: give one of them a label of its own"
+            )
+        if cell.privacy != twin.privacy:
+            raise ConfigError(
+                f"{twin.folder} and {cell.folder} are both called {cell.label!r}, but only one of "
+                "them has privacy: give one of them a label of its own"
+            )
+        if cell.seed in seeds:
+            raise ConfigError(
+                f"{seeds[cell.seed].folder} and {cell.folder} are the same run (policy "
+                f"{cell.label!r}, seed {cell.seed}): give one of them"
+            )
+        seeds[cell.seed] = cell
+    return by_label
+
+
+def _listed(seeds: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(seeds)))

@@ -1,0 +1,157 @@
+"""Debit before anybody is asked; continue after a crash without paying twice."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmuster.core.errors import ConfigError, LedgerError, StateError
+from fedmuster.privacy.budget import Budget, Privacy
+from fedmuster.privacy.ledger import Ledger
+from fedmuster.privacy.mechanism import Gaussian, Laplace
+from fedmuster.privacy.schedule import Geometric, Uniform
+
+NAMES = ["ann", "bob", "cem", "dot"]
+PRIVACY = Privacy(epsilon=8.0, schedule=Uniform(participations=4))
+
+
+def open_budget(path: Path, privacy: Privacy = PRIVACY, run: str = "run") -> Budget:
+    return Budget(privacy, path, run=run, identities=NAMES, seed=5)
+
+
+def clients(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(numbers, dtype=np.int64)
+
+
+def test_debits_follow_the_schedule_and_end(tmp_path: Path) -> None:
+    budget = open_budget(tmp_path / "ledger.sqlite")
+    assert budget.left.tolist() == [1.0] * 4
+    for round_ in (1, 2, 3, 4):
+        grant = budget.debit(round_, clients(0, 2))
+        assert grant.amounts.tolist() == [2.0, 2.0]
+        assert grant.releasable.all()
+        assert budget.left.tolist() == [1 - round_ / 4, 1.0, 1 - round_ / 4, 1.0]
+    assert budget.able.tolist() == [False, True, False, True]
+    standing = budget.standing()
+    assert (standing.spent_max, standing.spent_mean, standing.num_exhausted) == (8.0, 4.0, 2)
+    budget.close()
+
+
+def test_the_index_of_the_schedule_counts_over_all_runs(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    halves = Privacy(epsilon=8.0, schedule=Geometric(eta=float(np.log(2))))
+    first = open_budget(path, halves, "first")
+    assert first.debit(1, clients(1)).amounts[0] == pytest.approx(4.0)
+    first.close()
+    second = open_budget(path, halves, "second")
+    assert second.left[1] == pytest.approx(0.5)
+    assert second.debit(1, clients(0, 1)).amounts == pytest.approx([4.0, 2.0])
+    second.close()
+
+
+def test_a_round_that_is_played_again_is_not_paid_again(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    budget = open_budget(path)
+    budget.debit(1, clients(0, 1))
+    image = budget.to_bytes()
+    lost = [budget.debit(2, clients(1, 3)), budget.debit(3, clients(1))]
+    budget.close()
+    again = open_budget(path)
+    again.load(image, after_round=1)
+    assert again.left.tolist() == [0.75, 0.75, 1.0, 1.0]
+    for round_, before in enumerate(lost, start=2):
+        grant = again.debit(round_, before.clients)
+        assert grant.amounts.tolist() == before.amounts.tolist()
+        assert grant.releasable.all()
+    assert again.left.tolist() == [0.75, 0.25, 1.0, 0.75]
+    again.close()
+    with Ledger.open(path, currency="epsilon", kind="simulated") as ledger:
+        accounts = ledger.register(NAMES, 8 * 10**9)
+        assert ledger.balances(accounts).debits.tolist() == [1, 3, 0, 1]
+
+
+def test_what_was_asked_before_a_crash_is_not_released_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDMUSTER_STATE", str(tmp_path / "state"))
+    path = tmp_path / "ledger.sqlite"
+    secure = Privacy(epsilon=8.0, schedule=Uniform(participations=4), noise="secure")
+    budget = open_budget(path, secure)
+    image = budget.to_bytes()
+    budget.debit(1, clients(0, 1))
+    budget.close()
+    again = open_budget(path, secure)
+    again.load(image, after_round=0)
+    grant = again.debit(1, clients(1, 2))
+    assert grant.releasable.tolist() == [False, True]
+    update = np.zeros((1, 3), dtype=np.float32)
+    with pytest.raises(StateError, match="may not send again"):
+        again.release(1, grant, clients(1), update)
+    assert again.release(1, grant, clients(2), update).shape == (1, 3)
+    again.close()
+
+
+def test_simulated_noise_repeats_and_secure_noise_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDMUSTER_STATE", str(tmp_path / "state"))
+    update = np.linspace(-1, 1, 40, dtype=np.float32).reshape(2, 20)
+    for noise in ("seeded", "secure"):
+        privacy = Privacy(noise=noise)
+        budget = open_budget(tmp_path / f"{noise}.sqlite", privacy)
+        grant = budget.debit(1, clients(0, 3))
+        released = [budget.release(1, grant, clients(0, 3), update) for _ in range(2)]
+        assert np.array_equal(released[0], released[1]) == (noise == "seeded")
+        assert not np.array_equal(released[0][0], released[0][1])
+        budget.close()
+
+
+def test_a_run_whose_ledger_was_restored_from_a_backup_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    budget = open_budget(path)
+    budget.close()
+    backup = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    budget = open_budget(path)
+    budget.debit(1, clients(0))
+    image = budget.to_bytes()
+    budget.close()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    for file, content in backup.items():
+        file.write_bytes(content)
+    restored = open_budget(path)  # the whole folder: nothing here knows better, but the checkpoint
+    with pytest.raises(LedgerError, match="backup"):
+        restored.load(image, after_round=1)
+    restored.close()
+
+
+def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    first = open_budget(path, run="first")
+    with pytest.raises(LedgerError, match="first"):
+        open_budget(path, run="second")
+    first.close()
+    open_budget(path, run="second").close()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Privacy(epsilon=9.0, schedule=Uniform(participations=4)),
+        Privacy(epsilon=8.0, mechanism=Gaussian()),
+        Privacy(epsilon=8.0, mechanism=Laplace(mode="per-coordinate")),
+    ],
+    ids=["another cap", "another currency", "another mode"],
+)
+def test_another_promise_needs_another_ledger(tmp_path: Path, other: Privacy) -> None:
+    path = tmp_path / "ledger.sqlite"
+    open_budget(path).close()
+    with pytest.raises(LedgerError):
+        open_budget(path, other)
+    open_budget(path).close()  # and the refused one left nothing behind
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan"), float("inf")])
+def test_bad_budgets_are_refused(epsilon: float) -> None:
+    with pytest.raises(ConfigError, match="epsilon"):
+        Privacy(epsilon=epsilon)
