@@ -173,7 +173,7 @@ def _goes_without_saying(metric: Metric, summary: Summary) -> bool:
     if metric.key == "completed_percent":
         return all(policy.means[metric.key].mean == 100 for policy in summary.policies)
     if metric.key == "simulated_seconds":
-        return summary.comparison.by_time
+        return summary.comparison.uneven
     if metric.key == "best_loss":
         return summary.comparison.classifies
     return metric.key == "round_seconds" and metric.words is None

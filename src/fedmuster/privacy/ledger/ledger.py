@@ -286,8 +286,9 @@ class Ledger:
         accounts, units = _integers("debit: accounts", accounts), _integers("debit: units", units)
         if len(units) != len(accounts):
             raise DataError(f"debit: {len(units)} units for {len(accounts)} accounts")
-        if len(np.unique(accounts)) < len(accounts):
-            raise DataError("debit: an account comes twice in one round")
+        ordered = np.sort(accounts)
+        if (twice := ordered[1:] == ordered[:-1]).any():
+            raise DataError(f"debit: account {ordered[1:][twice][0]} comes twice in one round")
         if len(units) > 0 and units.min() <= 0:
             raise DataError(f"debit: {units.min()} units, expected > 0 (an exhausted client?)")
         return accounts, units
