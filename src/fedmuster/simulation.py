@@ -243,10 +243,7 @@ class Simulation(Generic[S]):
     @property
     def finished(self) -> bool:
         """Whether the horizon is reached, or the clients' privacy spent."""
-        reached = self.horizon is not None and self.horizon.reached(
-            self.selector.round - 1, self.elapsed_seconds
-        )
-        return reached or self.exhausted is not None
+        return self._reached(self.selector.round - 1) or self.exhausted is not None
 
     @property
     def exhausted(self) -> str | None:
@@ -257,9 +254,8 @@ class Simulation(Generic[S]):
         if able >= min(problem.cohort_size, problem.num_clients):
             return None
         return (
-            f"privacy ended the run after {self.selector.round - 1:,} rounds: {able:,} of "
-            f"{problem.num_clients:,} clients have budget left, fewer than a cohort of "
-            f"{problem.cohort_size:,}"
+            f"privacy ends the run: {able:,} of {problem.num_clients:,} clients have budget left, "
+            f"fewer than a cohort of {problem.cohort_size:,}"
         )
 
     @property
@@ -268,9 +264,11 @@ class Simulation(Generic[S]):
         return self.budget is None or self.budget.privacy.simulated
 
     def _is_last(self, selection: Selection) -> bool:
-        return self.horizon is not None and self.horizon.reached(
-            selection.round, self.elapsed_seconds
-        )
+        """Whether the run ends with this round, for which its cohort has paid."""
+        return self._reached(selection.round) or self.exhausted is not None
+
+    def _reached(self, rounds: int) -> bool:
+        return self.horizon is not None and self.horizon.reached(rounds, self.elapsed_seconds)
 
     def _ask_loss(self, clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
         assert self.trainer is not None

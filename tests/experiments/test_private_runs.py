@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmuster.core.errors import ConfigError, LedgerError
+from fedmuster.core.errors import BudgetError, ConfigError, LedgerError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback
 from fedmuster.experiments.journal import JournalReader
@@ -220,3 +220,12 @@ def test_a_ledger_that_is_gone_is_not_replaced_by_an_empty_one(tmp_path: Path) -
         file.unlink()
     with pytest.raises(LedgerError):
         execute(tmp_path)
+
+
+def test_a_run_on_a_spent_ledger_is_refused(tmp_path: Path) -> None:
+    spent = Privacy(schedule=Uniform(participations=1), ledger=str(tmp_path / "clients.sqlite"))
+    experiment = cell(Random(), training=None, privacy=spent)
+    assert run(tmp_path / "first", experiment).ending is not None
+    prepare(tmp_path / "second", experiment)
+    with pytest.raises(BudgetError, match="0 of 30 clients have budget left"):
+        execute(tmp_path / "second")

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fedmuster
+from fedmuster.core.errors import BudgetError
 from fedmuster.core.files import write_file
 from fedmuster.core.records import Problem
 from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.spec import Experiment
-from fedmuster.simulation import RoundRow, Simulation
+from fedmuster.simulation import Checkpoint, RoundRow, Simulation
 
 SPEC_NAME = "spec.toml"
 
@@ -48,6 +49,7 @@ def execute(folder: Path, parent: int | None = None) -> None:
         stack.callback(simulation.close)
         if checkpoint is not None:
             simulation.load(checkpoint, source=str(journal.path))
+        _refuse_the_exhausted(simulation, journal, checkpoint)
         world = simulation.world
         journal.begin(
             versions(),
@@ -72,6 +74,17 @@ def execute(folder: Path, parent: int | None = None) -> None:
                 committed = time.monotonic()
                 # A checkpoint of a million clients is slow: at most a tenth of the time for it.
                 pause = max(_COMMIT_SECONDS, 10 * (committed - now))
+
+
+def _refuse_the_exhausted(
+    simulation: Simulation[Any], journal: Journal, checkpoint: Checkpoint | None
+) -> None:
+    """Other runs on the same ledger may have left too little for this one, or for it to go on."""
+    if simulation.exhausted is None:
+        return
+    if checkpoint is None:
+        raise BudgetError(f"{simulation.exhausted}; nothing was run. Use another ledger")
+    journal.append([], checkpoint, ending=simulation.exhausted)
 
 
 def versions() -> dict[str, str]:
