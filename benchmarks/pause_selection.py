@@ -111,11 +111,11 @@ def row(network: Network) -> dict[str, Any]:
         for name, many in reached.items()
     }
     print(f"{network}: exact {1e3 * np.mean(seconds):.2f} ms, {np.mean(ratios):.1f} x the floor")
-    for name, walked in mean.items():
+    for name, walk in mean.items():
         print(
-            f"  annealing, {name:<14}{walked['steps']:>9,.0f} steps"
-            f"{walked['seconds'] / np.mean(seconds):>8.1f} x the time"
-            f"{walked['gap']:>9.3f} below the optimum ({walked['gap_share']:.0%})",
+            f"  annealing, {name:<14}{walk['steps']:>9,.0f} steps"
+            f"{walk['seconds'] / np.mean(seconds):>8.1f} x the time"
+            f"{walk['gap']:>9.3f} below the optimum ({walk['gap_share']:.0%})",
             flush=True,
         )
     return {

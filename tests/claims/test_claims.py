@@ -25,7 +25,7 @@ def test_quick_form(name: str, tmp_path: Path) -> None:
     assert CLAIMS[name].statement in text
     assert "seeds" in text or "instances" in text
     for finding in result.evidence.findings:
-        if "Theorem 1's bound" in finding.sentence or "exact solver" in finding.sentence:
+        if "'s bound" in finding.sentence or "exact solver" in finding.sentence:
             assert finding.holds, text
     written = result.write(tmp_path / "pages")
     assert {path.suffix for path in written} == {".md", ".json", ".png"}

@@ -8,6 +8,8 @@ from fedmuster.claims import (
     bsfl_regret,
     bsfl_sensitivity,
     bsfl_training,
+    pause_exact,
+    pause_regret,
 )
 from fedmuster.claims.claim import Claim
 
@@ -23,5 +25,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         *bsfl_training.TRAINING,
         bsfl_sensitivity.ALPHA,
         bsfl_sensitivity.BETA,
+        pause_exact.CLAIM,
+        pause_regret.CLAIM,
     )
 }

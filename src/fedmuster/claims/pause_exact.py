@@ -176,8 +176,8 @@ def _time_table(searches: Sequence[Search]) -> Table:
         ),
         rows=tuple(rows),
         footnotes=(
-            "Medians, measured in turns on the same instances. The last column does not count what "
-            "annealing sorts before its first step.",
+            "Medians of processor time, in turns on the same instances. The last column leaves out "
+            "what annealing sorts before its first step.",
         ),
     )
 
