@@ -22,11 +22,14 @@ if TYPE_CHECKING:
         POLICIES,
         RBCSF,
         AllClients,
+        ClusteredSampling,
         FastestInExpectation,
         Genie,
         PowerOfChoice,
         Random,
     )
+    from fedmuster.privacy.budget import Budget, Privacy
+    from fedmuster.privacy.ledger import Ledger
 
 __version__ = "0.1.0"
 
@@ -38,14 +41,18 @@ __all__ = [
     "POLICIES",
     "RBCSF",
     "AllClients",
+    "Budget",
+    "ClusteredSampling",
     "FastestInExpectation",
     "FedmusterError",
     "Feedback",
     "FeedbackReport",
     "Genie",
+    "Ledger",
     "Policy",
     "PolicyTraits",
     "PowerOfChoice",
+    "Privacy",
     "Problem",
     "Random",
     "RoundView",
@@ -57,27 +64,29 @@ __all__ = [
     "shared",
 ]
 
-_CORE = {
-    "FedmusterError": "errors",
-    "FeedbackReport": "feedback",
-    "Policy": "policy",
-    "PolicyTraits": "policy",
-    "Feedback": "records",
-    "Problem": "records",
-    "RoundView": "records",
-    "Selection": "records",
-    "Selector": "selector",
-    "Truth": "records",
-    "given": "state",
-    "shared": "state",
+_HOMES = {  # of what is no policy
+    "Budget": "privacy.budget",
+    "FedmusterError": "core.errors",
+    "FeedbackReport": "core.feedback",
+    "Ledger": "privacy.ledger",
+    "Policy": "core.policy",
+    "PolicyTraits": "core.policy",
+    "Privacy": "privacy.budget",
+    "Feedback": "core.records",
+    "Problem": "core.records",
+    "RoundView": "core.records",
+    "Selection": "core.records",
+    "Selector": "core.selector",
+    "Truth": "core.records",
+    "given": "core.state",
+    "shared": "core.state",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'fedmuster' has no attribute {name!r}")
-    home = f"fedmuster.core.{_CORE[name]}" if name in _CORE else "fedmuster.policies"
-    return getattr(import_module(home), name)
+    return getattr(import_module(f"fedmuster.{_HOMES.get(name, 'policies')}"), name)
 
 
 def __dir__() -> list[str]:

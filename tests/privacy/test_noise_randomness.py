@@ -90,7 +90,13 @@ def test_bits_are_remembered_between_comparisons() -> None:
     assert uniform.is_below(lambda context: Decimal("0.333333333333333333334"))
 
 
-def test_exponential_to_a_hundred_digits() -> None:
+def test_a_threshold_is_believed_only_within_its_error() -> None:
+    # 0.1000… in binary looks like the threshold until 60 decimals are known
+    uniform = UniformReal(0b1000, 4, replay(b"\x00" * 32))
+    assert uniform.is_below(lambda context: context.add(Decimal("0.5"), Decimal("1e-60")))
+
+
+def test_exponential_to_68_digits() -> None:
     known = "0.36787944117144232159552377016146086744581113103176783450783680169746"
     assert str(exponential(Fraction(-1), Context(prec=68))) == known
 

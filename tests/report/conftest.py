@@ -17,6 +17,7 @@ from fedmuster.learning.trainer import LearningRow
 from fedmuster.learning.training import Training
 from fedmuster.objectives.reward import CohortReward
 from fedmuster.policies import POLICIES, Random
+from fedmuster.privacy.budget import Privacy, PrivacyRow
 from fedmuster.simulation import Checkpoint, RoundRow
 from fedmuster.worlds import BSFLRates
 from fedmuster.worlds.world import World
@@ -45,6 +46,9 @@ class WriteRun(Protocol):
         horizon: float | None = ...,
         clients: Mapping[str, NDArray[Any]] = ...,
         versions: Mapping[str, str] = ...,
+        spent: Sequence[float] | None = ...,
+        privacy: Privacy | None = ...,
+        ending: str | None = ...,
     ) -> Path: ...
 
 
@@ -52,7 +56,8 @@ class WriteRun(Protocol):
 def write_run(tmp_path: Path) -> WriteRun:
     """Writes one run; clients 0 and 1 are the fast group, client 3 is the slowest.
 
-    With a loss, a model was trained; NaN in the rounds that were not evaluated.
+    With a loss, a model was trained; NaN in the rounds that were not evaluated. With privacy and
+    nothing spent, it is one of the policies without.
     """
 
     def write(
@@ -74,6 +79,9 @@ def write_run(tmp_path: Path) -> WriteRun:
         horizon: float | None = None,
         clients: Mapping[str, NDArray[Any]] = MappingProxyType({}),
         versions: Mapping[str, str] = MappingProxyType({}),
+        spent: Sequence[float] | None = None,
+        privacy: Privacy | None = None,
+        ending: str | None = None,
     ) -> Path:
         where = tmp_path / label / f"seed-{seed}" if folder is None else folder
         kind = POLICIES.get(label, Random)
@@ -88,6 +96,8 @@ def write_run(tmp_path: Path) -> WriteRun:
                 regret=regret is not None,
                 training=None if loss is None else Training(),
                 seconds=horizon,
+                privacy=privacy,
+                unprotected=frozenset([label] if privacy is not None and spent is None else []),
             ),
         )
         chosen = [[0, 1]] * len(seconds) if cohorts is None else cohorts
@@ -107,6 +117,11 @@ def write_run(tmp_path: Path) -> WriteRun:
                     train_loss=np.nan if loss is None else loss[index] + 0.5,
                     num_aggregated=0 if loss is None else len(chosen[index]),
                     rejected=np.array(rejected.get(1 + index, ()), dtype=np.int64),
+                ),
+                privacy=PrivacyRow()
+                if spent is None
+                else PrivacyRow(
+                    spent_max=spent[index], spent_mean=spent[index] / 2, num_exhausted=index
                 ),
             )
             for index, duration in enumerate(seconds)
@@ -129,7 +144,9 @@ def write_run(tmp_path: Path) -> WriteRun:
                     selector=b"",
                     judge=None,
                     trainer=None,
+                    budget=None,
                 ),
+                ending=ending,
             )
         return where
 

@@ -14,6 +14,7 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
+from fedmuster.privacy.budget import Privacy
 from fedmuster.report.write import write_report
 
 if TYPE_CHECKING:
@@ -90,19 +91,24 @@ class Page:
 
     def pixels(self, selector: str, colour: tuple[int, int, int]) -> int:
         """How many pixels of a canvas have nearly this colour; lines have soft edges."""
+        return sum(self.pixels_by_row(selector, colour))
+
+    def pixels_by_row(self, selector: str, colour: tuple[int, int, int]) -> list[int]:
+        """The same for each row of them."""
         script = """
             const drawn = document.querySelector(arguments[0]);
             const copy = new OffscreenCanvas(drawn.width, drawn.height);
             const context = copy.getContext("2d", { willReadFrequently: true });
             context.drawImage(drawn, 0, 0);
             const image = context.getImageData(0, 0, copy.width, copy.height);
-            let count = 0;
+            const counts = new Array(copy.height).fill(0);
             for (let at = 0; at < image.data.length; at += 4) {
               const near = (value, place) => Math.abs(image.data[at + place] - value) <= 30;
-              if (image.data[at + 3] > 200 && arguments[1].every(near)) count++;
+              const row = Math.floor(at / 4 / copy.width);
+              if (image.data[at + 3] > 200 && arguments[1].every(near)) counts[row]++;
             }
-            return count;"""
-        return int(self.run(script, selector, colour))
+            return counts;"""
+        return list(self.run(script, selector, colour))
 
     def toggle(self, policy: int) -> None:
         self.one(f"[data-switch='{policy}']").click()
@@ -356,6 +362,49 @@ def test_dark_and_narrow(page: Page) -> None:
     page.set_media(width=390, dark=True)
     page.settle()
     assert page.run("return document.documentElement.scrollWidth") <= 390
+    assert page.errors() == []
+
+
+@pytest.mark.parametrize("cap", [30.0, 900.0])
+def test_privacy_is_drawn_against_its_cap(
+    cap: float, chromium: webdriver.Chrome, write_run: "WriteRun", tmp_path: Path
+) -> None:
+    spent: dict[str, list[float] | None] = {
+        "bsfl": np.linspace(1, 29, 20).tolist(),
+        "random": np.linspace(2, 30, 20).tolist(),
+        "open": None,
+    }
+    folders = [
+        write_run(
+            label,
+            seconds=[1.0] * 20,
+            loss=[1.0] * 20,
+            accuracy=np.linspace(0.1, 0.9, 20).tolist(),
+            spent=own,
+            privacy=Privacy(epsilon=cap),
+        )
+        for label, own in spent.items()
+    ]
+    write_report(folders, tmp_path / "report", formats=())
+    page = Page(chromium, tmp_path / "report" / "report.html")
+    for name in ("spent_max-seconds", "spent_max-round", "spent_mean-round", "accuracy-spent_max"):
+        assert page.pixels(f"{_chart(name)} canvas", BLUE) > 30
+        shown = page.one(_chart(name)).get_attribute("data-shown") or ""
+        assert shown.split("\n") == ["bsfl", "random"]
+    muted = page.pixels_by_row(f"{_chart('spent_max-round')} canvas", (87, 96, 106))
+    assert (max(muted) > 120) is (cap == 30.0)  # dots across, or just a word
+    plot = page.one(f"{_chart('accuracy-spent_max')} .plot")
+    page.run("arguments[0].focus({focusVisible: true})", plot)
+    plot.send_keys(Keys.ARROW_RIGHT)
+    page.settle()
+    lines = page.one(f"{_chart('accuracy-spent_max')} .tip").text.splitlines()
+    assert lines == ["largest ε spent by a client: 1", "bsfl 10 %"]
+    plot.send_keys("+")
+    page.settle()
+    low, high = page.limits("accuracy-spent_max")
+    assert high - low < 30
+    assert page.limits("spent_max-round") == (1, 20)  # another axis stays
+    assert "privacy: simulated" in page.one("header").text
     assert page.errors() == []
 
 

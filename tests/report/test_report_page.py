@@ -128,7 +128,7 @@ def test_charts_hold_the_means(comparison: Comparison) -> None:
     chart = charts["accuracy-seconds"]
     assert chart["x"] == [3.0, 6.0]
     assert chart["curves"][0]["mean"] == [0.5, 0.905]
-    assert chart["target"] == 0.8
+    assert chart["mark"] == {"value": 0.8, "text": "target 80 %", "within": False}
     assert charts["regret-total"]["curves"][0]["mean"] == [1.0, 2.0, 2.1]
 
 

@@ -58,6 +58,9 @@ def test_a_whole_report(write_run: "WriteRun", tmp_path: Path) -> None:
         "accuracy": "",
         "train_loss": "",
         "num_aggregated": "0",
+        "spent_max": "",
+        "spent_mean": "",
+        "num_exhausted": "0",
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import fedmuster
+from fedmuster.cli.ledger_commands import ledger
 from fedmuster.core.config import from_table, named
 from fedmuster.core.errors import ConfigError
 
@@ -25,6 +26,9 @@ _PROCESSES = click.option(
 @click.version_option(fedmuster.__version__, prog_name="fedmuster")
 def cli() -> None:
     """Which clients should train next? Client selection for federated learning."""
+
+
+cli.add_command(ledger)
 
 
 @cli.command("list")

@@ -25,6 +25,7 @@ TRAIN: Final = "train"
 LOSSES: Final = "losses"
 TEST: Final = "test"
 PRIVACY: Final = "privacy"
+SKETCH: Final = "sketch"
 
 
 def stream(seed: int, name: str, *key: int) -> np.random.Generator:

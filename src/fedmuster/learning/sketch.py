@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray, is_integer
-from fedmuster.core.streams import stream
+from fedmuster.core.streams import SKETCH, stream
 
-SKETCH: Final = "sketch"
 _BLOCK: Final = 1 << 17
 """Coordinates that share a random stream: a sketch changes with this number."""
 

@@ -77,7 +77,7 @@ def into_l1_ball(update: FloatArray, lattice: Lattice, random_bytes: RandomBytes
     running = np.cumsum(np.abs(update))
     total = float(running[-1])
     running *= min(1 / lattice.grid, lattice.radius / max(total, 1 / _HUGE))
-    running += int.from_bytes(random_bytes(8), "little") / 2**64
+    running += (int.from_bytes(random_bytes(8), "little") >> 11) / 2**53
     np.floor(running, out=running)
     np.minimum(running, lattice.radius, out=running)  # the clip, on whole numbers
     steps = np.diff(running, prepend=0.0)

@@ -56,13 +56,13 @@ def ending_notes(endings: Sequence[Ending], *, seeds: int, runs: int) -> tuple[s
 
     Example:
         >>> ending_notes([Ending("random", 3, 212, "nobody is left")], seeds=2, runs=4)
-        ('random, seed 3: nobody is left.',)
+        ('random, seed 3, ended after 212 rounds: nobody is left.',)
     """
     if not endings:
         return ()
-    first = f"{endings[0].label}, seed {endings[0].seed}: {endings[0].reason}."
+    first, who = endings[0], f"{endings[0].label}, seed {endings[0].seed}"
     if len(endings) == 1:
-        return (first,)
+        return (f"{who}, ended after {first.rounds:,} rounds: {first.reason}.",)
     by_label: dict[str, list[int]] = {}
     for ending in endings:
         by_label.setdefault(ending.label, []).append(ending.rounds)
@@ -71,7 +71,7 @@ def ending_notes(endings: Sequence[Ending], *, seeds: int, runs: int) -> tuple[s
         + (f" ({len(rounds)} of {seeds} seeds)" if len(rounds) < seeds else "")
         for label, rounds in by_label.items()
     )
-    return (f"{len(endings)} of {runs} runs ended early: {listed}. {first}",)
+    return (f"{len(endings)} of {runs} runs ended early: {listed}. {who}: {first.reason}.",)
 
 
 def _span(numbers: Sequence[int]) -> str:

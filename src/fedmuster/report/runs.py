@@ -199,12 +199,14 @@ def load(paths: Iterable[Path]) -> Comparison:
         for cell, journal, rounds in zip(kept, journals, lengths, strict=True)
     ]
     _check_same_clients(kept, runs)
+    experiment = together(kept, seeds)
     endings = [
         Ending(cell.label, cell.seed, rounds, journal.ending)
         for cell, journal, rounds in zip(kept, journals, lengths, strict=True)
-        if journal.ending is not None and rounds == len(journal)
+        if journal.ending is not None
+        and rounds == len(journal)
+        and not experiment.horizon.reached(rounds, float(journal.columns["seconds"].sum()))
     ]
-    experiment = together(kept, seeds)
     return Comparison(
         runs={
             label: tuple(runs[start : start + len(seeds)])

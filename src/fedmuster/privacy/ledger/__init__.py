@@ -1,10 +1,10 @@
 """A ledger of privacy budgets that an auditor can accept; docs/ledger.md has its format."""
 
-from fedmuster.privacy.ledger.audit import Audit, audit
+from fedmuster.privacy.ledger.auditing import Audit, audit
 from fedmuster.privacy.ledger.chain import Head, LedgerKind
+from fedmuster.privacy.ledger.consent import accept_clock, adopt
 from fedmuster.privacy.ledger.ledger import Balances, Debit, Ledger
-from fedmuster.privacy.ledger.operator import accept_clock, adopt
-from fedmuster.privacy.ledger.verify import Verification, verify
+from fedmuster.privacy.ledger.verification import Verification, verify
 
 __all__ = [
     "Audit",

@@ -3,7 +3,8 @@
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ _CHECKPOINT_PAGES: Final = 32_000  # rounds come back to pages: move them to the
 _MOST_WAL_BYTES: Final = 64 * 2**20
 _CACHE_KIB: Final = 64 * 2**10
 
-# In order of creation; `verify` compares them letter by letter.
+# What a file holds must be this, letter by letter.
 _STATEMENTS: Final = (
     """CREATE TABLE ledger (
     id TEXT PRIMARY KEY, currency TEXT NOT NULL, kind TEXT NOT NULL, created_us INTEGER NOT NULL
@@ -141,11 +142,22 @@ def _check_format(path: Path, database: sqlite3.Connection) -> None:
             f"{path} has format {version}, this version of fedmuster reads and writes {FORMAT}: "
             "use the version that wrote it"
         )
-    found = database.execute(
-        "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
-    ).fetchall()
-    if [sql for (sql,) in found] != list(_STATEMENTS):
+    if _schema_of(database) != _expected_schema():
         raise LedgerError(f"{path} is damaged: its tables are not those of a ledger")
+
+
+@cache
+def _expected_schema() -> list[tuple[str, ...]]:
+    with closing(sqlite3.connect(":memory:")) as database:
+        for statement in _STATEMENTS:
+            database.execute(statement)
+        return _schema_of(database)
+
+
+def _schema_of(database: sqlite3.Connection) -> list[tuple[str, ...]]:
+    return database.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY rowid"
+    ).fetchall()
 
 
 @contextmanager
@@ -157,6 +169,8 @@ def plain_errors(path: Path) -> Iterator[None]:
         name = getattr(error, "sqlite_errorname", "")
         reason = next((text for key, text in _REASONS.items() if name.startswith(key)), "")
         raise LedgerError(f"{path}: {reason or 'SQLite failed'} ({error})") from error
+    except UnicodeDecodeError as error:  # what SQLite quotes from a damaged file
+        raise LedgerError(f"{path} {_REASONS['SQLITE_CORRUPT']} ({error})") from error
     except OSError as error:
         raise LedgerError(f"{path}: {error.strerror or error}") from error
 
@@ -180,9 +194,16 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     database = sqlite3.connect(
         f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS, isolation_level=None
     )
-    for setting in ("trusted_schema = OFF", "cell_size_check = ON"):
-        database.execute(f"PRAGMA {setting}")
-    database.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
+    try:
+        for setting in (
+            f"cache_size = {-_CACHE_KIB}",
+            "trusted_schema = OFF",
+            "cell_size_check = ON",
+        ):
+            database.execute(f"PRAGMA {setting}")
+    except BaseException:
+        database.close()
+        raise
     return database
 
 

@@ -81,14 +81,17 @@ _DASHES: tuple[_Dashes, ...] = (
 
 X_TITLES: dict[Axis, str] = {"seconds": "simulated time (s)", "round": "round"}
 NOTE_CHARACTERS = 105
+_NOTE_INCHES = 0.16
 _BAND_OPACITY = 0.18
 _MARK = "#444444"
 _MOST_IN_A_ROW = 6
 
 
 def new_figure(comparison: Comparison, what: str, *, height: float, band: bool = True) -> Figure:
-    """An empty figure whose title says what it shows and how sure it is."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    """An empty figure whose title says what it shows and how sure it is, and holds the notes.
+
+    Notes make it higher than ``height``.
+    """
     count = len(comparison.seeds)
     if count == 1:
         over = f"one seed ({comparison.seeds[0]})"
@@ -99,6 +102,8 @@ def new_figure(comparison: Comparison, what: str, *, height: float, band: bool =
     lines = [f"{what} – {comparison.length}, {over}"]
     for note in comparison.notes:
         lines += textwrap.wrap(note, NOTE_CHARACTERS)
+    size = (WIDTH, height + _NOTE_INCHES * (len(lines) - 1))
+    figure = Figure(figsize=size, layout="constrained")
     figure.suptitle("\n".join(lines), x=0.01, ha="left")
     return figure
 

@@ -73,8 +73,8 @@ def _spending(comparison: Comparison) -> list[dict[str, Any]]:
         return []
     charts = []
     for column, who in (
-        ("spent_max", "by the client that spent most"),
-        ("spent_mean", "on average"),
+        ("spent_max", "Largest"),
+        ("spent_mean", "Mean"),
     ):
         for axis, against in _AGAINST.items():
             curves = evaluations(comparison, column, axis)
@@ -84,7 +84,7 @@ def _spending(comparison: Comparison) -> list[dict[str, Any]]:
                     f"{column}-{axis}",
                     curves,
                     comparison,
-                    title=f"Privacy spent {who}, against {against}",
+                    title=f"{who} privacy spent against {against}",
                     x=axis,
                     y=spent_title(privacy, column),
                     mark=_Mark(privacy.cap, cap_text(privacy), within=seen),

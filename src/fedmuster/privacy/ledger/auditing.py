@@ -1,4 +1,4 @@
-"""What an auditor wants to know beyond :mod:`verify`: what is odd, and whether runs agree."""
+"""What an auditor wants to know beyond :func:`verify`: what is odd, and whether runs agree."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from fedmuster.privacy.ledger.guards import LARGEST_STEP_BACK_US, check_contains
 from fedmuster.privacy.ledger.reading import reading
 from fedmuster.privacy.ledger.rows import accounts_of, debits_of_round, last_entry, run_number
 from fedmuster.privacy.ledger.run_journal import RunJournal, journals_in
-from fedmuster.privacy.ledger.verify import Verification, verify
+from fedmuster.privacy.ledger.verification import Verification, verify
 
 CLIENT_NAME: Final = "client-{}"
 _NAMED: Final = 5

@@ -12,7 +12,7 @@ from fedmuster.core.errors import LedgerError
 from fedmuster.privacy.ledger.anchor import Note
 from fedmuster.privacy.ledger.guards import LARGEST_STEP_BACK_US, utc
 from fedmuster.privacy.ledger.rows import last_entry
-from fedmuster.privacy.ledger.verify import verify
+from fedmuster.privacy.ledger.verification import verify
 from fedmuster.privacy.ledger.writer import Clock, Writer
 
 

@@ -69,8 +69,10 @@ def verify(path: Path) -> Verification:
                     check_contains(path, database, info, head, source=source)
                 except LedgerError as error:
                     result.blame(str(error))
-    except (LedgerError, OverflowError) as error:  # too damaged to read on
+    except LedgerError as error:
         result.blame(str(error))
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        result.blame(f"{path} is too damaged to read on: {error}")  # a text for a number, say
     return result
 
 
