@@ -3,6 +3,7 @@
 from benchmarks import (
     annealing_speed,
     bsfl_selection,
+    noise_speed,
     observe,
     pause_selection,
     rounds,
@@ -17,6 +18,7 @@ for benchmark in (
     rounds,
     solver_speed,
     annealing_speed,
+    noise_speed,
     pause_selection,
     training_speed,
     training_memory,

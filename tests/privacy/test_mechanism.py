@@ -40,21 +40,18 @@ def test_the_worst_pair_of_updates_costs_exactly_epsilon(amount: float, clip: fl
 
 
 @pytest.mark.parametrize("radius", [1, 2, 3])
-def test_a_whole_vector_costs_epsilon(radius: int) -> None:
-    """All pairs of the L1 ball with d = 2, all outputs around it; the bound is reached."""
+def test_what_a_whole_vector_costs(radius: int) -> None:
+    """All pairs of the ball and of the box with d = 2, all outputs around; the bound is reached."""
     epsilon = Fraction(7, 10)
-    rate = epsilon / (2 * radius)
-    reach = range(-radius, radius + 1)
-    ball = [(a, b) for a in reach for b in reach if abs(a) + abs(b) <= radius]
-    losses = [
-        rate * (abs(y0 - b0) + abs(y1 - b1) - abs(y0 - a0) - abs(y1 - a1))
-        for (a0, a1), (b0, b1) in product(ball, ball)
-        for y0, y1 in product(range(-radius - 2, radius + 3), repeat=2)
-    ]
-    assert max(losses) == epsilon
-    # and the box of the per-coordinate mode costs d ε
-    corners = [rate * 2 * (abs(radius - -radius))]
-    assert corners == [2 * epsilon]
+    box = list(product(range(-radius, radius + 1), repeat=2))
+    ball = [(a, b) for a, b in box if abs(a) + abs(b) <= radius]
+    outputs = list(product(range(-radius - 2, radius + 3), repeat=2))
+    for points, cost in ((ball, epsilon), (box, 2 * epsilon)):
+        losses = (
+            abs(y0 - b0) + abs(y1 - b1) - abs(y0 - a0) - abs(y1 - a1)
+            for (a0, a1), (b0, b1), (y0, y1) in product(points, points, outputs)
+        )
+        assert max(losses) * epsilon / (2 * radius) == cost
 
 
 @pytest.mark.parametrize("rho", [0.01, 0.5, 4.0])

@@ -10,6 +10,7 @@ from fedmuster.claims import (
     bsfl_training,
     pause_exact,
     pause_regret,
+    pause_training,
 )
 from fedmuster.claims.claim import Claim
 
@@ -27,5 +28,6 @@ CLAIMS: Final[dict[str, Claim]] = {
         bsfl_sensitivity.BETA,
         pause_exact.CLAIM,
         pause_regret.CLAIM,
+        *pause_training.TRAINING,
     )
 }

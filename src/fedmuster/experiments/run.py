@@ -61,6 +61,9 @@ def execute(folder: Path, parent: int | None = None) -> None:
                 **_model(simulation),
             },
         )
+        # Before anybody is debited: to go on, a run must know what its ledger held when it began.
+        # And clients may have nothing left from the start.
+        journal.append([], simulation.checkpoint(), ending=simulation.exhausted)
         rows: list[RoundRow] = []
         pause, committed = _COMMIT_SECONDS, time.monotonic()
         while not simulation.finished:

@@ -8,6 +8,7 @@ moment can lose work but no debit.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -20,9 +21,8 @@ from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.core.streams import PRIVACY, stream
 from fedmuster.privacy.ledger import Head, Ledger
 from fedmuster.privacy.mechanism import Laplace, Mechanism
-from fedmuster.privacy.randomness import secure_bytes
+from fedmuster.privacy.randomness import RandomBytes, secure_bytes, seeded_bytes
 from fedmuster.privacy.schedule import Geometric, Schedule, units_of_next
-from fedmuster.privacy.simulated_noise import simulated_release
 from fedmuster.privacy.units import UNITS_PER_ONE, to_amount, to_units
 
 
@@ -141,10 +141,12 @@ class Budget:
             accounts=self._accounts[clients],
             units=self._next_units[clients],
         )
-        self._spent[clients] += debit.units
-        self._count[clients] += 1
+        # What is found counts now if the run was wound back behind it, else it is counted already.
+        counted = debit.fresh | self._replays
+        self._spent[clients] += debit.units * counted
+        self._count[clients] += counted
         self._update(clients)
-        releasable = debit.fresh | self.privacy.simulated
+        releasable = debit.fresh | (self._replays and self.privacy.simulated)
         return Grant(clients, debit.units / UNITS_PER_ONE, releasable)
 
     def release(
@@ -154,15 +156,17 @@ class Budget:
         rows = np.searchsorted(grant.clients, clients)
         if not grant.releasable[rows].all():
             raise StateError("release: a client that was debited before a crash may not send again")
-        amounts, mechanism = grant.amounts[rows], self.privacy.mechanism
         released = np.empty(updates.shape, dtype=np.float32)
-        for row, (client, amount) in enumerate(zip(clients, amounts, strict=True)):
-            if self.privacy.simulated:
-                rng = stream(self._seed, PRIVACY, round_, int(client))
-                released[row] = simulated_release(mechanism, updates[row], amount, rng)
-            else:
-                released[row] = mechanism.release(updates[row], amount, secure_bytes)
+        amounts = grant.amounts[rows].tolist()
+        for row, (client, amount) in enumerate(zip(clients.tolist(), amounts, strict=True)):
+            random_bytes = self._random_bytes(round_, client)
+            released[row] = self.privacy.mechanism.release(updates[row], amount, random_bytes)
         return released
+
+    def _random_bytes(self, round_: int, client: int) -> RandomBytes:
+        if not self.privacy.simulated:
+            return secure_bytes
+        return seeded_bytes(stream(self._seed, PRIVACY, round_, client))
 
     def standing(self) -> PrivacyRow:
         """What has been spent so far."""
@@ -174,32 +178,47 @@ class Budget:
 
     def to_bytes(self) -> bytes:
         """Where the ledger stood. What was spent is in the ledger itself."""
-        head = self._ledger.head
-        return json.dumps({"sequence": head.sequence, "digest": head.digest}).encode()
+        head = self._ledger.head._asdict()
+        return json.dumps({**head, "standing": self._fingerprint()}).encode()
 
     def load(self, image: bytes, *, after_round: int) -> None:
-        """Continue after a checkpoint: the ledger must hold all that it held then."""
-        self._ledger.require(Head(**json.loads(image)))
+        """Continue after a checkpoint: the ledger must hold all that it held then.
+
+        Rounds that were debited after it are played again. If clients have paid for other runs
+        meanwhile, that would not be the same rounds: then what was debited is lost, as it is with
+        secure noise, and counts at once.
+        """
+        noted = json.loads(image)
+        standing = noted.pop("standing")
+        self._ledger.require(Head(**noted))
         self._rewind(after_round)
+        if self._fingerprint() != standing:
+            self._rewind(None)
 
     def close(self) -> None:
         """Let others use the ledger."""
         self._ledger.close()
 
-    def _rewind(self, after_round: int) -> None:
-        """What everyone had spent when that round was over, but for what other runs did since."""
+    def _rewind(self, after_round: int | None) -> None:
+        """What everyone had spent when that round of this run was over; None for by now."""
         balances = self._ledger.balances(self._accounts)
         self._spent, self._count = balances.spent_units.copy(), balances.debits.copy()
-        accounts, units = self._ledger.debits_of(self._run, after_round=after_round)
-        order = np.argsort(self._accounts)
-        clients = order[np.searchsorted(self._accounts, accounts, sorter=order)]
-        np.subtract.at(self._spent, clients, units)
-        np.subtract.at(self._count, clients, 1)
+        self._replays = after_round is not None
+        if after_round is not None:
+            accounts, units = self._ledger.debits_of(self._run, after_round=after_round)
+            order = np.argsort(self._accounts)
+            clients = order[np.searchsorted(self._accounts, accounts, sorter=order)]
+            np.subtract.at(self._spent, clients, units)
+            np.subtract.at(self._count, clients, 1)
         everyone = len(self._accounts)
         self._next_units = np.empty(everyone, dtype=np.int64)
         self._able = np.empty(everyone, dtype=np.bool_)
         self._left = np.empty(everyone)
         self._update(np.arange(everyone))
+
+    def _fingerprint(self) -> str:
+        """Of what everyone has spent, and how often."""
+        return sha256(self._spent.tobytes() + self._count.tobytes()).hexdigest()
 
     def _update(self, clients: IntArray) -> None:
         spent = self._spent[clients]

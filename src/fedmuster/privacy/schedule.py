@@ -131,10 +131,11 @@ Schedule = Geometric | Uniform | Harmonic | Listed
 def units_of_next(rule: SpendingRule, cap_units: int, count: IntArray) -> IntArray:
     """What the participation after ``count`` others costs; sums to at most ``cap_units``.
 
-    0 for a client that is exhausted.
+    0 for a client that is exhausted, also where a rule of one's own would give back.
     """
-    units = _spent_units(rule, cap_units, count + 1) - _spent_units(rule, cap_units, count)
-    return np.maximum(units, 0)
+    before, after = (_spent_units(rule, cap_units, c) for c in (count, count + 1))
+    units: IntArray = np.maximum(after - before, 0)
+    return units
 
 
 def _spent_units(rule: SpendingRule, cap_units: int, count: IntArray) -> IntArray:

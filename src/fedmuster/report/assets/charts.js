@@ -154,8 +154,9 @@ function drawMark(u, chart) {
   ctx.lineWidth = devicePixelRatio;
   ctx.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
   ctx.beginPath();
-  ctx.moveTo(left, y);
-  ctx.lineTo(left + width, y);
+  const middle = y + devicePixelRatio / 2;  // of a row of pixels, else the line is two pale rows
+  ctx.moveTo(left, middle);
+  ctx.lineTo(left + width, middle);
   if (!above) ctx.stroke();
   ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
   ctx.textAlign = "left";
