@@ -3,6 +3,7 @@
 from benchmarks import (
     annealing_speed,
     bsfl_selection,
+    ledger_cost,
     noise_speed,
     observe,
     pause_selection,
@@ -20,6 +21,7 @@ for benchmark in (
     annealing_speed,
     noise_speed,
     pause_selection,
+    ledger_cost,
     training_speed,
     training_memory,
 ):

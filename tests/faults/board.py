@@ -1,6 +1,7 @@
 """Where a child is, published in memory that outlives it: what a kill hit is read afterwards."""
 
 import mmap
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +59,7 @@ class Board:
     """Shared with the children that are forked from here."""
 
     def __init__(self) -> None:
+        self._parent = os.getpid()
         self._cells = memoryview(mmap.mmap(-1, 8 * (_SHORTEST + len(Point)))).cast("q")
 
     def clear(self) -> None:
@@ -105,7 +107,8 @@ class Board:
         cells[_TIMES + point] += 1
         if cells[_AIM] == point and cells[_NTH] == cells[_TIMES + point]:
             cells[_HELD] = 1
-            while cells[_HELD]:  # so that the parent, which may be busy elsewhere, is not late
+            # The parent may be busy elsewhere and must not be late; but it may be gone, too.
+            while cells[_HELD] and os.getppid() == self._parent:
                 pass
         cells[_SINCE] = time.perf_counter_ns()
 

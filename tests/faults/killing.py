@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fedmuster.experiments.run import execute
 from tests.faults.board import Board, Point
 from tests.faults.watching import RELEASES, watch
+
+from fedmuster.experiments.run import execute
 
 _ANY_TIME: Final = 0.1  # of the kills come whatever the child does
 _AT_ONCE: Final = 0.2  # of the others as soon as it comes to a point, the rest somewhat later

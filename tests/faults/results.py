@@ -9,7 +9,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-
 from tests.faults.board import Point
 from tests.faults.campaign import LEAST_SHARE, STAGES, Campaign, Result
 
@@ -120,6 +119,10 @@ def _page(result: Result, command: str, *, good: bool) -> str:
         "after it. After every kill an auditor that uses nothing of fedmuster recomputes the",
         "ledger from its first entry and compares it with the journals and with a log of every",
         "update that left a client; then the run is continued.",
+        "",
+        "Full disks, read-only, truncated, tampered, lost and old ledgers, clocks that step back",
+        "and two runs at once are in `tests/faults/test_faults.py`: each is refused in one line",
+        "before anything is released, and when it is mended the run goes on, bit for bit.",
         "",
         f"Made by `{command} --out docs/claims`, with SQLite {sqlite3.sqlite_version}.",
         "",

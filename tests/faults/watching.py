@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.faults.board import Board, Point
 
 from fedmuster.core.records import IntArray
 from fedmuster.experiments import run
@@ -17,7 +18,6 @@ from fedmuster.experiments.journal import Journal
 from fedmuster.learning.aggregation import Aggregation
 from fedmuster.privacy.budget import Budget, Grant
 from fedmuster.privacy.ledger.anchor import Anchor
-from tests.faults.board import Board, Point
 
 RELEASES: Final = "releases.jsonl"
 """What has left the clients of a run: a line for each update."""

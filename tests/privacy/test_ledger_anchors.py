@@ -66,9 +66,9 @@ def test_an_old_file_is_refused(path: Path, tmp_path: Path, kind: LedgerKind) ->
     shutil.copy(path, tmp_path / "old")
     pay(path, 2, 3, kind=kind)
     shutil.copy(tmp_path / "old", path)
-    with pytest.raises(LedgerError, match="restored from an old backup: 4 debits are missing"):
+    with pytest.raises(LedgerError, match="restored from an old backup: 4 entries are missing"):
         open_ledger(path, kind)
-    assert any("4 debits are missing" in fault for fault in verify(path).faults)
+    assert any("4 entries are missing" in fault for fault in verify(path).faults)
     with pytest.raises(LedgerError, match="nothing to adopt"):
         adopt(path)
 
@@ -78,10 +78,10 @@ def test_an_old_folder_of_a_real_ledger_is_refused(path: Path, tmp_path: Path) -
     old = copy(path.parent, tmp_path / "old")
     pay(path, 2)
     copy(old, path.parent)
-    with pytest.raises(LedgerError, match="2 debits are missing"):
+    with pytest.raises(LedgerError, match="2 entries are missing"):
         open_ledger(path)
     beside(path).path.unlink()  # nor does it help to remove a witness
-    with pytest.raises(LedgerError, match="2 debits are missing"):
+    with pytest.raises(LedgerError, match="2 entries are missing"):
         adopt(path)
 
 
@@ -107,7 +107,7 @@ def test_a_copy_that_went_on_makes_the_original_old(path: Path, tmp_path: Path) 
     pay(path, 1)
     twin = copy(path.parent, tmp_path / "twin") / path.name
     pay(twin, 2)
-    with pytest.raises(LedgerError, match="2 debits are missing"):
+    with pytest.raises(LedgerError, match="2 entries are missing"):
         open_ledger(path)
 
 

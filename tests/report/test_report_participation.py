@@ -103,3 +103,17 @@ def test_density_of_runs_that_differ_in_length(write_run: "WriteRun") -> None:
     np.testing.assert_allclose(
         choice_density([long, short], rows=4, bins=2) / 2, [[1, 1], [1, 0], [0, 1], [0, 0]]
     )
+
+
+def test_a_run_with_fewer_rounds_than_bins_has_wider_bins(write_run: "WriteRun") -> None:
+    runs = [
+        write_run("bsfl", seconds=[1.0] * 5, cohorts=[[0, 1]] * 5),
+        write_run("random", seconds=[1.0] * 2, cohorts=[[0, 1], [2]], planned=5, ending="over"),
+    ]
+    comparison = load(runs)
+    rows, bins = resolution(comparison)
+    assert (rows, bins) == (4, 5)  # of the longest
+    density = choice_density(comparison.runs["random"], rows=rows, bins=bins)
+    # 3 choices over 4 clients and 2 rounds, of which the first fills three bins.
+    expected = [[1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
+    np.testing.assert_allclose(density * 3 / 8, expected)

@@ -299,6 +299,10 @@ def test_a_whole_report(folder: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert [row["spent_max"] for row in ended] == ["5.0", "10.0", "15.0", "20.0", "25.0", "30.0"]
     assert [row["num_exhausted"] for row in ended] == ["0"] * 5 + ["12"]
     assert {row["spent_mean"] for row in rows if row["policy"] == "open"} == {""}
+    spent = _spent(load([folder]).runs["random"][1])
+    random = [row for row in rows if row["policy"] == "random" and row["seed"] == "1"]
+    for name, expected in (("spent_max", spent.max(axis=1)), ("spent_mean", spent.mean(axis=1))):
+        np.testing.assert_allclose([float(row[name]) for row in random], expected, atol=1e-7)
     (events,) = (tmp_path / "tensorboard" / "all-clients" / "seed-0").iterdir()
     assert b"spent_max" in events.read_bytes()
     (events,) = (tmp_path / "tensorboard" / "open" / "seed-0").iterdir()

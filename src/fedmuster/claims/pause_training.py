@@ -29,6 +29,12 @@ _SIMULATED = (
 )
 
 
+_EQUAL_DATA = (
+    "Where all have equally much data, clustered sampling (by size, as the authors have it) is "
+    "uniform sampling: its runs are those of random."
+)
+
+
 def _gather(
     folder: Path, *, quick: bool, run: RunCells, task: Task, leakage: Literal["epochs", "time"]
 ) -> Evidence:
@@ -68,13 +74,17 @@ def _gather(
             "accuracy": figures.accuracy(comparison, summary.target),
             "leakage": figures.leakage(comparison),
         },
-        notes=(*task.notes, _SIMULATED),
+        notes=(*task.notes, *((_EQUAL_DATA,) if task.iid else ()), _SIMULATED),
     )
 
 
 _SUPERIOR = (
     "PAUSE consistently achieves both accurate learning and rapid convergence, SA-PAUSE "
     "approximates it, and its privacy leakage is lower than that of the others."
+)
+_CONSTRAINED = (
+    " Network constraints (R2) mildly worsen how it manages leakage, and affect convergence, "
+    "especially in its early stages."
 )
 _FIGURES: dict[str, tuple[str, Literal["epochs", "time"], Task]] = {
     "pause-small-r1": ("Fig. 2, 4", "epochs", SMALL_R1),
@@ -101,7 +111,7 @@ def _claim(name: str, *, whole: bool) -> Claim:
     return Claim(
         name=f"{name}-full" if whole else name,
         source=f"PAUSE, {source}" + (", reduced" if reduced else ""),
-        statement=_SUPERIOR,
+        statement=_SUPERIOR + (_CONSTRAINED if task.network.policy.rho > 0 else ""),
         gather=partial(_gather, task=_FULL[name] if whole else task, leakage=leakage),
         heavy=whole,
     )

@@ -8,8 +8,8 @@ were lost are played again, bit for bit.
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -55,19 +55,23 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         self._lock = _hold_lock(folder)
-        self._database = _connect(self.path)
         try:
-            self._database.execute("PRAGMA journal_mode = WAL")
-            # NORMAL loses nothing when the process dies; a power cut may cost the last second.
-            self._database.execute("PRAGMA synchronous = NORMAL")
-            _check_format(self._database, self.path)
-            self._database.execute(f"PRAGMA user_version = {_FORMAT}")  # first: others may look
-            self._database.executescript(_SCHEMA)
-            with self._database as database:
+            self._database = _connect(self.path)
+        except BaseException:
+            self._lock.close()
+            raise
+        try:
+            with plain_errors(self.path), self._database as database:
+                database.execute("PRAGMA journal_mode = WAL")
+                # NORMAL loses nothing when the process dies; a power cut may cost the last second.
+                database.execute("PRAGMA synchronous = NORMAL")
+                _check_format(database, self.path)
+                database.execute(f"PRAGMA user_version = {_FORMAT}")  # first: others may look
+                database.executescript(_SCHEMA)
                 database.execute("INSERT OR IGNORE INTO identity VALUES (0, ?)", (uuid4().hex,))
-        except sqlite3.DatabaseError as error:
+        except BaseException:
             self.__exit__(None, None, None)
-            raise StateError(f"{self.path} is damaged or no journal: {error}") from error
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -84,13 +88,14 @@ class Journal:
     @property
     def run(self) -> str:
         """The run's own name, drawn once: under it a ledger knows what the run has debited."""
-        (run,) = self._database.execute("SELECT run FROM identity").fetchone()
+        with plain_errors(self.path):
+            (run,) = self._database.execute("SELECT run FROM identity").fetchone()
         return str(run)
 
     def begin(self, versions: Mapping[str, str], clients: Mapping[str, NDArray[Any]]) -> None:
         """Note that a process starts or continues the run, and who the clients are."""
         checkpoint = self.checkpoint()
-        with self._database as database:
+        with plain_errors(self.path), self._database as database:
             database.execute(
                 "INSERT INTO starts (after_round, versions) VALUES (?, ?)",
                 (0 if checkpoint is None else checkpoint.round, json.dumps(versions)),
@@ -106,7 +111,7 @@ class Journal:
 
         ``ending`` says why the run is over before its horizon.
         """
-        with self._database as database:
+        with plain_errors(self.path), self._database as database:
             database.executemany(
                 f"INSERT INTO rounds VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})",
                 (
@@ -128,9 +133,10 @@ class Journal:
 
     def checkpoint(self) -> Checkpoint | None:
         """Where the run stands; None before its first commit."""
-        row = self._database.execute(
-            "SELECT round, elapsed_seconds, selector, judge, trainer, budget FROM checkpoint"
-        ).fetchone()
+        with plain_errors(self.path):
+            row = self._database.execute(
+                "SELECT round, elapsed_seconds, selector, judge, trainer, budget FROM checkpoint"
+            ).fetchone()
         return None if row is None else Checkpoint(*row)
 
 
@@ -151,16 +157,13 @@ class JournalReader:
         self.path = folder / FILE_NAME
         if not self.path.is_file():
             raise StateError(f"{folder} is no run: it holds no {FILE_NAME}")
-        with closing(_connect(self.path)) as database:
-            try:
-                _check_format(database, self.path)
-                rows = database.execute("SELECT * FROM rounds ORDER BY round").fetchall()
-                clients = database.execute("SELECT npz FROM clients").fetchone()
-                starts = database.execute("SELECT versions FROM starts ORDER BY start").fetchall()
-                ending = database.execute("SELECT reason FROM ending").fetchone()
-                identity = database.execute("SELECT run FROM identity").fetchone()
-            except sqlite3.DatabaseError as error:
-                raise StateError(f"{self.path} is damaged or no journal: {error}") from error
+        with closing(_connect(self.path)) as database, plain_errors(self.path):
+            _check_format(database, self.path)
+            rows = database.execute("SELECT * FROM rounds ORDER BY round").fetchall()
+            clients = database.execute("SELECT npz FROM clients").fetchone()
+            starts = database.execute("SELECT versions FROM starts ORDER BY start").fetchall()
+            ending = database.execute("SELECT reason FROM ending").fetchone()
+            identity = database.execute("SELECT run FROM identity").fetchone()
         try:
             self.columns, self.cohorts, self.rejected = _parse(rows)
         except (ValueError, TypeError) as error:  # a cell that is neither number nor cohort
@@ -227,16 +230,16 @@ def standing(folder: Path) -> Standing:
     path = folder / FILE_NAME
     if not path.is_file():
         return Standing(0, 0.0)
-    with closing(_connect(path)) as database:
+    with closing(_connect(path)) as database, plain_errors(path):
+        _check_format(database, path)
         try:
-            _check_format(database, path)
             row = database.execute(
                 "SELECT round, elapsed_seconds, reason FROM checkpoint LEFT JOIN ending USING (id)"
             ).fetchone()
-        except sqlite3.DatabaseError as error:
-            if "no such table" in str(error):  # created a moment ago
-                return Standing(0, 0.0)
-            raise StateError(f"{path} is damaged or no journal: {error}") from error
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):
+                raise
+            row = None  # created a moment ago
     return Standing(0, 0.0) if row is None else Standing(*row)
 
 
@@ -245,19 +248,35 @@ def rounds_done(folder: Path) -> int:
     return standing(folder).rounds
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+@contextmanager
+def plain_errors(path: Path) -> Iterator[None]:
+    """Tell what SQLite complains about as a :class:`StateError`."""
     try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise StateError(
+            f"{path} cannot be read or written: {error} (is the disk full or read-only?); mend "
+            "that and resume the run, its committed rounds are safe"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise StateError(f"{path} is damaged or no journal: {error}") from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    with plain_errors(path):
         return sqlite3.connect(path, timeout=30.0)
-    except sqlite3.Error as error:
-        raise StateError(f"cannot open {path}: {error}") from error
 
 
 def _hold_lock(folder: Path) -> sqlite3.Connection:
     """An open transaction on a file of its own: the system releases it however we die."""
-    lock = sqlite3.connect(folder / "lock.sqlite", timeout=0.0, isolation_level=None)
-    try:
-        lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError as error:
-        lock.close()
-        raise StateError(f"{folder} is in use: another process is running it ({error})") from error
+    path = folder / "lock.sqlite"
+    with plain_errors(path):
+        lock = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            lock.close()
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            raise StateError(f"{folder} is in use: another process is running it") from error
     return lock

@@ -18,7 +18,7 @@ from fedmuster.core.files import write_file
 from fedmuster.core.records import Problem
 from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.spec import Experiment
-from fedmuster.simulation import Checkpoint, RoundRow, Simulation
+from fedmuster.simulation import RoundRow, Simulation
 
 SPEC_NAME = "spec.toml"
 
@@ -49,7 +49,8 @@ def execute(folder: Path, parent: int | None = None) -> None:
         stack.callback(simulation.close)
         if checkpoint is not None:
             simulation.load(checkpoint, source=str(journal.path))
-        _refuse_the_exhausted(simulation, journal, checkpoint)
+        if simulation.exhausted is not None and simulation.selector.round == 1:
+            raise BudgetError(f"{simulation.exhausted}; nothing was run. Use another ledger")
         world = simulation.world
         journal.begin(
             versions(),
@@ -62,7 +63,7 @@ def execute(folder: Path, parent: int | None = None) -> None:
             },
         )
         # Before anybody is debited: to go on, a run must know what its ledger held when it began.
-        # And clients may have nothing left from the start.
+        # If it goes on: other runs on the same ledger may have left too little for it.
         journal.append([], simulation.checkpoint(), ending=simulation.exhausted)
         rows: list[RoundRow] = []
         pause, committed = _COMMIT_SECONDS, time.monotonic()
@@ -77,17 +78,6 @@ def execute(folder: Path, parent: int | None = None) -> None:
                 committed = time.monotonic()
                 # A checkpoint of a million clients is slow: at most a tenth of the time for it.
                 pause = max(_COMMIT_SECONDS, 10 * (committed - now))
-
-
-def _refuse_the_exhausted(
-    simulation: Simulation[Any], journal: Journal, checkpoint: Checkpoint | None
-) -> None:
-    """Other runs on the same ledger may have left too little for this one, or for it to go on."""
-    if simulation.exhausted is None:
-        return
-    if checkpoint is None:
-        raise BudgetError(f"{simulation.exhausted}; nothing was run. Use another ledger")
-    journal.append([], checkpoint, ending=simulation.exhausted)
 
 
 def versions() -> dict[str, str]:

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.errors import StateError
+from fedmuster.core.errors import LedgerError, StateError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.core.streams import PRIVACY, stream
-from fedmuster.privacy.ledger import Head, Ledger
+from fedmuster.privacy.ledger import Head, Ledger, verify
 from fedmuster.privacy.mechanism import Laplace, Mechanism
 from fedmuster.privacy.randomness import RandomBytes, secure_bytes, seeded_bytes
 from fedmuster.privacy.schedule import Geometric, Schedule, units_of_next
@@ -114,6 +114,7 @@ class Budget:
             exclusive_for=run,
         )
         try:
+            _require_sound(path)
             self._accounts = self._ledger.register(identities, self._cap_units)
             self._rewind(after_round=0)
         except BaseException:
@@ -226,6 +227,16 @@ class Budget:
         self._next_units[clients] = units
         self._able[clients] = (units > 0) & (spent + units <= self._cap_units)
         self._left[clients] = 1.0 - spent / self._cap_units  # PAUSE Eq. 7
+
+
+def _require_sound(ledger: Path) -> None:
+    """A run begins by recomputing every entry: who made a balance smaller could be asked again."""
+    found = verify(ledger)
+    if found.num_faults > 0:
+        raise LedgerError(
+            f"{ledger} is damaged or was tampered with: {found.faults[0]} ({found.num_faults:,} "
+            "faults in all, see fedmuster ledger verify); restore the newest copy"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -76,7 +76,7 @@ def check_contains(
     last = last_entry(database, info).sequence
     if last < head.sequence:
         raise LedgerError(
-            f"{path} was restored from an old backup: {head.sequence - last:,} debits are "
+            f"{path} was restored from an old backup: {head.sequence - last:,} entries are "
             f"missing (it ends at entry {last:,}, {source} knows entry {head.sequence:,}); "
             "restore the newest copy, with its -wal file if it has one"
         )

@@ -227,8 +227,8 @@ class Ledger:
             accounts: int64[n], each once.
             units: int64[n], what each of them pays, > 0.
         """
-        number = key["round"]
-        accounts, units = self._checked(run, number, accounts, units)
+        accounts, units = self._checked(run, key["round"], accounts, units)
+        number = int(key["round"])
         with self._writer.transaction() as links:
             run_entry = run_number(self._database, run)
             recorded = debits_of_round(self._database, run_entry or 0, number)
@@ -258,7 +258,7 @@ class Ledger:
             rows = self._database.execute(
                 "SELECT account, units FROM entries "
                 "WHERE kind = 'debit' AND run = ? AND round > ? ORDER BY round, account",
-                (run_number(self._database, run) or 0, after_round),
+                (run_number(self._database, run) or 0, int(after_round)),
             )
             accounts, units = integer_table(rows, width=2).T.copy()
         return accounts, units

@@ -23,7 +23,8 @@ class Last(NamedTuple):
 def last_entry(database: sqlite3.Connection, info: Info) -> Last:
     """Where the chain ends."""
     row = database.execute(
-        "SELECT sequence, time_us, digest FROM entries ORDER BY sequence DESC LIMIT 1"
+        "SELECT sequence, CAST(time_us AS INTEGER), CAST(digest AS BLOB) FROM entries "
+        "ORDER BY sequence DESC LIMIT 1"
     ).fetchone()
     return Last(0, info.created_us, info.digest()) if row is None else Last(*row)
 
@@ -32,8 +33,10 @@ def digest_at(database: sqlite3.Connection, info: Info, sequence: int) -> str | 
     """The digest of an entry; None if there is no such entry."""
     if sequence == 0:
         return info.digest().hex()
-    row = database.execute("SELECT digest FROM entries WHERE sequence = ?", (sequence,)).fetchone()
-    return None if row is None else row[0].hex()
+    row = database.execute(
+        "SELECT lower(hex(digest)) FROM entries WHERE sequence = ?", (sequence,)
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def balances_of(database: sqlite3.Connection, accounts: IntArray) -> IntArray:

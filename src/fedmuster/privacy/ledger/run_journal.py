@@ -34,8 +34,9 @@ class RunJournal:
                 checkpoint = journal.execute("SELECT budget FROM checkpoint").fetchone()
                 self.head = None
                 if checkpoint is not None and checkpoint[0] is not None:
-                    self.head = Head(**json.loads(checkpoint[0]))
-        except (sqlite3.Error, ValueError, TypeError) as error:
+                    noted = json.loads(checkpoint[0])
+                    self.head = Head(noted["sequence"], noted["digest"])
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             raise StateError(f"{path} cannot be read as a run's journal: {error}") from error
         if identity is None:
             raise StateError(f"{path} does not say which run it is of")

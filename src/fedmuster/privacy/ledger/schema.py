@@ -128,7 +128,10 @@ def read_info(path: Path, database: sqlite3.Connection) -> Info:
     rows = database.execute("SELECT id, currency, kind, created_us FROM ledger").fetchall()
     if len(rows) != 1:
         raise LedgerError(f"{path} is damaged: {len(rows)} rows say what it is, expected one")
-    return Info(*rows[0])
+    info = Info(*rows[0])
+    if not isinstance(info.created_us, int):
+        raise LedgerError(f"{path} is damaged: it was made at {info.created_us!r}")
+    return info
 
 
 def _check_format(path: Path, database: sqlite3.Connection) -> None:

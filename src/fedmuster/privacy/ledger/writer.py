@@ -59,13 +59,12 @@ class Writer:
 
     def check(self) -> None:
         """All that :meth:`transaction` checks, and whether the anchors could be moved."""
-        with self.transaction():
+        with self.transaction() as links:
             for anchor in self.anchors:
                 anchor.check_writable()
-        for anchor in self.anchors:
-            note = anchor.read()
-            if note is not None and note.place != self.path:  # so that it is missed there
-                anchor.write(Note(self.info.id, self._head(), self.path))
+                note = anchor.read()
+                if note is not None and note.place != self.path:  # so that it is missed there
+                    anchor.write(Note(self.info.id, links.head, self.path))
 
     @contextmanager
     def transaction(
