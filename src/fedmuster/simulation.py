@@ -175,12 +175,12 @@ class Simulation(Generic[S]):
         grant = None if budget is None else budget.debit(selection.round, selection.clients)
         outcome = drawn.play(selection)
         feedback = outcome.feedback
+        if grant is not None:
+            feedback = _without(feedback, ~grant.releasable)
         if self.judge is not None:
             self.judge.record(selection, feedback)
         self.elapsed_seconds += outcome.round_seconds
         learning = LearningRow()
-        if grant is not None:
-            feedback = _without(feedback, ~grant.releasable)
         if self.trainer is not None:
             feedback, learning = self.trainer.train(
                 feedback,

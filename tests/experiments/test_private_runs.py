@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedmuster.core.errors import BudgetError, ConfigError, LedgerError
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import Feedback
+from fedmuster.core.records import Feedback, IntArray
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
@@ -169,7 +170,9 @@ def test_losses_are_withheld_for_nobody_has_paid_for_them(tmp_path: Path) -> Non
     assert trainer is not None
     asked = Feedback(round=1, clients=np.arange(3), latency_seconds=np.ones(3))
     assert trainer.train(asked)[0].signals
-    assert not trainer.train(asked, release=lambda clients, updates: updates)[0].signals
+    heard, row = trainer.train(asked, release=lambda clients, updates: updates)
+    assert not heard.signals
+    assert np.isnan(row.train_loss)
     simulation.close()
 
 
@@ -229,3 +232,24 @@ def test_a_run_on_a_spent_ledger_is_refused(tmp_path: Path) -> None:
     prepare(tmp_path / "second", experiment)
     with pytest.raises(BudgetError, match="0 of 30 clients have budget left"):
         execute(tmp_path / "second")
+
+
+def test_not_even_a_broken_update_tells_anything(tmp_path: Path) -> None:
+    """Whether an update is finite depends on data: such a client sends noise around nothing."""
+    simulation = cell().simulation(tmp_path, run="run")
+    trainer = simulation.trainer
+    assert trainer is not None
+    trainer.parameters[:] = np.float32(3e38)  # everything overflows from here
+    asked = Feedback(round=1, clients=np.arange(3), latency_seconds=np.ones(3))
+    sent: list[NDArray[np.float32]] = []
+
+    def release(clients: IntArray, updates: NDArray[np.float32]) -> NDArray[np.float32]:
+        sent.append(updates)
+        return updates
+
+    with np.errstate(all="ignore"):
+        heard, row = trainer.train(asked, release=release)
+    simulation.close()
+    assert heard.answered.all()
+    assert (len(row.rejected), row.num_aggregated) == (0, 3)
+    assert not sent[0].any()

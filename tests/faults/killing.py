@@ -26,7 +26,7 @@ _AIMS: Final = {
     Point.DEBIT_PAID: 4,
     Point.RELEASE_NOISE: 12,
     Point.RELEASE_OUT: 6,
-    Point.AGGREGATION: 14,
+    Point.AGGREGATION: 16,
     Point.CHECKPOINT_WRITES: 10,
     Point.CHECKPOINT_COMMITS: 10,
 }

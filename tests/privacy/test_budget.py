@@ -151,7 +151,35 @@ def test_another_promise_needs_another_ledger(tmp_path: Path, other: Privacy) ->
     open_budget(path).close()  # and the refused one left nothing behind
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan"), float("inf")])
+def test_asking_to_pay_twice_in_one_round_counts_once(tmp_path: Path) -> None:
+    """As after a message that was lost: what is on record is found, and no more is spent."""
+    budget = open_budget(tmp_path / "ledger.sqlite")
+    image = budget.to_bytes()
+    for _ in range(2):
+        budget.debit(1, clients(0, 1))
+        assert budget.left.tolist() == [0.75, 0.75, 1.0, 1.0]
+    budget.load(image, after_round=0)  # and when rounds are played again
+    assert budget.left.tolist() == [1.0] * 4
+    for _ in range(2):
+        assert budget.debit(1, clients(0, 1)).releasable.all()
+        assert budget.left.tolist() == [0.75, 0.75, 1.0, 1.0]
+    budget.close()
+
+
+def test_secure_runs_are_not_wound_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that lost several rounds knows at once what its clients have really left."""
+    monkeypatch.setenv("FEDMUSTER_STATE", str(tmp_path / "state"))
+    secure = Privacy(epsilon=8.0, schedule=Uniform(participations=4), noise="secure")
+    budget = open_budget(tmp_path / "ledger.sqlite", secure)
+    image = budget.to_bytes()
+    for round_ in (1, 2, 3, 4):
+        budget.debit(round_, clients(0))
+    budget.load(image, after_round=0)
+    assert budget.able.tolist() == [False, True, True, True]
+    budget.close()
+
+
+@pytest.mark.parametrize("epsilon", [1e-10, 0.0, -1.0, float("nan"), float("inf")])
 def test_bad_budgets_are_refused(epsilon: float) -> None:
     with pytest.raises(ConfigError, match="epsilon"):
         Privacy(epsilon=epsilon)

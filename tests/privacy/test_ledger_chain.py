@@ -95,6 +95,10 @@ TAMPERINGS = {
         ["UPDATE entries SET text = 'c' WHERE sequence = 2"],
         r"entry 2 \(run\): its digest does not fit",
     ),
+    "another kind": (
+        ["UPDATE entries SET kind = 'gift' WHERE sequence = 15"],
+        r"entry 15 \(gift\): no such kind of entry",
+    ),
     "an entry in the middle is gone": (
         ["DELETE FROM entries WHERE sequence = 5"],
         "entries 5 … 5 are missing",

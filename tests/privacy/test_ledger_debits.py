@@ -1,5 +1,6 @@
 """What a ledger lets clients pay, and what it refuses."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,14 @@ def test_like_a_dictionary(
     assert balances.spent_units.tolist() == [spent(client) for client in range(4)]
     assert balances.debits.sum() == len(record)
     assert verify(path).faults == []
+
+
+def test_the_example_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    example = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[-1]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDMUSTER_STATE", str(tmp_path / "state"))
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["debit"].fresh.all()
+    assert verify(tmp_path / "ledger.sqlite").debits == 2

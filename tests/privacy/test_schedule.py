@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmuster.core.config import from_table, to_table
-from fedmuster.core.errors import ConfigError
+from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.privacy.schedule import (
     Geometric,
@@ -39,7 +39,7 @@ SCHEDULES: list[Schedule] = [
     Harmonic(power=3.0, offset=1000.0),
     Listed(),
     Listed(shares=(0.1,) * 10),
-    Listed(shares=(0.0, 1.0)),
+    Listed(shares=(1.0,)),
 ]
 
 
@@ -61,7 +61,7 @@ def test_the_sum_never_passes_the_cap(schedule: Schedule, cap: int) -> None:
         st.builds(Geometric, eta=st.floats(1e-12, 1e3)),
         st.builds(Uniform, participations=st.integers(1, 10**6)),
         st.builds(Harmonic, power=st.floats(1e-9, 1e3), offset=st.floats(1e-9, 1e9)),
-        st.lists(st.floats(0, 1), min_size=1, max_size=50)
+        st.lists(st.floats(1e-6, 1), min_size=1, max_size=50)
         .map(lambda shares: [s / max(1.0, math.fsum(shares) * (1 + 1e-15)) for s in shares])
         .map(lambda shares: Listed(shares=tuple(shares))),
     ),
@@ -128,20 +128,31 @@ class HalfThenAll:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Broken:
-    """A user's own that goes wrong: beyond 1, below 0, and back."""
+class Table:
+    """A user's own, written out."""
+
+    table: tuple[float, ...]
 
     def spent_share(self, count: IntArray) -> FloatArray:
-        share: FloatArray = 3 * np.sin(count.astype(np.float64))
-        return share
+        return np.array(self.table)[np.minimum(count, len(self.table) - 1)]
 
 
 def test_a_users_own_rule() -> None:
     assert costs(HalfThenAll(), 101, count=5).tolist() == [50, 0, 51, 0, 0]
 
 
-def test_a_broken_rule_never_costs_less_than_nothing() -> None:
-    assert (costs(Broken(), 10**9) >= 0).all()
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ((0.0, 1.0, 0.5, 1.0), "gives back"),
+        ((0.0, 1.5), "numbers from 0 to 1"),
+        ((-0.5, 0.5), "numbers from 0 to 1"),
+        ((0.0, math.nan), "numbers from 0 to 1"),
+    ],
+)
+def test_a_rule_that_cannot_be_kept_is_refused(table: tuple[float, ...], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        costs(Table(table=table), 10**9)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -273,7 +273,8 @@ def _listed(values: Values, unit: str) -> str:
     parts = []
     for label, own in values.items():
         around = interval(own)
-        parts.append(f"{label} {around.mean:.3g} ± {around.half_width:.2g} {unit}".rstrip())
+        error = round(around.half_width, 6)  # equal numbers have an error of rounding
+        parts.append(f"{label} {around.mean:.3g} ± {error:.2g} {unit}".rstrip())
     return ", ".join(parts)
 
 

@@ -55,7 +55,7 @@ class Task:
     seconds: float
     rounds: int
     evaluate_every: int = 3
-    seeds: int = 3
+    seeds: int = 5
     by_similarity: bool = False
     other_mechanisms: Mapping[str, Mechanism] | None = None
     notes: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ _SIMULATED = (
 
 _EQUAL_DATA = (
     "Where all have equally much data, clustered sampling (by size, as the authors have it) is "
-    "uniform sampling: its runs are those of random."
+    "uniform sampling, as random's is."
 )
 
 

@@ -44,7 +44,10 @@ class StateError(FedmusterError, RuntimeError):
 
 
 class LedgerError(StateError):
-    """A privacy ledger cannot be trusted or written; nothing was debited."""
+    """A privacy ledger cannot be trusted or written; nobody may be asked.
+
+    Debits may be on record all the same, which only means that clients have paid for nothing.
+    """
 
 
 class BudgetError(FedmusterError, RuntimeError):

@@ -92,6 +92,10 @@ class Journal:
             (run,) = self._database.execute("SELECT run FROM identity").fetchone()
         return str(run)
 
+    def sync_every_commit(self) -> None:
+        """For runs whose rounds cannot be played again: not even a power cut may cost any."""
+        self._database.execute("PRAGMA synchronous = FULL")
+
     def begin(self, versions: Mapping[str, str], clients: Mapping[str, NDArray[Any]]) -> None:
         """Note that a process starts or continues the run, and who the clients are."""
         checkpoint = self.checkpoint()

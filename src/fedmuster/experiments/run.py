@@ -50,7 +50,9 @@ def execute(folder: Path, parent: int | None = None) -> None:
         if checkpoint is not None:
             simulation.load(checkpoint, source=str(journal.path))
         if simulation.exhausted is not None and simulation.selector.round == 1:
-            raise BudgetError(f"{simulation.exhausted}; nothing was run. Use another ledger")
+            raise BudgetError(f"{simulation.exhausted}: no round can be played. Use another ledger")
+        if not simulation.repeatable:
+            journal.sync_every_commit()
         world = simulation.world
         journal.begin(
             versions(),

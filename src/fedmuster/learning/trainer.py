@@ -104,8 +104,8 @@ class Trainer:
         Args:
             feedback: who answered, when.
             evaluate: in this round even if it is not due.
-            release: what clients send in place of their updates; then the server hears no
-                signals either, for nobody has paid for what those give away.
+            release: what clients send in place of their updates. Then nothing else leaves them:
+                no signals, no training loss, and not even whether an update was finite.
             sketch_size: of a short sketch of each update for the policy; 0 for none.
 
         Returns:
@@ -114,14 +114,14 @@ class Trainer:
         """
         answered = feedback.answered
         updates = self.engine.train(self.parameters, feedback.clients[answered], feedback.round)
+        if release is not None:
+            updates = _released(updates, release)
         usable = finite_rows(updates)
         completed = answered.copy()
         completed[answered] = usable
         num_usable = int(np.count_nonzero(usable))
         aggregated = num_usable > 0 and num_usable >= self.min_answers
         kept = _rows(updates, usable)
-        if release is not None:
-            kept = replace(kept, deltas=release(kept.clients, kept.deltas), signals={})
         if aggregated:
             weights = self.data.sizes[kept.clients].astype(np.float64)
             self.parameters = self.server.apply(
@@ -133,11 +133,11 @@ class Trainer:
         row = LearningRow(
             loss=scores.loss,
             accuracy=scores.accuracy,
-            train_loss=float(updates.signals["loss"][usable].mean()) if num_usable else np.nan,
+            train_loss=_mean(kept.signals.get("loss", np.empty(0))),
             num_aggregated=num_usable if aggregated else 0,
             rejected=updates.clients[~usable],
         )
-        signals = {} if release is not None else _signals(updates, answered)
+        signals = {name: _spread(values, answered) for name, values in updates.signals.items()}
         sketches = None
         if sketch_size > 0:
             sketches = _spread(sketch(kept.deltas, size=sketch_size, seed=self.seed), completed)
@@ -179,8 +179,15 @@ def _rows(updates: Updates, rows: BoolArray) -> Updates:
     )
 
 
-def _signals(updates: Updates, answered: BoolArray) -> dict[str, FloatArray]:
-    return {name: _spread(values, answered) for name, values in updates.signals.items()}
+def _released(updates: Updates, release: Release) -> Updates:
+    """What leaves the clients. Who has nothing finite to send sends noise around nothing."""
+    finite = finite_rows(updates)
+    deltas = np.where(finite[:, np.newaxis], updates.deltas, np.float32(0.0))
+    return replace(updates, deltas=release(updates.clients, deltas), signals={})
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if len(values) > 0 else np.nan
 
 
 def _spread(values: FloatArray, answered: BoolArray) -> FloatArray:

@@ -15,8 +15,9 @@ from fedmuster.core.records import FloatArray
 
 Method = Literal["basic", "rdp", "pld"]
 
-COARSEST_RATE: Final = 2.0**-10
-"""What a step of the lattice costs at most: a noise scale is at least 2^10 steps."""
+COARSEST_RATE: Final = 2.0**-10 * (1 + 2.0**-10)
+"""What a step of the lattice costs at most: a noise scale is at least 2^10 steps, but for the
+clip's rounding down to whole steps, by less than one in 2^10."""
 
 _ORDERS: Final[FloatArray] = 1 + np.logspace(-3, 9, 4096)
 """Orders α of Rényi DP. Each of them gives a valid ε, so a finite choice of them is safe."""

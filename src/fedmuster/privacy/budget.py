@@ -49,7 +49,8 @@ class Privacy:
 
     def __post_init__(self) -> None:
         check_types(self)
-        require(0 < self.epsilon <= 1e6, self, "epsilon", "a number > 0 (and at most a million)")
+        fits = 0 < self.epsilon <= 1e6 and to_units(self.cap) >= 1
+        require(fits, self, "epsilon", "a number from 1e-9 (a unit of the ledger) to a million")
 
     @property
     def cap(self) -> float:
@@ -107,6 +108,11 @@ class Budget:
         self._run = run
         self._seed = seed
         self._cap_units = to_units(privacy.cap)
+        everyone = len(identities)
+        self._spent, self._count, self._next_units = np.zeros((3, everyone), dtype=np.int64)
+        self._able = np.ones(everyone, dtype=np.bool_)
+        self._left = np.ones(everyone)
+        self._replayed_until: int | None = None  # a round, where rounds are played again
         self._ledger = Ledger.open(
             path,
             currency=privacy.mechanism.currency,
@@ -116,7 +122,7 @@ class Budget:
         try:
             _require_sound(path)
             self._accounts = self._ledger.register(identities, self._cap_units)
-            self._rewind(after_round=0)
+            self._read_balances()
         except BaseException:
             self._ledger.close()
             raise
@@ -142,12 +148,16 @@ class Budget:
             accounts=self._accounts[clients],
             units=self._next_units[clients],
         )
-        # What is found counts now if the run was wound back behind it, else it is counted already.
-        counted = debit.fresh | self._replays
-        self._spent[clients] += debit.units * counted
-        self._count[clients] += counted
-        self._update(clients)
-        releasable = debit.fresh | (self._replays and self.privacy.simulated)
+        if self._replayed_until is None:
+            self._read_balances(clients)
+        else:
+            # What is found counts now, for the run was wound back behind it; but only once.
+            counted = debit.fresh | (round_ > self._replayed_until)
+            self._spent[clients] += debit.units * counted
+            self._count[clients] += counted
+            self._replayed_until = max(round_, self._replayed_until)
+            self._update(clients)
+        releasable = debit.fresh | (self._replayed_until is not None)
         return Grant(clients, debit.units / UNITS_PER_ONE, releasable)
 
     def release(
@@ -180,48 +190,53 @@ class Budget:
     def to_bytes(self) -> bytes:
         """Where the ledger stood. What was spent is in the ledger itself."""
         head = self._ledger.head._asdict()
-        return json.dumps({**head, "standing": self._fingerprint()}).encode()
+        return json.dumps({**head, "spent": self._fingerprint()}).encode()
 
     def load(self, image: bytes, *, after_round: int) -> None:
         """Continue after a checkpoint: the ledger must hold all that it held then.
 
-        Rounds that were debited after it are played again. If clients have paid for other runs
-        meanwhile, that would not be the same rounds: then what was debited is lost, as it is with
-        secure noise, and counts at once.
+        With simulated noise, rounds that were debited after it are played again. Not if clients
+        have paid for other runs meanwhile, for those would not be the same rounds: then what was
+        debited is lost, as it is with secure noise, and counts at once.
         """
         noted = json.loads(image)
-        standing = noted.pop("standing")
+        spent = noted.pop("spent")
         self._ledger.require(Head(**noted))
-        self._rewind(after_round)
-        if self._fingerprint() != standing:
-            self._rewind(None)
+        self._read_balances()
+        if self.privacy.simulated:
+            self._wind_back(after_round)
+            if self._fingerprint() != spent:
+                self._read_balances()
 
     def close(self) -> None:
         """Let others use the ledger."""
         self._ledger.close()
 
-    def _rewind(self, after_round: int | None) -> None:
-        """What everyone had spent when that round of this run was over; None for by now."""
-        balances = self._ledger.balances(self._accounts)
-        self._spent, self._count = balances.spent_units.copy(), balances.debits.copy()
-        self._replays = after_round is not None
-        if after_round is not None:
-            accounts, units = self._ledger.debits_of(self._run, after_round=after_round)
-            order = np.argsort(self._accounts)
-            clients = order[np.searchsorted(self._accounts, accounts, sorter=order)]
-            np.subtract.at(self._spent, clients, units)
-            np.subtract.at(self._count, clients, 1)
-        everyone = len(self._accounts)
-        self._next_units = np.empty(everyone, dtype=np.int64)
-        self._able = np.empty(everyone, dtype=np.bool_)
-        self._left = np.empty(everyone)
-        self._update(np.arange(everyone))
+    def _read_balances(self, clients: IntArray | slice = slice(None)) -> None:
+        """What these clients have spent by now."""
+        balances = self._ledger.balances(self._accounts[clients])
+        self._spent[clients] = balances.spent_units
+        self._count[clients] = balances.debits
+        self._replayed_until = None
+        self._update(clients)
 
-    def _fingerprint(self) -> str:
-        """Of what everyone has spent, and how often."""
+    def _wind_back(self, after_round: int) -> None:
+        """What everyone had spent when that round of this run was over."""
+        accounts, units = self._ledger.debits_of(self._run, after_round=after_round)
+        order = np.argsort(self._accounts)
+        clients = order[np.searchsorted(self._accounts, accounts, sorter=order)]
+        np.subtract.at(self._spent, clients, units)
+        np.subtract.at(self._count, clients, 1)
+        self._replayed_until = after_round
+        self._update(np.unique(clients))
+
+    def _fingerprint(self) -> str | None:
+        """Of what everyone has spent, and how often, where rounds may be played again."""
+        if not self.privacy.simulated:
+            return None
         return sha256(self._spent.tobytes() + self._count.tobytes()).hexdigest()
 
-    def _update(self, clients: IntArray) -> None:
+    def _update(self, clients: IntArray | slice) -> None:
         spent = self._spent[clients]
         units = units_of_next(self.privacy.schedule, self._cap_units, self._count[clients])
         self._next_units[clients] = units

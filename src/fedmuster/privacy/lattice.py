@@ -60,7 +60,8 @@ def checked_update(update: Any) -> FloatArray:
     if not np.isfinite(array).all():
         raise DataError(
             f"an update has {np.count_nonzero(~np.isfinite(array))} of {array.size} coordinates "
-            "that are not finite; do not release it: its client did not complete"
+            "that are not finite; release zeros in its place: even that it is not finite tells of "
+            "data"
         )
     return np.clip(array, -_HUGE, _HUGE, out=array)
 

@@ -30,7 +30,7 @@ from fedmuster.privacy.units import UNITS_PER_ONE, Currency, to_units
 
 _LAPLACE_RADIUS: Final = 2**10  # steps: the clip is rounded down by less than a thousandth
 _GAUSSIAN_RADIUS: Final = 2**16  # for d = 10^8 coordinates rounding takes 0.3 % of the norm
-_SMALLEST_CLIP, _LARGEST_CLIP = 1e-30, 1e30  # everything is then far from float64's limits
+_SMALLEST_CLIP, _LARGEST_CLIP = 1e-20, 1e20  # with noise for 1e-9 it still fits float32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from fedmuster.core.config import check_types, require
+from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray, IntArray
 
 
@@ -104,7 +105,7 @@ class Listed:
     """Shares of the budget, written out: the first participation, the second, and so on.
 
     Args:
-        shares: of the budget, each >= 0; together at most 1. After the last a client is exhausted.
+        shares: of the budget, each > 0; together at most 1. After the last a client is exhausted.
     """
 
     name: ClassVar[str] = "listed"
@@ -113,8 +114,8 @@ class Listed:
 
     def __post_init__(self) -> None:
         check_types(self)
-        fits = len(self.shares) > 0 and all(0 <= share <= 1 for share in self.shares)
-        require(fits, self, "shares", "numbers from 0 to 1")
+        fits = len(self.shares) > 0 and all(0 < share <= 1 for share in self.shares)
+        require(fits, self, "shares", "numbers > 0, and at most 1")
         total = math.fsum(self.shares)
         require(total <= 1 + 1e-12, self, "shares", f"a sum of at most 1, not {total:.6g}")
 
@@ -131,13 +132,17 @@ Schedule = Geometric | Uniform | Harmonic | Listed
 def units_of_next(rule: SpendingRule, cap_units: int, count: IntArray) -> IntArray:
     """What the participation after ``count`` others costs; sums to at most ``cap_units``.
 
-    0 for a client that is exhausted, also where a rule of one's own would give back.
+    0 for a client that is exhausted.
     """
     before, after = (_spent_units(rule, cap_units, c) for c in (count, count + 1))
+    if (after < before - 1).any():  # one unit may be rounding
+        raise DataError(f"{rule} gives back what was spent, expected a share that never falls")
     units: IntArray = np.maximum(after - before, 0)
     return units
 
 
 def _spent_units(rule: SpendingRule, cap_units: int, count: IntArray) -> IntArray:
     share = rule.spent_share(count)
-    return np.floor(cap_units * np.clip(share, 0.0, 1.0)).astype(np.int64)
+    if not ((share >= 0.0) & (share <= 1.0)).all():  # NaN compares false
+        raise DataError(f"{rule} spends a share of {share}, expected numbers from 0 to 1")
+    return np.floor(cap_units * share).astype(np.int64)

@@ -11,7 +11,7 @@ UNITS_PER_ONE: Final = 10**9
 Currency = Literal["epsilon", "epsilon-per-coordinate", "rho"]
 """What a ledger counts: ε of the whole update, ε of each coordinate of it, or ρ of zCDP."""
 
-_MOST = 10**6  # a larger ε promises nothing, and a million clients' units still fit into int64
+_MOST = 10**6  # a larger ε promises nothing; its units are whole numbers in float64, too
 
 
 def to_units(amount: float) -> int:

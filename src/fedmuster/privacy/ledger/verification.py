@@ -11,7 +11,14 @@ import numpy as np
 from fedmuster.core.errors import LedgerError
 from fedmuster.core.records import IntArray
 from fedmuster.privacy.ledger.anchor import anchors_of
-from fedmuster.privacy.ledger.chain import Entry, Head, Info, digest_of_identities, link
+from fedmuster.privacy.ledger.chain import (
+    ENTRY_KINDS,
+    Entry,
+    Head,
+    Info,
+    digest_of_identities,
+    link,
+)
 from fedmuster.privacy.ledger.guards import check_contains, utc
 from fedmuster.privacy.ledger.rows import integer_table, last_entry
 from fedmuster.privacy.ledger.schema import open_to_read, read_info
@@ -134,7 +141,9 @@ def _check_chain(
                     f"{where}: of {utc(entry.time_us)}, earlier than the one before it "
                     f"({utc(time_us)})"
                 )
-            if entry.kind == "run":
+            if entry.kind not in ENTRY_KINDS:
+                result.blame(f"{where}: no such kind of entry")
+            elif entry.kind == "run":
                 runs.add(entry.sequence)
             elif entry.kind == "accounts":
                 accounts.check_registration(entry)
