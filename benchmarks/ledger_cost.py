@@ -15,7 +15,7 @@ from time import perf_counter, process_time
 
 import numpy as np
 
-from benchmarks.measure import in_turns, write
+from benchmarks.measure import RESULTS, in_turns, write
 from fedmuster.core.records import IntArray
 from fedmuster.privacy.ledger import Ledger, verify
 from fedmuster.privacy.ledger.anchor import STATE_FOLDER_VARIABLE
@@ -114,7 +114,8 @@ def main() -> None:
     print(f"{'K':>9}" + "".join(f"{title:>9}" for title in titles), end="")
     print(f"{'/ bare':>8}{'/ row':>8}{'register':>11}{'again':>9}{'balances':>10}{'verify':>9}")
     for clients in CLIENTS:
-        with TemporaryDirectory(dir=Path.cwd()) as folder:  # not /tmp: that may be no disk at all
+        RESULTS.mkdir(exist_ok=True)
+        with TemporaryDirectory(dir=RESULTS) as folder:  # not /tmp: that may be no disk at all
             os.environ[STATE_FOLDER_VARIABLE] = folder
             s = results[clients] = measure(clients, Path(folder))
         milliseconds = (s["CPU"], s["debit"], s["mean debit"], s["slowest debit"], s["bare"])
