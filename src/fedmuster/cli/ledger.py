@@ -1,10 +1,12 @@
 """What ``fedmuster ledger`` shows."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
 from fedmuster.cli.display import console, show_table
+from fedmuster.privacy.accounting import Method, tighter_epsilon, zcdp_epsilon
 from fedmuster.privacy.ledger import Verification, accept_clock, adopt, audit, verify
 from fedmuster.privacy.ledger.chain import Head
 from fedmuster.privacy.ledger.guards import utc
@@ -35,17 +37,27 @@ def show_ledger(path: Path, *, as_json: bool) -> None:
         )
 
 
-def show_client(path: Path, identity: str, *, as_json: bool) -> None:
-    """One client's debits, in order."""
+def show_client(
+    path: Path, identity: str, *, delta: float | None, method: Method, as_json: bool
+) -> None:
+    """One client's debits, in order; with ``delta`` also what they amount to together."""
     info, standing, payments = history(path, identity)
+    composed = None
+    if delta is not None:
+        amounts = [to_amount(payment.units) for payment in payments]
+        composed = _composed(info.currency, amounts, delta, method)
     if as_json:
         debits = [payment._asdict() for payment in payments]
-        _print_json({"currency": info.currency, **standing._asdict(), "debits": debits})
+        table = {"currency": info.currency, **standing._asdict(), "debits": debits}
+        _print_json(table if composed is None else {**table, "delta": delta, "epsilon": composed})
         return
     _say(
         f"{identity} (account {standing.account:,}): spent {_amount(standing.spent_units)} of "
         f"{_amount(standing.cap_units)} {info.currency} in {standing.debits:,} debits"
     )
+    if composed is not None:
+        whose = " of each coordinate" if info.currency == "epsilon-per-coordinate" else ""
+        _say(f"which is ε = {composed:.6g}{whose} at δ = {delta:g}, composed by {method}")
     rows = [
         (
             f"{payment.sequence:,}",
@@ -119,6 +131,13 @@ def _to_table(summary: Summary) -> dict[str, object]:
         "clients_at_least_percent": summary.at_least,
         "top": [standing._asdict() for standing in summary.top],
     }
+
+
+def _composed(currency: str, amounts: list[float], delta: float, method: Method) -> float:
+    """The ε of all these debits at ``delta``."""
+    if currency == "rho":  # sums are exact already; there is nothing to compose more tightly
+        return zcdp_epsilon(math.fsum(amounts), delta)
+    return tighter_epsilon(amounts, delta, method)
 
 
 def _row(standing: Standing) -> tuple[str, ...]:

@@ -1,8 +1,11 @@
 """The commands of ``fedmuster ledger``."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
+
+from fedmuster.core.errors import ConfigError
 
 
 @click.group()
@@ -16,15 +19,31 @@ _LEDGER = click.argument("path", metavar="LEDGER", type=click.Path(path_type=Pat
 @ledger.command("show")
 @_LEDGER
 @click.option("--client", help="One client's debits, in order.")
+@click.option("--delta", type=float, help="With --client: the ε that its debits are at this δ.")
+@click.option(
+    "--method",
+    type=click.Choice(["rdp", "pld"]),
+    default="rdp",
+    show_default=True,
+    help="How to compose them; pld is tighter and needs the extra accounting.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs; amounts in billionths.")
-def show_ledger(path: Path, client: str | None, as_json: bool) -> None:
+def show_ledger(
+    path: Path,
+    client: str | None,
+    delta: float | None,
+    method: Literal["rdp", "pld"],
+    as_json: bool,
+) -> None:
     """Show who has spent how much."""
     from fedmuster.cli import ledger as ledgers
 
     if client is None:
+        if delta is not None:
+            raise ConfigError("--delta needs --client: debits are composed client by client")
         ledgers.show_ledger(path, as_json=as_json)
     else:
-        ledgers.show_client(path, client, as_json=as_json)
+        ledgers.show_client(path, client, delta=delta, method=method, as_json=as_json)
 
 
 @ledger.command("export")

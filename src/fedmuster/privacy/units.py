@@ -12,6 +12,8 @@ Currency = Literal["epsilon", "epsilon-per-coordinate", "rho"]
 """What a ledger counts: ε of the whole update, ε of each coordinate of it, or ρ of zCDP."""
 
 _MOST = 10**6  # a larger ε promises nothing; its units are whole numbers in float64, too
+MOST_UNITS: Final = _MOST * UNITS_PER_ONE
+"""Of a cap or a debit."""
 
 
 def to_units(amount: float) -> int:

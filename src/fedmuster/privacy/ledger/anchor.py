@@ -110,6 +110,11 @@ def once_at(path: Path) -> Note | None:
 def state_folder() -> Path:
     """Where a user's programs keep what must survive, but belongs to no project."""
     if named := os.environ.get(STATE_FOLDER_VARIABLE):
+        if not Path(named).is_absolute():
+            raise LedgerError(
+                f"{STATE_FOLDER_VARIABLE} is {named!r}, expected a path that starts with /: what "
+                "a ledger's head is must not depend on the folder one happens to be in"
+            )
         return Path(named)
     if base := os.environ.get("XDG_STATE_HOME"):
         return Path(base) / "fedmuster"

@@ -29,9 +29,8 @@ from fedmuster.privacy.ledger.rows import (
 )
 from fedmuster.privacy.ledger.schema import plain_errors
 from fedmuster.privacy.ledger.writer import Clock, Writer
-from fedmuster.privacy.units import Currency, to_amount
+from fedmuster.privacy.units import MOST_UNITS, Currency, to_amount
 
-MOST_UNITS: Final = 10**15
 _LONGEST_NAME: Final = 200
 _NAMED: Final = 5  # clients that a message names
 

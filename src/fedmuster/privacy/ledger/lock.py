@@ -54,7 +54,7 @@ class WriterLock:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Wait for, and be, the only one who makes or adopts a ledger in this folder."""
+    """Wait for, and be, the only one who makes a ledger in this folder."""
     with plain_errors(folder):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

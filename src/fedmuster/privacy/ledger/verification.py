@@ -22,9 +22,10 @@ from fedmuster.privacy.ledger.chain import (
 from fedmuster.privacy.ledger.guards import check_contains, utc
 from fedmuster.privacy.ledger.rows import integer_table, last_entry
 from fedmuster.privacy.ledger.schema import open_to_read, read_info
+from fedmuster.privacy.units import MOST_UNITS
 
 MOST_FAULTS: Final = 100
-_CHUNK: Final = 20_000
+_CHUNK: Final = 5_000  # so many times the largest debit fits into int64
 _COLUMNS: Final = len(Entry._fields)
 
 
@@ -150,7 +151,7 @@ def _check_chain(
             elif entry.kind == "debit" and (
                 entry.run not in runs
                 or entry.round < 1
-                or entry.units < 1
+                or not 1 <= entry.units <= MOST_UNITS
                 or not 1 <= entry.account <= accounts.registered
             ):
                 result.blame(f"{where}: no sensible debit: {entry}")
@@ -198,6 +199,8 @@ class _Accounts:
         known = (payers >= 1) & (payers < len(self.spent))  # the others are blamed already
         np.add.at(self.spent, payers[known], units[known])
         np.add.at(self.debits, payers[known], 1)
+        # What is beyond every cap stays there: forged debits may not add up to 2^64, that is 0.
+        np.minimum(self.spent, 2 * MOST_UNITS, out=self.spent)
         self.result.debits += len(payers)
 
     def check_balances(self) -> None:
