@@ -221,8 +221,9 @@ def test_a_ledger_that_is_gone_is_not_replaced_by_an_empty_one(tmp_path: Path) -
     prepare(tmp_path, experiment)  # ten rounds more
     for file in tmp_path.glob(f"{LEDGER_NAME}*"):
         file.unlink()
-    with pytest.raises(LedgerError):
+    with pytest.raises(LedgerError, match="restore the newest copy"):
         execute(tmp_path)
+    assert not list(tmp_path.glob(f"{LEDGER_NAME}*"))
 
 
 def test_a_run_on_a_spent_ledger_is_refused(tmp_path: Path) -> None:

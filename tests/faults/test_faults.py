@@ -211,7 +211,7 @@ LOST: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "the ledger": (lambda run, _: lose(run, ""), "is gone"),
     "ledger and log": (lambda run, _: lose(run, "", "-wal", "-shm"), "is gone"),
     "the head": (lambda run, _: lose(run, ".head"), "fedmuster ledger adopt"),
-    "everything": (lambda run, _: lose(run, "", "-wal", "-shm", ".head"), "the run"),
+    "everything": (lambda run, _: lose(run, "", "-wal", "-shm", ".head"), "is gone"),
     "the newest debits": (partial(restore, with_head=False), "restored from an old backup"),
     "the newest debits and head": (partial(restore, with_head=True), "the run knows entry"),
 }

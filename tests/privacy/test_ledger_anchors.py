@@ -286,3 +286,12 @@ def test_a_ledger_by_another_name_is_the_same(path: Path, tmp_path: Path) -> Non
     path.with_name("hard").hardlink_to(path)
     with pytest.raises(LedgerError, match="has 2 names"):
         open_ledger(path)
+
+
+def test_what_a_process_left_that_died_while_making_a_ledger_is_cleared_away(
+    tmp_path: Path,
+) -> None:
+    left = tmp_path / ".ledger.sqlite.0123.new"
+    left.write_bytes(b"half a ledger")
+    with Ledger.open(tmp_path / "ledger.sqlite", currency="epsilon", kind="simulated"):
+        assert not left.exists()

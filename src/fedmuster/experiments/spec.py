@@ -155,10 +155,12 @@ class Experiment:
     def _protection(self, label: str, folder: Path, run: str) -> Protection | None:
         if self.privacy is None or label in self.unprotected:
             return None
-        ledger = folder / LEDGER_NAME
-        if self.privacy.ledger is not None:
-            ledger = Path(self.privacy.ledger)
-        return Protection(privacy=self.privacy, ledger=ledger, run=run)
+        return Protection(privacy=self.privacy, ledger=self.ledger(folder), run=run)
+
+    def ledger(self, folder: Path) -> Path:
+        """The file that a run in this folder debits from, if it does."""
+        named = None if self.privacy is None else self.privacy.ledger
+        return folder / LEDGER_NAME if named is None else Path(named)
 
     def cells(self) -> dict[Path, "Experiment"]:
         """One experiment for each policy and seed, by the folder it belongs into."""

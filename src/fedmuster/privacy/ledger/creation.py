@@ -1,5 +1,6 @@
 """How a ledger comes into being: whole and with its anchors, or not at all."""
 
+import glob
 import os
 from pathlib import Path
 from uuid import uuid4
@@ -23,6 +24,9 @@ def create_if_missing(path: Path, *, currency: Currency, kind: LedgerKind, now_u
         if os.path.lexists(path):
             return
         _refuse_if_lost(path, kind)
+        with plain_errors(path):
+            for left in path.parent.glob(f".{glob.escape(path.name)}.*.new*"):
+                left.unlink()  # of a process that died here; the lock says that nobody is at it
         info = Info(str(uuid4()), currency, kind, now_us)
         start = Head(0, info.digest().hex())
         unnamed = path.with_name(f".{path.name}.{info.id}.new")
