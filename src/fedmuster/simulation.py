@@ -5,7 +5,6 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Policy
@@ -21,7 +20,7 @@ from fedmuster.core.selector import Selector
 from fedmuster.learning.trainer import LearningRow
 from fedmuster.learning.training import Learner
 from fedmuster.policies.genie import Genie
-from fedmuster.privacy.budget import Grant, PrivacyRow, Protection
+from fedmuster.privacy.budget import PrivacyRow, Protection
 from fedmuster.regret import Judge, Verdict
 from fedmuster.worlds.world import World, WorldRound
 
@@ -181,11 +180,14 @@ class Simulation(Generic[S]):
             self.judge.record(selection, feedback)
         self.elapsed_seconds += outcome.round_seconds
         learning = LearningRow()
+        release = None
+        if budget is not None and grant is not None:
+            release = partial(budget.release, grant)
         if self.trainer is not None:
             feedback, learning = self.trainer.train(
                 feedback,
                 evaluate=self._is_last(selection),
-                release=None if grant is None else partial(self._release, grant),
+                release=release,
                 sketch_size=selector.policy.wanted_sketch_size,
             )
         report = selector.observe(feedback)
@@ -278,12 +280,6 @@ class Simulation(Generic[S]):
                 "and for which nobody has paid: choose another policy, or write private = false"
             )
         return self.trainer.ask_loss(clients, batch_size=batch_size)
-
-    def _release(
-        self, grant: Grant, clients: IntArray, updates: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        assert self.budget is not None
-        return self.budget.release(self.selector.round, grant, clients, updates)
 
     def _whole_view(self, drawn: WorldRound, privacy_left: FloatArray | None) -> RoundView:
         """The round with the truth, for the judge's eyes only."""

@@ -114,16 +114,15 @@ def log_releases(path: Path, board: Board | None = None) -> None:
     def release(
         original: Callable[..., Any],
         self: Budget,
-        round_: int,
         grant: Grant,
         clients: IntArray,
         updates: NDArray[np.float32],
     ) -> Any:
         with board.at(Point.RELEASE_NOISE):
-            released = original(self, round_, grant, clients, updates)
+            released = original(self, grant, clients, updates)
             board.enter(Point.RELEASE_OUT)
             lines = (
-                json.dumps([round_, client, hashlib.sha256(row.tobytes()).hexdigest()])
+                json.dumps([grant.round, client, hashlib.sha256(row.tobytes()).hexdigest()])
                 for client, row in zip(clients.tolist(), released, strict=True)
             )
             os.write(log, "".join(f"{line}\n" for line in lines).encode())

@@ -85,9 +85,9 @@ def test_what_was_asked_before_a_crash_is_not_released_twice(
     grant = again.debit(1, clients(1, 2))
     assert grant.releasable.tolist() == [False, True]
     update = np.zeros((1, 3), dtype=np.float32)
-    with pytest.raises(StateError, match="may not send again"):
-        again.release(1, grant, clients(1), update)
-    assert again.release(1, grant, clients(2), update).shape == (1, 3)
+    with pytest.raises(StateError, match="may not send"):
+        again.release(grant, clients(1), update)
+    assert again.release(grant, clients(2), update).shape == (1, 3)
     again.close()
 
 
@@ -97,13 +97,14 @@ def test_simulated_noise_repeats_and_secure_noise_does_not(
     monkeypatch.setenv("FEDMUSTER_STATE", str(tmp_path / "state"))
     update = np.linspace(-1, 1, 40, dtype=np.float32).reshape(2, 20)
     for noise in ("seeded", "secure"):
-        privacy = Privacy(noise=noise)
-        budget = open_budget(tmp_path / f"{noise}.sqlite", privacy)
-        grant = budget.debit(1, clients(0, 3))
-        released = [budget.release(1, grant, clients(0, 3), update) for _ in range(2)]
+        released = []
+        for number in (1, 2):
+            budget = open_budget(tmp_path / f"{noise}-{number}.sqlite", Privacy(noise=noise))
+            grant = budget.debit(1, clients(0, 3))
+            released.append(budget.release(grant, clients(0, 3), update))
+            budget.close()
         assert np.array_equal(released[0], released[1]) == (noise == "seeded")
         assert not np.array_equal(released[0][0], released[0][1])
-        budget.close()
 
 
 def test_a_run_whose_ledger_was_restored_from_a_backup_is_refused(tmp_path: Path) -> None:
@@ -149,6 +150,25 @@ def test_another_promise_needs_another_ledger(tmp_path: Path, other: Privacy) ->
     with pytest.raises(LedgerError):
         open_budget(path, other)
     open_budget(path).close()  # and the refused one left nothing behind
+
+
+def test_nothing_is_released_without_its_debit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDMUSTER_STATE", str(tmp_path / "state"))
+    secure = Privacy(epsilon=8.0, schedule=Uniform(participations=4), noise="secure")
+    budget = open_budget(tmp_path / "ledger.sqlite", secure)
+    update = np.zeros((1, 3), dtype=np.float32)
+    grant = budget.debit(1, clients(0, 2))
+    budget.release(grant, clients(0), update)
+    for client in (1, 3, 0):  # two that were not asked, and one that has sent
+        with pytest.raises(StateError, match="nothing was released"):
+            budget.release(grant, clients(client), update)
+    newer = budget.debit(2, clients(1))
+    with pytest.raises(StateError, match="round 1"):
+        budget.release(grant, clients(2), update)
+    budget.release(newer, clients(1), update)
+    budget.close()
 
 
 def test_asking_to_pay_twice_in_one_round_counts_once(tmp_path: Path) -> None:

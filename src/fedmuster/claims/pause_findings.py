@@ -75,7 +75,7 @@ def nears_no_privacy(comparison: Comparison) -> Finding:
     return Finding(
         sentence="PAUSE comes near FedAvg without privacy (tested as: it ends within "
         f"{_NEAR_POINTS:g} points)",
-        measured=f"{lack:.1f} points are lacking",
+        measured=f"{lack:.2f} points are lacking",
         holds=lack <= _NEAR_POINTS,
         ours=True,
     )

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.errors import LedgerError, StateError
+from fedmuster.core.errors import StateError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.core.streams import PRIVACY, stream
-from fedmuster.privacy.ledger import Head, Ledger, verify
+from fedmuster.privacy.ledger import Head, Ledger
 from fedmuster.privacy.mechanism import Laplace, Mechanism
 from fedmuster.privacy.randomness import RandomBytes, secure_bytes, seeded_bytes
 from fedmuster.privacy.schedule import Geometric, Schedule, units_of_next
@@ -85,6 +85,7 @@ class Grant(NamedTuple):
     noise cannot be repeated: what it sent then may be out, so it must not send again.
     """
 
+    round: int
     clients: IntArray
     amounts: FloatArray
     releasable: BoolArray
@@ -112,6 +113,7 @@ class Budget:
         self._spent, self._count, self._next_units = np.zeros((3, everyone), dtype=np.int64)
         self._able = np.ones(everyone, dtype=np.bool_)
         self._left = np.ones(everyone)
+        self._open: tuple[int, set[int]] = (0, set())  # the round, and who has not sent yet
         self._replayed_until: int | None = None  # a round, where rounds are played again
         self._ledger = Ledger.open(
             path,
@@ -120,7 +122,6 @@ class Budget:
             exclusive_for=run,
         )
         try:
-            _require_sound(path)
             self._accounts = self._ledger.register(identities, self._cap_units)
             self._read_balances()
         except BaseException:
@@ -158,19 +159,29 @@ class Budget:
             self._replayed_until = max(round_, self._replayed_until)
             self._update(clients)
         releasable = debit.fresh | (self._replayed_until is not None)
-        return Grant(clients, debit.units / UNITS_PER_ONE, releasable)
+        self._open = (round_, set(clients[releasable].tolist()))
+        return Grant(round_, clients, debit.units / UNITS_PER_ONE, releasable)
 
     def release(
-        self, round_: int, grant: Grant, clients: IntArray, updates: NDArray[np.float32]
+        self, grant: Grant, clients: IntArray, updates: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """What the server receives of ``clients``: [n, d], clipped and noisy."""
+        """What the server receives of ``clients``: [n, d], clipped and noisy.
+
+        Only for clients of the newest grant, and with secure noise only once.
+        """
+        open_round, unsent = self._open
+        if grant.round != open_round or not unsent.issuperset(clients.tolist()):
+            raise StateError(
+                f"release: of round {grant.round}, in which a client has not paid or may not send "
+                "again; nothing was released"
+            )
+        if not self.privacy.simulated:
+            unsent.difference_update(clients.tolist())
         rows = np.searchsorted(grant.clients, clients)
-        if not grant.releasable[rows].all():
-            raise StateError("release: a client that was debited before a crash may not send again")
         released = np.empty(updates.shape, dtype=np.float32)
         amounts = grant.amounts[rows].tolist()
         for row, (client, amount) in enumerate(zip(clients.tolist(), amounts, strict=True)):
-            random_bytes = self._random_bytes(round_, client)
+            random_bytes = self._random_bytes(grant.round, client)
             released[row] = self.privacy.mechanism.release(updates[row], amount, random_bytes)
         return released
 
@@ -242,16 +253,6 @@ class Budget:
         self._next_units[clients] = units
         self._able[clients] = (units > 0) & (spent + units <= self._cap_units)
         self._left[clients] = 1.0 - spent / self._cap_units  # PAUSE Eq. 7
-
-
-def _require_sound(ledger: Path) -> None:
-    """A run begins by recomputing every entry: who made a balance smaller could be asked again."""
-    found = verify(ledger)
-    if found.num_faults > 0:
-        raise LedgerError(
-            f"{ledger} is damaged or was tampered with: {found.faults[0]} ({found.num_faults:,} "
-            "faults in all, see fedmuster ledger verify); restore the newest copy"
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -58,15 +58,20 @@ class Anchor:
         with plain_errors(self.path):
             write_file(self.path, note.to_bytes())
 
-    def advance(self, head: Head) -> None:
-        """Let it name ``head``, unless it is further already: two processes may pass each other."""
+    def advance(self, head: Head) -> Head:
+        """Let it name ``head``, unless it is further already: two processes may pass each other.
+
+        What it names then.
+        """
         with plain_errors(self.path), self.path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             note = self._parse(file.read())
-            if note.head.sequence < head.sequence:
-                # In place: one sector of unchanging length, which no crash leaves half written.
-                os.pwrite(file.fileno(), note._replace(head=head).to_line(), 0)
-                os.fsync(file.fileno())
+            if note.head.sequence >= head.sequence:
+                return note.head
+            # In place: one sector of unchanging length, which no crash leaves half written.
+            os.pwrite(file.fileno(), note._replace(head=head).to_line(), 0)
+            os.fsync(file.fileno())
+            return head
 
     def check_writable(self) -> None:
         """Complain now rather than after a debit."""

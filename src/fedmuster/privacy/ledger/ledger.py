@@ -28,6 +28,7 @@ from fedmuster.privacy.ledger.rows import (
     run_number,
 )
 from fedmuster.privacy.ledger.schema import plain_errors
+from fedmuster.privacy.ledger.verification import require_sound
 from fedmuster.privacy.ledger.writer import Clock, Writer
 from fedmuster.privacy.units import MOST_UNITS, Currency, to_amount
 
@@ -103,6 +104,7 @@ class Ledger:
         currency: Currency,
         kind: LedgerKind,
         exclusive_for: str | None = None,
+        thorough: bool = True,
         clock: Clock = time.time_ns,
     ) -> Self:
         """Open the ledger ``path`` for debits; a new one if there is none and never was one.
@@ -113,6 +115,9 @@ class Ledger:
             kind: ``real``, or ``simulated`` for clients that exist in a simulation only.
             exclusive_for: the id of a run that wants to be the only writer. Without it any
                 number of processes may write in turns.
+            thorough: whether to compute every digest and balance anew, which takes seconds for a
+                million entries; else only the newest entries are checked, and who made an old
+                balance smaller goes unnoticed.
             clock: nanoseconds since 1970.
         """
         if exclusive_for is not None:
@@ -130,6 +135,8 @@ class Ledger:
                         f"{path} has the {what} {found!r}, expected {wanted!r}: use another ledger"
                     )
             writer.check()
+            if thorough:
+                require_sound(path)
         except BaseException:
             writer.close()
             raise

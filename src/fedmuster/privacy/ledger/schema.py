@@ -86,6 +86,9 @@ def lay_out(path: Path, info: Info) -> None:
 def open_to_write(path: Path) -> sqlite3.Connection:
     """A connection whose commits are on disk when they return."""
     _check_size(path)
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        # Before SQLite makes a log that is as read-only as the ledger, and stays so.
+        raise LedgerError(f"{path}: the file or its folder is read-only; nothing was debited")
     with plain_errors(path):
         database = _connect(path, "mode=rw")
         try:
@@ -112,8 +115,10 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that sees one moment of the ledger and changes nothing."""
     _check_size(path)
-    # Without a log there is nothing to share with writers, and a read-only folder will do.
-    alone = not _log_bytes(path) and not os.access(path.parent, os.W_OK)
+    # Without a log there is nothing to share with writers, and a read-only folder will do. Nor may
+    # somebody else leave a log there to which the ledger's owner cannot write.
+    visitor = path.stat().st_uid != os.geteuid()
+    alone = not _log_bytes(path) and (visitor or not os.access(path.parent, os.W_OK))
     with plain_errors(path):
         database = _connect(path, "mode=ro&immutable=1" if alone else "mode=ro")
         try:

@@ -121,6 +121,16 @@ def _check_chain_and_balances(
     result.clients = len(accounts.identities)
 
 
+def require_sound(path: Path) -> None:
+    """Complain unless every entry and balance is in order."""
+    found = verify(path)
+    if found.num_faults > 0:
+        raise LedgerError(
+            f"{path} is damaged or was tampered with: {found.faults[0]} ({found.num_faults:,} "
+            "faults in all, see fedmuster ledger verify); restore the newest copy"
+        )
+
+
 def _check_chain(
     database: sqlite3.Connection, info: Info, accounts: "_Accounts", result: Verification
 ) -> None:

@@ -92,7 +92,21 @@ class Writer:
                 raise
             self._files.check()  # or the commit went into a file that nobody will find
             self._seen = links.head
-            _move(self.path, anchors, links.head)
+            self._move(anchors, links.head)
+
+    def _move(self, anchors: Sequence[Anchor], head: Head) -> None:
+        try:
+            for anchor in anchors:
+                noted = anchor.advance(head)
+                if noted != head:  # by another process with this ledger, or with a copy of it?
+                    check_contains(
+                        self.path, self.database, self.info, noted, source=anchor.path.name
+                    )
+        except LedgerError as error:
+            raise LedgerError(
+                f"{self.path}: the entries up to {head.sequence:,} are on record, but their head "
+                f"could not be noted: {error}"
+            ) from error
 
     def _continued(self, clock_may_go_back: bool) -> Links:
         last = last_entry(self.database, self.info)
@@ -103,14 +117,3 @@ class Writer:
     def _head(self) -> Head:
         last = last_entry(self.database, self.info)
         return Head(last.sequence, last.digest.hex())
-
-
-def _move(path: Path, anchors: Sequence[Anchor], head: Head) -> None:
-    try:
-        for anchor in anchors:
-            anchor.advance(head)
-    except LedgerError as error:
-        raise LedgerError(
-            f"{path}: the entries up to {head.sequence:,} are on record, but their head could not "
-            f"be noted: {error}"
-        ) from error
