@@ -2,17 +2,21 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.random import Generator
 
 from fedmuster.claims import pause_search
+from fedmuster.claims.claim import play
 from fedmuster.claims.pause_networks import KAPPA, LARGE, SMALL, Network
 from fedmuster.claims.pause_search import agrees_with_brute_force, search, small_instances
-from fedmuster.claims.pause_theorem import Theorem3, smallest_difference
+from fedmuster.claims.pause_theorem import Theorem3, bound_use, smallest_difference
 from fedmuster.core.records import IntArray, Truth
 from fedmuster.core.streams import stream
+from fedmuster.experiments.run import execute
+from fedmuster.experiments.spec import Experiment
 from fedmuster.simulation import Simulation
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.instance import Instance
@@ -113,3 +117,22 @@ def test_where_the_bound_begins_to_say_something() -> None:
 
 def test_the_smallest_difference_needs_no_order() -> None:
     assert smallest_difference(np.array([5.0, 1.0, 3.5, 1.25])) == 0.25
+
+
+def test_regret_of_a_run_that_nobody_judged_follows_from_its_cohorts(tmp_path: Path) -> None:
+    experiment = Experiment(
+        policies={"pause": SMALL.policy},
+        world=SMALL.world,
+        rounds=60,
+        seeds=(3,),
+        reward=SMALL.reward,
+    )
+    comparison = play(experiment, tmp_path / "runs", _run)
+    (run,) = comparison.runs["pause"]
+    theorem = Theorem3.of(SMALL, SMALL.world.start(3).realise(1).truth)
+    assert bound_use(run, SMALL) == theorem.use(run.columns["regret"]) > 0
+
+
+def _run(cells: list[Path]) -> None:
+    for cell in cells:
+        execute(cell)

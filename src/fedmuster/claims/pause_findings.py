@@ -7,7 +7,9 @@ import numpy as np
 
 from fedmuster.claims.bsfl_training import settled
 from fedmuster.claims.claim import Finding
+from fedmuster.claims.pause_networks import Network
 from fedmuster.claims.pause_tasks import NO_PRIVACY
+from fedmuster.claims.pause_theorem import bound_use
 from fedmuster.core.records import FloatArray
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import interval, paired
@@ -112,6 +114,17 @@ def leaks_less(comparison: Comparison, against: Literal["epochs", "time"]) -> Fi
         f" the others (significantly, on average over {against})",
         measured=_listed(leakage, "") + _verdict(leakage, rivals, "lower"),
         holds=_better(leakage, rivals, "lower") == rivals,
+    )
+
+
+def below_theorem_3(comparison: Comparison, network: Network) -> Finding:
+    """Eq. 17 on the runs that train: pause-regret has the long ones."""
+    used = max(bound_use(run, network) for run in comparison.runs["pause"])
+    return Finding(
+        sentence="PAUSE's regret stays below Theorem 3's bound (Eq. 17), in every run, at every "
+        "round",
+        measured=f"at most {used:.1e} of it used",
+        holds=used <= 1.0,
     )
 
 

@@ -205,11 +205,7 @@ SMALL_NON_IID = replace(
     epsilon=100.0,
     partition=DirichletSizes(alpha=3.0),
     by_similarity=True,
-    notes=(
-        _reduced("pause-small-non-iid", 400),
-        "Updates are weighted by data; clustered sampling wants equal weights, for it counts data "
-        "by choosing.",
-    ),
+    notes=(_reduced("pause-small-non-iid", 400),),
 )
 LARGE_MNIST = Task(
     network=_pause(LARGE, alpha=20.0, beta=1.0, gamma=10.0, cost=0.0),

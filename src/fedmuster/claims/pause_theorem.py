@@ -1,12 +1,15 @@
 """PAUSE, Theorem 3: the bound on regret, in numbers."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from fedmuster.claims.pause_networks import Network
-from fedmuster.core.records import FloatArray, Truth
+from fedmuster.core.records import Feedback, FloatArray, RoundView, Selection, Truth
+from fedmuster.policies import Genie
+from fedmuster.regret import Judge
+from fedmuster.report.runs import Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,3 +69,31 @@ class Theorem3:
 def smallest_difference(values: FloatArray) -> float:
     """Between any two of ``values``."""
     return float(np.diff(np.sort(values)).min())
+
+
+def bound_use(run: Run, network: Network) -> float:
+    """The largest share of Eq. 17's bound that a run used, which nobody judged when it was played.
+
+    A world's rounds follow from the seed and the genie decides on the policy's own history, so
+    regret (PAUSE Eq. 15, between expectations) follows from the cohorts in the journal.
+    """
+    world = network.world.start(run.seed)
+    problem = replace(world.problem, num_samples=run.num_samples, quality=run.quality)
+    reward = network.reward
+    genie = Genie(**{item.name: getattr(reward, item.name) for item in fields(reward)})
+    judge = Judge(genie, problem, seed=run.seed)
+    gaps = np.empty(run.rounds)
+    cohorts = np.split(run.chosen, np.cumsum(run.cohort_sizes)[:-1])
+    for number, cohort in enumerate(cohorts, start=1):
+        drawn = world.realise(number)
+        view = RoundView(
+            round=number,
+            cohort_size=network.cohort_size,
+            available=drawn.available,
+            truth=drawn.truth,
+        )
+        selection = Selection(round=number, clients=cohort)
+        gaps[number - 1] = judge.assess(view, selection).regret
+        asked = Feedback(round=number, clients=cohort, latency_seconds=np.ones(len(cohort)))
+        judge.record(selection, asked)
+    return Theorem3.of(network, world.realise(1).truth).use(gaps)
