@@ -119,11 +119,13 @@ def leaks_less(comparison: Comparison, against: Literal["epochs", "time"]) -> Fi
 
 def below_theorem_3(comparison: Comparison, network: Network) -> Finding:
     """Eq. 17 on the runs that train: pause-regret has the long ones."""
+    zeta = network.policy.zeta
     used = max(bound_use(run, network) for run in comparison.runs["pause"])
     return Finding(
         sentence="PAUSE's regret stays below Theorem 3's bound (Eq. 17), in every run, at every "
         "round",
-        measured=f"at most {used:.1e} of it used",
+        measured=f"at most {used:.1e} of it used"
+        + ("" if zeta == 1 else f" (the theorem has zeta = 1, not {zeta:g})"),
         holds=used <= 1.0,
     )
 

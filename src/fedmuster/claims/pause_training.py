@@ -39,6 +39,10 @@ _UNEQUAL_DATA = (
     "Updates are weighted by data; clustered sampling wants equal weights, for it counts data by "
     "choosing: that costs it something here."
 )
+_LATENCY = (
+    "That SA-PAUSE's rounds must not take longer was asked after its first full run had been seen, "
+    "in which it matched PAUSE in accuracy and leakage but was hardly faster than random."
+)
 _SETTLED = (
     "What a policy ends with is the mean of the evaluations in the last tenth of its time, ± the "
     "half width of a 95 % interval over seeds; the table below has the last evaluation."
@@ -85,7 +89,13 @@ def _gather(
             "accuracy": figures.accuracy(comparison, summary.target),
             "leakage": figures.leakage(comparison),
         },
-        notes=(*task.notes, _EQUAL_DATA if task.iid else _UNEQUAL_DATA, _SETTLED, _SIMULATED),
+        notes=(
+            *task.notes,
+            _EQUAL_DATA if task.iid else _UNEQUAL_DATA,
+            _LATENCY,
+            _SETTLED,
+            _SIMULATED,
+        ),
     )
 
 

@@ -198,8 +198,9 @@ class JournalReader:
 
 
 def _check_format(database: sqlite3.Connection, path: Path) -> None:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
+    # Tables first: whoever is making the file just now has set its version before them.
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
     if tables and version != _FORMAT:
         raise StateError(
             f"{path} has format {version or 1}, this version reads and writes {_FORMAT}: run it "
