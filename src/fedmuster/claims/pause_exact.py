@@ -71,9 +71,9 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
             "sweep over the lowest index with a heap gives the optimum in O(K log K), as the "
             "paper's own Algorithm 2 does under R1.",
             "The paper says neither what rho is nor how many steps SA-PAUSE takes. Here alpha rho "
-            "= 0.1, where the authors' scripts charge 0.05 and 0.01 for a repeat. Their code has 500 "
-            "and 3,000 steps as defaults and 10,000 and 30,000 in those scripts, from which alpha, "
-            "beta and gamma are taken.",
+            "= 0.1, where the authors' scripts charge 0.05 and 0.01 for a repeat. Their code has "
+            "500 and 3,000 steps as defaults and 10,000 and 30,000 in those scripts, from which "
+            "alpha, beta and gamma are taken.",
             "Annealing here keeps the best cohort that it sees and accepts worse ones with the "
             "right sign (Algorithm 3 has both wrong), and a step costs O(log m) where the paper's "
             "lists all neighbours: its times and gaps are better than the paper's could be.",

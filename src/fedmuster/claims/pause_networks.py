@@ -51,14 +51,7 @@ class Network:
     @property
     def reward(self) -> CohortReward:
         """What the policy wants of a cohort beyond speed."""
-        policy = self.policy
-        return CohortReward(
-            alpha=policy.alpha,
-            beta=policy.beta,
-            gamma=policy.gamma,
-            schedule=policy.schedule,
-            rho=policy.rho,
-        )
+        return CohortReward.of(self.policy)
 
     @property
     def rounds_to_see_all(self) -> int:

@@ -1,7 +1,7 @@
 """PAUSE, Theorem 3: the bound on regret, in numbers."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -79,9 +79,7 @@ def bound_use(run: Run, network: Network) -> float:
     """
     world = network.world.start(run.seed)
     problem = replace(world.problem, num_samples=run.num_samples, quality=run.quality)
-    reward = network.reward
-    genie = Genie(**{item.name: getattr(reward, item.name) for item in fields(reward)})
-    judge = Judge(genie, problem, seed=run.seed)
+    judge = Judge(Genie.of(network.reward), problem, seed=run.seed)
     gaps = np.empty(run.rounds)
     cohorts = np.split(run.chosen, np.cumsum(run.cohort_sizes)[:-1])
     for number, cohort in enumerate(cohorts, start=1):

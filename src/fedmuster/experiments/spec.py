@@ -125,8 +125,7 @@ class Experiment:
         """Who measures regret."""
         if not self.regret:
             return None
-        reward = self.reward
-        return Genie(**{item.name: getattr(reward, item.name) for item in fields(reward)})
+        return Genie.of(self.reward)
 
     @property
     def horizon(self) -> Horizon:

@@ -1,7 +1,8 @@
 """The reward of a cohort beyond its speed: generalisation, privacy and diversity."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Self
 
 from fedmuster.core.blocks import tabulate
 from fedmuster.core.config import require
@@ -38,6 +39,11 @@ class CohortReward:
 
     def __post_init__(self) -> None:
         check_reward(self)
+
+    @classmethod
+    def of(cls, config: object) -> Self:
+        """The reward of a policy that has the same hyper-parameters."""
+        return cls(**{item.name: getattr(config, item.name) for item in fields(cls)})
 
     def weights(
         self,

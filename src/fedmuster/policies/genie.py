@@ -1,7 +1,7 @@
 """The genie: knows the true expected speeds, and only those."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -85,13 +85,12 @@ class Genie(PolicyTraits):
 
     @property
     def _reward(self) -> CohortReward:
-        return CohortReward(
-            alpha=self.alpha,
-            beta=self.beta,
-            gamma=self.gamma,
-            schedule=self.schedule,
-            rho=self.rho,
-        )
+        return CohortReward.of(self)
+
+    @classmethod
+    def of(cls, reward: CohortReward) -> Self:
+        """The genie that wants this reward."""
+        return cls(**{item.name: getattr(reward, item.name) for item in fields(reward)})
 
     def init(self, problem: Problem) -> GenieState:
         """Nobody took part yet."""

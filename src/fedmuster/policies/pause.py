@@ -93,13 +93,7 @@ class PAUSE(PolicyTraits):
     def _bandit(self) -> BottleneckBandit:
         return BottleneckBandit(
             speed=self._speed,
-            reward=CohortReward(
-                alpha=self.alpha,
-                beta=self.beta,
-                gamma=self.gamma,
-                schedule=self.schedule,
-                rho=self.rho,
-            ),
+            reward=CohortReward.of(self),
             solver=self.solver,
         )
 
