@@ -1,7 +1,7 @@
 """The reward of a cohort beyond its speed: generalisation, privacy and diversity."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Self
 
 from fedmuster.core.blocks import tabulate
@@ -34,7 +34,7 @@ class CohortReward:
     alpha: float = 2.0
     beta: float = 1.0
     gamma: float = 0.0
-    schedule: Schedule = field(default_factory=Geometric)
+    schedule: Schedule = Geometric()
     rho: float = 0.0
 
     def __post_init__(self) -> None:

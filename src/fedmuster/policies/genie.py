@@ -1,6 +1,6 @@
 """The genie: knows the true expected speeds, and only those."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import ClassVar, Self
 
 import numpy as np
@@ -76,7 +76,7 @@ class Genie(PolicyTraits):
     alpha: float = 2.0
     beta: float = 1.0
     gamma: float = 0.0
-    schedule: Schedule = field(default_factory=Geometric)
+    schedule: Schedule = Geometric()
     rho: float = 0.0
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """PAUSE: privacy-aware active user selection."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from numpy.random import Generator
@@ -71,7 +71,7 @@ class PAUSE(PolicyTraits):
     alpha: float = 100.0
     beta: float = 2.0
     gamma: float = 5.0
-    schedule: Schedule = field(default_factory=Geometric)
+    schedule: Schedule = Geometric()
     rho: float = 0.0
     zeta: float = 1.0
     tau_min_seconds: float | None = None
