@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -295,3 +296,46 @@ def test_what_a_process_left_that_died_while_making_a_ledger_is_cleared_away(
     left.write_bytes(b"half a ledger")
     with Ledger.open(tmp_path / "ledger.sqlite", currency="epsilon", kind="simulated"):
         assert not left.exists()
+
+
+def test_of_two_copies_that_debit_at_the_same_time_one_is_told_at_once(path: Path) -> None:
+    """The other copy pays between the checks and the commit of this one."""
+    with open_ledger(path) as ledger:
+        accounts = ledger.register(["ann"], 100)
+    twin = copy(path.parent, path.parent.parent / "twin") / path.name
+    everything = np.array([100])
+    now = False
+
+    with open_ledger(path) as first:
+
+        def clock() -> int:
+            nonlocal now
+            if now:
+                now = False
+                first.debit(run="a", round=1, accounts=accounts, units=everything)
+            return time.time_ns()
+
+        with open_ledger(twin, clock=clock) as second:
+            now = True
+            with pytest.raises(LedgerError, match="are on record, but"):
+                second.debit(run="b", round=1, accounts=accounts, units=everything)
+
+
+def test_opening_verifies_everything_unless_told_otherwise(path: Path) -> None:
+    pay(path, 1)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE accounts SET spent_units = 0")
+    with pytest.raises(LedgerError, match="tampered"):
+        open_ledger(path)
+    open_ledger(path, thorough=False).close()
+
+
+def test_a_visitor_who_verifies_leaves_no_files(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the owner could not write to the log that the visitor made."""
+    pay(path, 1)
+    before = sorted(path.parent.iterdir())
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    assert verify(path).num_faults == 0
+    assert sorted(path.parent.iterdir()) == before

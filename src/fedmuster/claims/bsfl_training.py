@@ -197,7 +197,8 @@ def _is_first(summary: Summary) -> Finding:
     return Finding(
         sentence=f"BSFL is the first to reach what random comes to in every seed ({target})",
         measured=", ".join(
-            f"{label} {_seconds(times[label])}" for label in sorted(means, key=_missing_last(means))
+            f"{label} {seconds_text(times[label])}"
+            for label in sorted(means, key=_missing_last(means))
         ),
         holds=bool(reached) and min(reached, key=lambda label: reached[label]) == "bsfl",
     )
@@ -209,7 +210,7 @@ def _beats_random(summary: Summary) -> Finding:
     times = {policy.label: policy.values["seconds_to_target"] for policy in summary.policies}
     return Finding(
         sentence="BSFL gets there significantly faster than random",
-        measured=f"{_seconds(times['bsfl'])} against {_seconds(times['random'])}",
+        measured=f"{seconds_text(times['bsfl'])} against {seconds_text(times['random'])}",
         holds=difference is not None and difference.verdict == "lower",
         ours=True,
     )
@@ -219,7 +220,8 @@ def _missing_last(means: Mapping[str, float]) -> Callable[[str], tuple[bool, flo
     return lambda label: (bool(np.isnan(means[label])), means[label])
 
 
-def _seconds(values: FloatArray) -> str:
+def seconds_text(values: FloatArray) -> str:
+    """The mean over the seeds that got there, and how many did if not all."""
     known = values[np.isfinite(values)]
     if len(known) == 0:
         return "never"

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedmuster.claims.bsfl_training import settled
+from fedmuster.claims.bsfl_training import seconds_text, settled
 from fedmuster.claims.claim import Finding
 from fedmuster.claims.pause_networks import Network
 from fedmuster.claims.pause_tasks import NO_PRIVACY
@@ -64,7 +64,7 @@ def is_sooner(summary: Summary) -> Finding:
     return Finding(
         sentence=f"PAUSE reaches what {summary.baseline} comes to in every seed ({target}) sooner "
         "than the others with privacy (significantly, or they do not in every seed)",
-        measured=", ".join(f"{label} {_seconds(times[label])}" for label in shown)
+        measured=", ".join(f"{label} {seconds_text(times[label])}" for label in shown)
         + f"; significantly sooner than {', '.join(beaten) or 'none'}",
         holds=reached and beaten == in_time,
     )
@@ -291,11 +291,3 @@ def _listed(values: Values, unit: str) -> str:
         error = round(around.half_width, 6)  # equal numbers have an error of rounding
         parts.append(f"{label} {around.mean:.3g} ± {error:.2g} {unit}".rstrip())
     return ", ".join(parts)
-
-
-def _seconds(values: FloatArray) -> str:
-    known = values[np.isfinite(values)]
-    if len(known) == 0:
-        return "never"
-    text = f"{known.mean():.1f} s"
-    return text if len(known) == len(values) else f"{text} ({len(known)} of {len(values)} seeds)"
