@@ -63,7 +63,7 @@ class Judge:
 
     def to_bytes(self) -> bytes:
         """An image of the history."""
-        return states.to_bytes(states.to_arrays(self.state), {})
+        return states.to_bytes(states.learned_arrays(self.state), {})
 
     def load(self, image: bytes, *, source: str) -> None:
         """Take over the history of :meth:`to_bytes`."""

@@ -14,7 +14,7 @@ def test_quantiles_are_those_of_the_levels_they_are_named_after() -> None:
     for freedom, quantile in ties.CHI_SQUARE_QUANTILE.items():
         assert stats.chi2.sf(quantile, freedom) == pytest.approx(ties.LEVEL, rel=1e-3)
     assert stats.t.sf(learning.STUDENT_QUANTILE, learning.SEEDS - 1) == pytest.approx(
-        learning.LEVEL / 2, rel=1e-3
+        learning.LEVEL / 3, rel=1e-3
     )
 
 

@@ -14,6 +14,7 @@ from fedmuster.core.records import FloatArray, IntArray
 class Inner:
     mean: FloatArray
     best: FloatArray = states.shared()
+    product: FloatArray = states.derived()
 
 
 @dataclass(slots=True)
@@ -26,24 +27,36 @@ class Outer:
 def make(num_clients: int) -> Outer:
     return Outer(
         count=np.zeros(num_clients, dtype=np.int64),
-        inner=Inner(mean=np.zeros((num_clients, 2)), best=np.array(np.inf)),
+        inner=Inner(
+            mean=np.zeros((num_clients, 2)), best=np.array(np.inf), product=np.eye(num_clients)
+        ),
         share=np.full(num_clients, 1 / num_clients),
     )
 
 
 def test_arrays_have_dotted_names() -> None:
-    assert sorted(states.to_arrays(make(2))) == ["count", "inner.best", "inner.mean", "share"]
+    assert sorted(states.to_arrays(make(2))) == [
+        "count",
+        "inner.best",
+        "inner.mean",
+        "inner.product",
+        "share",
+    ]
 
 
 def test_round_trip_through_bytes() -> None:
     old, new = make(3), make(3)
     old.count[:] = [1, 2, 3]
     old.inner.best[...] = 0.5
-    image = states.to_bytes(states.to_arrays(old), {"round": 7})
+    old.inner.product[0, 1] = 7.0
+    old.share[:] = 9.0  # which is not saved: it follows from the problem
+    image = states.to_bytes(states.learned_arrays(old), {"round": 7})
     arrays, meta = states.from_bytes(image, source="here")
     states.load_arrays(new, arrays)
     assert new.count.tolist() == [1, 2, 3]
     assert float(new.inner.best) == 0.5
+    assert new.inner.product[0].tolist() == [1, 7, 0]
+    assert new.share.tolist() == [1 / 3] * 3
     assert meta == {"round": 7}
 
 
@@ -52,15 +65,17 @@ def test_growing_keeps_what_was_learned_and_derives_what_is_given() -> None:
     old.count[:] = [4, 5]
     old.inner.mean[:] = 1.0
     old.inner.best[...] = 0.5
+    old.inner.product[:] = 7.0
     grown = states.grow(old, make(3))
     assert grown.count.tolist() == [4, 5, 0]
     assert grown.inner.mean.tolist() == [[1, 1], [1, 1], [0, 0]]
     assert float(grown.inner.best) == 0.5
+    assert grown.inner.product.tolist() == np.eye(3).tolist()  # to be derived again
     assert grown.share.tolist() == [1 / 3] * 3
 
 
 def test_states_that_do_not_fit_are_refused() -> None:
-    arrays = states.to_arrays(make(2))
+    arrays = states.learned_arrays(make(2))
     with pytest.raises(StateError, match="other hyper-parameters or clients"):
         states.load_arrays(make(3), arrays)
     with pytest.raises(StateError, match="another policy or version"):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import RoundView, Selection
+from fedmuster.core.records import RoundView, Selection, is_integer
 
 
 def cohort_fault(policy: Policy[Any], view: RoundView, selection: Selection) -> str | None:
@@ -43,4 +43,22 @@ def _column_fault(view: RoundView, selection: Selection) -> str | None:
         view.features is None or not np.array_equal(features, view.features[selection.clients])
     ):
         return "the features in its selection are not those that the view has of the cohort"
+    return _closing_fault(selection)
+
+
+def _closing_fault(selection: Selection) -> str | None:
+    size, order, quota, preferred = (
+        len(selection.clients),
+        selection.order,
+        selection.quota,
+        selection.preferred,
+    )
+    if order is not None and not np.array_equal(np.sort(order), np.arange(size)):
+        return f"its order is {order!r}; it must hold each of the positions 0 … {size - 1} once"
+    if quota is not None and not is_integer(quota, least=1):
+        return f"its quota is {quota!r}; it must be an integer >= 1"
+    if preferred is not None and (
+        preferred.dtype != np.bool_ or preferred.shape != selection.clients.shape or quota is None
+    ):
+        return "its preferred must hold a bool for each client, and needs a quota"
     return None

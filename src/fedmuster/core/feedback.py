@@ -51,6 +51,8 @@ class _Columns(NamedTuple):
     completed: BoolArray
     signals: dict[str, FloatArray]
     sketches: FloatArray | None
+    used: BoolArray | None
+    round_seconds: float | None
 
 
 def clean(
@@ -76,7 +78,7 @@ def clean(
     columns = _columns(feedback, sketch_size)
     if _is_clean(columns, selection):
         return _as_it_came(columns, selection)
-    clients, latency, completed, signals, sketches = columns
+    clients, latency, completed, signals, sketches, used, round_seconds = columns
     refused: dict[str, int] = {}
     row = np.searchsorted(selection.clients, clients)
     good = row < len(selection.clients)
@@ -110,6 +112,10 @@ def clean(
     if sketches is not None:
         full_sketches = np.full((size, sketch_size), np.nan)
         full_sketches[row[answered]] = sketches[answered]
+    full_used = None
+    if used is not None:
+        full_used = np.zeros(size, dtype=np.bool_)
+        full_used[row[answered]] = used[answered]
     report = FeedbackReport(
         round=selection.round,
         accepted=int(np.count_nonzero(good)),
@@ -123,13 +129,15 @@ def clean(
         completed=done,
         signals=full_signals,
         sketches=full_sketches,
+        used=full_used,
+        round_seconds=round_seconds,
     )
     return cleaned, report
 
 
 def _is_clean(columns: _Columns, selection: Selection) -> bool:
     """The usual case, cheaply told apart: everybody answered, in order, with sane numbers."""
-    clients, latency, completed, signals, sketches = columns
+    clients, latency, completed, signals, sketches, *_ = columns
     if len(clients) != len(selection.clients) or len(clients) == 0:
         return False
     return bool(
@@ -151,6 +159,8 @@ def _as_it_came(columns: _Columns, selection: Selection) -> tuple[Feedback, Feed
         completed=columns.completed.copy(),
         signals={name: values.copy() for name, values in columns.signals.items()},
         sketches=None if columns.sketches is None else columns.sketches.copy(),
+        used=None if columns.used is None else columns.used.copy(),
+        round_seconds=columns.round_seconds,
     )
     report = FeedbackReport(
         round=selection.round,
@@ -169,15 +179,9 @@ def _columns(feedback: Feedback, sketch_size: int) -> _Columns:
         )
     size = len(clients)
     latency = _column("latency_seconds", feedback.latency_seconds, np.float64, size)
-    if feedback.completed is None:
+    completed = _flags("completed", feedback.completed, size)
+    if completed is None:
         completed = np.ones(size, dtype=np.bool_)
-    else:
-        completed = _as_array("completed", feedback.completed)
-        if completed.dtype != np.bool_ and completed.size:
-            raise FeedbackError(
-                f"feedback.completed is of type {completed.dtype}, expected booleans"
-            )
-        completed = _column("completed", completed, np.bool_, size)
     if not isinstance(feedback.signals, Mapping):
         raise FeedbackError(
             f"feedback.signals is {type(feedback.signals).__name__}, expected a mapping from names"
@@ -192,7 +196,29 @@ def _columns(feedback: Feedback, sketch_size: int) -> _Columns:
         completed=completed,
         signals=signals,
         sketches=_sketches(feedback.sketches, (size, sketch_size)),
+        used=_flags("used", feedback.used, size),
+        round_seconds=_duration(feedback.round_seconds),
     )
+
+
+def _flags(name: str, values: Any, size: int) -> BoolArray | None:
+    if values is None:
+        return None
+    flags = _as_array(name, values)
+    if flags.dtype != np.bool_ and flags.size:
+        raise FeedbackError(f"feedback.{name} is of type {flags.dtype}, expected booleans")
+    return _column(name, flags, np.bool_, size)
+
+
+def _duration(seconds: Any) -> float | None:
+    if seconds is None:
+        return None
+    number = isinstance(seconds, Real) and not isinstance(seconds, bool)
+    if not number or not 0 <= seconds <= LONGEST_SECONDS:  # which NaN is not
+        raise FeedbackError(
+            f"feedback.round_seconds is {seconds!r}, expected a number in [0, {LONGEST_SECONDS:g}]"
+        )
+    return float(seconds)
 
 
 def _sketches(values: Any, shape: tuple[int, int]) -> FloatArray | None:
@@ -256,10 +282,12 @@ def _without_duplicates(
     if len(first) == len(rows):
         return good
     original = rows[first][inverse]
-    _, latency, completed, signals, sketches = columns
+    _, latency, completed, signals, sketches, used, _ = columns
     same = completed[rows] == completed[original]
     for column in (latency, *signals.values()):
         same &= (column[rows] == column[original]) | ~completed[rows]
+    if used is not None:
+        same &= (used[rows] == used[original]) | ~completed[rows]
     if sketches is not None:
         same &= (sketches[rows] == sketches[original]).all(axis=1) | ~completed[rows]
     consistent = np.ones(len(first), dtype=np.bool_)

@@ -1,10 +1,12 @@
 """The protocol that every selection policy follows."""
 
-from typing import ClassVar, Literal, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from numpy.random import Generator
 
-from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.late_answers import Discard, LateAnswers
+from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 
 S = TypeVar("S")
 
@@ -29,6 +31,11 @@ class Policy(Protocol[S]):
         """How many numbers of each update's direction it wants to hear; 0 for none."""
         ...
 
+    @property
+    def late_answers(self) -> LateAnswers:
+        """What is to become of answers that come when their round is over."""
+        ...
+
     def init(self, problem: Problem) -> S:
         """The state before the first round."""
         ...
@@ -39,6 +46,10 @@ class Policy(Protocol[S]):
 
     def observe(self, state: S, selection: Selection, feedback: Feedback) -> None:
         """Learn from a round. The only place that changes the state, in place."""
+        ...
+
+    def scores(self, state: S, view: RoundView) -> Mapping[str, FloatArray]:
+        """What it thinks of each client now, for reports: [K] by name, NaN for no opinion. Pure."""
         ...
 
 
@@ -57,3 +68,12 @@ class PolicyTraits:
     def wanted_sketch_size(self) -> int:
         """How many numbers of each update's direction it wants (``Feedback.sketches``)."""
         return 0
+
+    @property
+    def late_answers(self) -> LateAnswers:
+        """What is to become of answers that come when their round is over."""
+        return Discard()
+
+    def scores(self, state: Any, view: RoundView) -> Mapping[str, FloatArray]:
+        """What it thinks of each client now: nothing that could be told in numbers."""
+        return {}

@@ -34,6 +34,10 @@ class Problem:
         clusters: a label >= 0 for each client, where clients share an access point, subnet or
             region; None when they do not.
         num_features: d, how many numbers describe each client in a round (``RoundView.features``).
+        attributes: [K, d'], numbers that describe each client for the whole run (compute, cores,
+            memory, …); None when nothing is known.
+        expected_seconds: how long device and link of each client suggest that a round takes; None
+            when nothing is known.
         first_round: the first round in which the newest clients can be chosen.
     """
 
@@ -43,6 +47,8 @@ class Problem:
     quality: FloatArray | None = None
     clusters: IntArray | None = None
     num_features: int = 0
+    attributes: FloatArray | None = None
+    expected_seconds: FloatArray | None = None
     first_round: int = 1
 
     def __post_init__(self) -> None:
@@ -54,6 +60,11 @@ class Problem:
         self._check("num_samples", np.integer, "integers >= 0", low=0)
         self._check("quality", np.floating, "numbers in [0, 1]", low=0, high=1)
         self._check("clusters", np.integer, "labels >= 0", low=0)
+        seconds = f"numbers in [{SHORTEST_SECONDS:g}, {LONGEST_SECONDS:g}]"
+        self._check(
+            "expected_seconds", np.floating, seconds, low=SHORTEST_SECONDS, high=LONGEST_SECONDS
+        )
+        self._check_attributes()
         weights = self.data_weights()
         if weights is not None and not weights.any():
             raise DataError(
@@ -83,6 +94,20 @@ class Problem:
         wide = np.int64 if kind is np.integer else np.float64
         object.__setattr__(self, name, array.astype(wide))
 
+    def _check_attributes(self) -> None:
+        if self.attributes is None:
+            return
+        try:
+            array = np.asarray(self.attributes, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"Problem: attributes must hold numbers: {error}") from None
+        if array.ndim != 2 or len(array) != self.num_clients or not np.isfinite(array).all():
+            raise DataError(
+                f"Problem: attributes is {array.dtype}{array.shape}, expected finite numbers of "
+                f"shape ({self.num_clients}, d): a row for each client"
+            )
+        object.__setattr__(self, "attributes", array.copy())
+
     def data_weights(self) -> FloatArray | None:
         """``d_k = q_k |X_k|`` (BSFL Eq. 4), or None when all clients count alike."""
         if self.num_samples is None and self.quality is None:
@@ -109,14 +134,19 @@ class Problem:
         num_samples: IntArray | None = None,
         quality: FloatArray | None = None,
         clusters: IntArray | None = None,
+        attributes: FloatArray | None = None,
+        expected_seconds: FloatArray | None = None,
     ) -> "Problem":
         """The same problem after ``count`` more clients joined, at the end of every array."""
+        joining = {
+            "num_samples": num_samples,
+            "quality": quality,
+            "clusters": clusters,
+            "attributes": attributes,
+            "expected_seconds": expected_seconds,
+        }
         extended: dict[str, Any] = {}
-        for name, new in (
-            ("num_samples", num_samples),
-            ("quality", quality),
-            ("clusters", clusters),
-        ):
+        for name, new in joining.items():
             old = getattr(self, name)
             if (old is None) != (new is None):
                 raise DataError(
@@ -124,10 +154,10 @@ class Problem:
                     f"have it (they {'do not' if old is None else 'do'})"
                 )
             if old is not None and new is not None:
-                if np.shape(new) != (count,):
+                if np.shape(new) != (count, *old.shape[1:]):
                     raise DataError(
-                        f"Problem: {name} has shape {np.shape(new)}, expected one value for each "
-                        f"of {count} joining clients"
+                        f"Problem: {name} has shape {np.shape(new)}, expected "
+                        f"{(count, *old.shape[1:])} for {count} joining clients"
                     )
                 extended[name] = np.concatenate([old, np.asarray(new)])
         return replace(
@@ -158,6 +188,15 @@ class AskLoss(Protocol):
         ...
 
 
+class Forecast(Protocol):
+    """Asks clients when they expect to be available. Pure."""
+
+    def __call__(self, window_seconds: float) -> tuple[BoolArray, BoolArray]:
+        """bool[K] each: who expects to stay from now on for so long, and who for as long again
+        after that. What a client expects need not come true."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RoundView:
     """All that a server may know before it chooses.
@@ -172,6 +211,7 @@ class RoundView:
             ledger; None where no ledger is kept.
         ask_loss: asks clients for the loss of the global model; None where there is no model, or
             no asking.
+        forecast: asks clients when they expect to be available; None where they do not tell.
     """
 
     round: int
@@ -182,6 +222,7 @@ class RoundView:
     truth: Truth | None = None
     privacy_left: FloatArray | None = None
     ask_loss: AskLoss | None = None
+    forecast: Forecast | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_available", int(np.count_nonzero(self.available)))
@@ -211,12 +252,21 @@ class Selection:
         clients: int64[m], increasing.
         inclusion: P(chosen) of each of them, where the rule is random and knows it.
         features: [m, d] what the view said of each of them, for policies that learn from it.
+        order: int64[m], positions in ``clients``: ``clients[order]`` is the order in which they
+            are to upload, where that matters (MAB-CS); None for whoever is ready first.
+        quota: with how many answers of ``preferred`` clients the round closes (SAFA); None to wait
+            for everybody, or as the federation has it.
+        preferred: bool[m], whose answers count first. If the deadline comes before the quota is
+            full, others fill it in order of arrival. None for all alike.
     """
 
     round: int
     clients: IntArray
     inclusion: FloatArray | None = None
     features: FloatArray | None = None
+    order: IntArray | None = None
+    quota: int | None = None
+    preferred: BoolArray | None = None
 
     @classmethod
     def of(cls, view: RoundView, candidates: IntArray | slice, positions: IntArray) -> "Selection":
@@ -239,6 +289,8 @@ class Feedback:
         sketches: [n, q], a short random projection of each update as the server received it, whose
             angles are nearly those of the updates; for policies that want it
             (``wanted_sketch_size``).
+        used: which of the completed answers enter the round's model; None for all of them.
+        round_seconds: how long the round took, on the server's clock; None if nobody looked.
     """
 
     round: int
@@ -247,6 +299,8 @@ class Feedback:
     completed: BoolArray | None = None
     signals: Mapping[str, FloatArray] = field(default_factory=dict)
     sketches: FloatArray | None = None
+    used: BoolArray | None = None
+    round_seconds: float | None = None
 
     @property
     def answered(self) -> BoolArray:
@@ -254,6 +308,22 @@ class Feedback:
         if self.completed is None:
             return np.ones(len(self.clients), dtype=np.bool_)
         return self.completed
+
+    @property
+    def entered(self) -> BoolArray:
+        """bool[n]: whose answers enter the round's model."""
+        return self.answered if self.used is None else self.answered & self.used
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Late:
+    """Answers that come when the round is over: which, and when on the simulation's clock.
+
+    Policies never see it.
+    """
+
+    clients: IntArray
+    arrives_at_seconds: FloatArray
 
 
 def is_integer(value: object, *, least: int) -> bool:

@@ -16,8 +16,10 @@ from fedmuster.core.files import write_file
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
     AskLoss,
+    BoolArray,
     Feedback,
     FloatArray,
+    Forecast,
     IntArray,
     Problem,
     RoundView,
@@ -29,10 +31,10 @@ from fedmuster.core.streams import POLICY, stream
 
 S = TypeVar("S")
 
-_FORMAT = 1
+_FORMAT = 2
 _NUMBERS = ("num_clients", "cohort_size", "num_features", "first_round")
-_PER_CLIENT = ("num_samples", "quality", "clusters")
-_PENDING = ("clients", "inclusion", "features")
+_PER_CLIENT = ("num_samples", "quality", "clusters", "attributes", "expected_seconds")
+_PENDING = ("clients", "inclusion", "features", "order", "preferred")
 
 
 class Selector(Generic[S]):
@@ -84,6 +86,7 @@ class Selector(Generic[S]):
         truth: Truth | None = None,
         privacy_left: ArrayLike | None = None,
         ask_loss: AskLoss | None = None,
+        forecast: Forecast | None = None,
     ) -> Selection:
         """Choose the cohort of this round.
 
@@ -94,13 +97,14 @@ class Selector(Generic[S]):
             truth: the true expectations; reaches oracle policies only.
             privacy_left: [K], the share of each client's privacy budget that a ledger has left.
             ask_loss: asks clients for the loss of the global model, for policies that do.
+            forecast: asks clients when they expect to be available, for policies that do.
         """
         if self.pending is not None:
             raise CallOrderError(
                 f"select: round {self.round} is still open: call observe() first (with no rows, "
                 "if nobody answered)"
             )
-        view = self._view(available, cohort_size, features, truth, privacy_left, ask_loss)
+        view = self._view(available, cohort_size, features, truth, privacy_left, ask_loss, forecast)
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, self.round))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
@@ -135,6 +139,8 @@ class Selector(Generic[S]):
         num_samples: IntArray | None = None,
         quality: ArrayLike | None = None,
         clusters: IntArray | None = None,
+        attributes: ArrayLike | None = None,
+        expected_seconds: ArrayLike | None = None,
     ) -> IntArray:
         """Let ``count`` new, unseen clients join, even while a round is open. Their indices."""
         if not is_integer(count, least=1):
@@ -144,8 +150,10 @@ class Selector(Generic[S]):
             int(count),
             first_round=self.round if self.pending is None else self.round + 1,
             num_samples=num_samples,
-            quality=None if quality is None else np.asarray(quality, dtype=np.float64),
+            quality=_floats(quality),
             clusters=clusters,
+            attributes=_floats(attributes),
+            expected_seconds=_floats(expected_seconds),
         )
         self.state = states.grow(self.state, self.policy.init(problem))
         self.problem = problem
@@ -169,7 +177,7 @@ class Selector(Generic[S]):
 
     def to_bytes(self) -> bytes:
         """The image that :meth:`save` writes."""
-        arrays = {f"state.{name}": a for name, a in states.to_arrays(self.state).items()}
+        arrays = {f"state.{name}": a for name, a in states.learned_arrays(self.state).items()}
         for name in _PER_CLIENT:
             values = getattr(self.problem, name)
             if values is not None:
@@ -186,6 +194,7 @@ class Selector(Generic[S]):
             "seed": self.seed,
             "round": self.round,
             "refused": dict(self.refused),
+            "quota": None if self.pending is None else self.pending.quota,
         }
         return states.to_bytes(arrays, meta)
 
@@ -212,7 +221,7 @@ class Selector(Generic[S]):
         selector.refused.update(meta["refused"])
         if "pending.clients" in arrays:
             pending: dict[str, Any] = {name: arrays.get(f"pending.{name}") for name in _PENDING}
-            selector.pending = Selection(round=selector.round, **pending)
+            selector.pending = Selection(round=selector.round, quota=meta["quota"], **pending)
         return selector
 
     def _view(
@@ -223,6 +232,7 @@ class Selector(Generic[S]):
         truth: Truth | None,
         privacy_left: ArrayLike | None,
         ask_loss: AskLoss | None,
+        forecast: Forecast | None,
     ) -> RoundView:
         clients = self.problem.num_clients
         if available is None:
@@ -269,7 +279,12 @@ class Selector(Generic[S]):
             truth=truth if self.policy.oracle else None,
             privacy_left=None if privacy_left is None else _checked_shares(privacy_left, clients),
             ask_loss=None if ask_loss is None else _checked(ask_loss),
+            forecast=None if forecast is None else _checked_forecast(forecast, clients),
         )
+
+
+def _floats(values: ArrayLike | None) -> FloatArray | None:
+    return None if values is None else np.asarray(values, dtype=np.float64)
 
 
 def _checked_shares(privacy_left: ArrayLike, num_clients: int) -> FloatArray:
@@ -295,6 +310,22 @@ def _checked(ask_loss: AskLoss) -> AskLoss:
                 f"{len(clients)} clients"
             )
         return answers
+
+    return ask
+
+
+def _checked_forecast(forecast: Forecast, num_clients: int) -> Forecast:
+    """The same, with a check that there is an answer for every client."""
+
+    def ask(window_seconds: float) -> tuple[BoolArray, BoolArray]:
+        windows = forecast(window_seconds)
+        for answers in windows:
+            if answers.dtype != np.bool_ or answers.shape != (num_clients,):
+                raise DataError(
+                    f"select: forecast returned {answers.dtype}{answers.shape}, expected "
+                    f"bool({num_clients},) for either window"
+                )
+        return windows
 
     return ask
 

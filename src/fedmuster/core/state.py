@@ -1,11 +1,13 @@
 """Save, restore and grow the state of any policy.
 
 A state is a dataclass whose fields are numpy arrays or again such dataclasses. A field is one
-of three kinds:
+of four kinds:
 
 - the usual: learned, one row per client on axis 0;
 - ``shared()``: learned, one value for all clients (0-d or any shape);
-- ``given()``: not learned but derived from the Problem, and derived again when clients join.
+- ``derived()``: learned, but following from the others at some cost, and so of any shape: when
+  clients join it starts anew, and the policy must notice and derive it again;
+- ``given()``: not learned but derived from the Problem, and so not saved either.
 
 Files are ``.npz`` without pickle.
 """
@@ -54,6 +56,11 @@ def shared() -> Any:
     return field(metadata={_KIND: "shared"})
 
 
+def derived() -> Any:
+    """Marks a state field that is kept so as not to compute it again from the other fields."""
+    return field(metadata={_KIND: "derived"})
+
+
 def given() -> Any:
     """Marks a state field that follows from the Problem alone."""
     return field(metadata={_KIND: "given"})
@@ -82,9 +89,22 @@ def to_arrays(state: Any) -> dict[str, Array]:
     return {name: getattr(owner, attribute) for name, _, owner, attribute in _leaves(state)}
 
 
+def learned_arrays(state: Any) -> dict[str, Array]:
+    """The same but for what is given: all that must be saved."""
+    return {
+        name: getattr(owner, attribute)
+        for name, kind, owner, attribute in _leaves(state)
+        if kind != "given"
+    }
+
+
 def load_arrays(state: Any, arrays: Mapping[str, Array]) -> None:
     """Put saved ``arrays`` into ``state``, which must have the same names, types and shapes."""
-    leaves = {name: (owner, attribute) for name, _, owner, attribute in _leaves(state)}
+    leaves = {
+        name: (owner, attribute)
+        for name, kind, owner, attribute in _leaves(state)
+        if kind != "given"
+    }
     if leaves.keys() != arrays.keys():
         raise StateError(
             f"saved state has the arrays {sorted(arrays)}, this policy needs {sorted(leaves)}: "

@@ -12,6 +12,7 @@ import numpy as np
 POLICY: Final = "policy"
 WORLD: Final = "world"
 AVAILABILITY: Final = "availability"
+FORECAST: Final = "forecast"
 JUDGE: Final = "judge"
 LAYOUT: Final = "layout"
 """What a world fixes once and for all: who is fast, who sits in which cluster."""

@@ -11,6 +11,7 @@ from fedmuster.core.records import (
     BoolArray,
     Feedback,
     FloatArray,
+    Forecast,
     IntArray,
     Problem,
     RoundView,
@@ -29,12 +30,17 @@ class Knowledge:
         clusters: whether it knows which clients share a cluster.
         num_features: how many numbers describe each client in a round.
         losses: whether clients answer when they are asked for their loss.
+        attributes: whether it has numbers that describe each client for the whole run, and from
+            which follows what to expect of it.
+        forecasts: whether clients answer when they are asked how long they will be there.
     """
 
     data: bool = True
     clusters: bool = True
     num_features: int = 2
     losses: bool = True
+    attributes: bool = True
+    forecasts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +54,9 @@ class Draw:
     latency_seconds: FloatArray
     completed: BoolArray
     loss: FloatArray
+    leaving: BoolArray
     answers_polls: bool
+    answers_forecasts: bool
     truth: Truth
 
     @property
@@ -60,6 +68,15 @@ class Draw:
         # A mini-batch tells it less precisely.
         return self.loss[clients] if batch_size is None else self.loss[clients].round(2)
 
+    @property
+    def forecast(self) -> Forecast | None:
+        """How long clients say that they will be there, if they do."""
+        return self._foretell if self.answers_forecasts else None
+
+    def _foretell(self, window_seconds: float) -> tuple[BoolArray, BoolArray]:
+        del window_seconds
+        return self.available, self.available & ~self.leaving
+
     def view(self, policy: Policy[Any]) -> RoundView:
         """What ``policy`` may know before it chooses: the truth, if it is an oracle."""
         return RoundView(
@@ -69,18 +86,26 @@ class Draw:
             features=self.features,
             truth=self.truth if policy.oracle else None,
             ask_loss=self.ask_loss,
+            forecast=self.forecast,
         )
 
     def feedback(self, selection: Selection) -> Feedback:
         """What comes back from a cohort, in the form in which a Selector hands it on."""
         clients = selection.clients
         completed = self.completed[clients]
+        latency = self.latency_seconds[clients]
+        signals = {
+            "loss": self.loss[clients],
+            "compute_seconds": 0.6 * latency,
+            "upload_seconds": 0.4 * latency,
+        }
         return Feedback(
             round=self.round,
             clients=clients.copy(),
-            latency_seconds=np.where(completed, self.latency_seconds[clients], np.inf),
+            latency_seconds=np.where(completed, latency, np.inf),
             completed=completed,
-            signals={"loss": np.where(completed, self.loss[clients], np.nan)},
+            signals={name: np.where(completed, rows, np.nan) for name, rows in signals.items()},
+            round_seconds=float(latency.max(initial=0.0)),
         )
 
     def of_first(self, count: int) -> "Draw":
@@ -92,6 +117,7 @@ class Draw:
             latency_seconds=self.latency_seconds[:count],
             completed=self.completed[:count],
             loss=self.loss[:count],
+            leaving=self.leaving[:count],
             truth=Truth(
                 mean_latency_seconds=self.truth.mean_latency_seconds[:count],
                 mean_speed=self.truth.mean_speed[:count],
@@ -110,7 +136,8 @@ class Federation:
         knowledge: what the server is told.
         equal_data: whether all clients have as much data, and as good.
         num_clusters: client k is in cluster ``k % num_clusters``.
-        variation: the load and the loss of a client vary by this share from round to round.
+        variation: the load and the loss of a client vary by this share from round to round, and
+            with twice this probability it says that it will leave.
         mishaps: whether clients are away at times, and at times do not complete.
         seed: of the rounds.
     """
@@ -129,6 +156,7 @@ class Federation:
         """What the server knows for the whole run."""
         client = np.arange(len(self.mean_seconds))
         varied = client * (not self.equal_data)
+        attributes = np.column_stack([self.mean_seconds, self._mean_loss()])
         return Problem(
             num_clients=len(client),
             cohort_size=self.cohort_size,
@@ -136,7 +164,12 @@ class Federation:
             quality=np.asarray(1.0 - 0.1 * (varied * 3 % 5)) if self.knowledge.data else None,
             clusters=client % self.num_clusters if self.knowledge.clusters else None,
             num_features=self.knowledge.num_features,
+            attributes=attributes if self.knowledge.attributes else None,
+            expected_seconds=self.mean_seconds if self.knowledge.attributes else None,
         )
+
+    def _mean_loss(self) -> FloatArray:
+        return np.ones(len(self.mean_seconds)) if self.mean_loss is None else self.mean_loss
 
     def draw(self, round_: int) -> Draw:
         """Round ``round_``, the same whenever and for whomever it is drawn."""
@@ -154,9 +187,10 @@ class Federation:
             features=load if features else None,
             latency_seconds=self.mean_seconds * load.mean(axis=1),
             completed=~lost,
-            loss=rng.uniform(low, high, size=clients)
-            * (1.0 if self.mean_loss is None else self.mean_loss),
+            loss=rng.uniform(low, high, size=clients) * self._mean_loss(),
+            leaving=rng.random(clients) < 2 * self.variation,
             answers_polls=self.knowledge.losses,
+            answers_forecasts=self.knowledge.forecasts,
             # The load has the same law for all, so E[1/tau] is one constant over the mean, and
             # tau_min can be chosen such that this is E[tau_min / tau] exactly.
             truth=Truth(

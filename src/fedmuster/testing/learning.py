@@ -23,8 +23,8 @@ SEEDS = 20
 _ROUNDS = 100
 LEVEL = 1e-3
 """So many policies that learn nothing pass for ones that do."""
-STUDENT_QUANTILE = 3.8834
-"""Of 1 - LEVEL / 2 with 19 degrees of freedom; half, because there are two ways to pass."""
+STUDENT_QUANTILE = 4.0609
+"""Of 1 - LEVEL / 3 with 19 degrees of freedom; a third, because there are three ways to pass."""
 
 Advantage = Callable[[Draw, IntArray], float]
 """How much better a cohort is than what uniform choice could expect in the same round."""
@@ -50,6 +50,10 @@ def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         num_samples=None if problem.num_samples is None else problem.num_samples[RESIDENTS:],
         quality=None if problem.quality is None else problem.quality[RESIDENTS:],
         clusters=None if problem.clusters is None else problem.clusters[RESIDENTS:],
+        attributes=None if problem.attributes is None else problem.attributes[RESIDENTS:],
+        expected_seconds=(
+            None if problem.expected_seconds is None else problem.expected_seconds[RESIDENTS:]
+        ),
     )
     newcomers = set(joined.tolist())
     for cohort in continue_in(selector, federation, PATIENCE):
@@ -65,8 +69,9 @@ def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 def learning_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     """Point 14: whether it beats uniform choice, if it learns or knows the truth.
 
-    A policy may be after short rounds, or after clients that the model serves badly and so learns
-    most from. There is an easy instance of either, and it must do well in one.
+    A policy may be after short rounds, after clients that the model serves badly and so learns
+    most from, or after clients that will be gone soon. There is an easy instance of each, and it
+    must do well in one.
 
     A policy that declares that it learns nothing must not depend on what it observed.
     """
@@ -101,6 +106,7 @@ def _idleness(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     for mean_seconds, mean_loss, advantage in (
         (with_slow, loss, _seconds_saved),
         (seconds, with_needy, _loss_found),
+        (seconds, loss, _leaving_found),
     ):
         federation = Federation(
             mean_seconds=mean_seconds,
@@ -119,8 +125,9 @@ def _idleness(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         f"with {len(_SLOW)} of 10 clients ten times slower than the rest, its rounds were shorter "
         f"than those of uniform choice by {found[0]} s (mean and standard error of {SEEDS} seeds), "
         f"and with {len(_NEEDY)} of 10 clients of three times the loss of the rest, the loss of "
-        f"its cohorts was higher by {found[1]}; one-sided paired t-tests take neither for real "
-        f"(p > {LEVEL / 2:g}); if what it observes does not change what it selects, declare "
+        f"its cohorts was higher by {found[1]}; of those who said that they would leave it chose "
+        f"a share higher by {found[2]}; one-sided paired t-tests take none of it for real "
+        f"(p > {LEVEL / 3:g}); if what it observes does not change what it selects, declare "
         "learns = False"
     )
 
@@ -149,6 +156,12 @@ def _seconds_saved(draw: Draw, clients: IntArray) -> float:
 def _loss_found(draw: Draw, clients: IntArray) -> float:
     """How much higher the mean loss of the cohort is than everybody's."""
     return float(np.sum(draw.loss[clients] - draw.loss.mean())) / max(len(clients), 1)
+
+
+def _leaving_found(draw: Draw, clients: IntArray) -> float:
+    """How much larger the share of the cohort is that will leave than everybody's."""
+    share = np.count_nonzero(draw.leaving[clients]) / max(len(clients), 1)
+    return share - float(draw.leaving[draw.available].mean())
 
 
 def expected_maximum(values: FloatArray, size: int) -> float:

@@ -56,6 +56,7 @@ def select_in(selector: Selector[Any], draw: Draw) -> IntArray:
         features=draw.features,
         truth=draw.truth,
         ask_loss=draw.ask_loss,
+        forecast=draw.forecast,
     ).clients
 
 
@@ -99,4 +100,7 @@ def same_selection(one: Selection, other: Selection) -> bool:
         and same(one.clients, other.clients)
         and same(one.inclusion, other.inclusion)
         and same(one.features, other.features)
+        and same(one.order, other.order)
+        and one.quota == other.quota
+        and same(one.preferred, other.preferred)
     )

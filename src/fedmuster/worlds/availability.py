@@ -1,12 +1,13 @@
-"""Who can be asked in a round.
+"""Who can be asked, and when.
 
-An availability is a config; ``start(num_clients, seed)`` makes it a function from the round to
-bool[K]. Rounds may be asked for in any order: the answer depends on (seed, round) alone.
+An availability is a config; ``start(num_clients, seed)`` draws it. The laws of this file know
+rounds only; those of :mod:`fedmuster.worlds.activity` go by the clock. Moments may be asked for
+in any order: the answer depends on the seed and the moment alone.
 """
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -14,8 +15,50 @@ from fedmuster.core.config import require
 from fedmuster.core.records import BoolArray
 from fedmuster.core.streams import AVAILABILITY, stream
 
-AvailabilityRun = Callable[[int], BoolArray]
-"""round -> bool[K], read-only."""
+
+class AvailabilityRun(Protocol):
+    """Who can be asked. A moment is a round, and the seconds since the run began."""
+
+    def at(self, round_number: int, now_seconds: float) -> BoolArray:
+        """bool[K], read-only."""
+        ...
+
+    def forecast(
+        self, round_number: int, now_seconds: float, window_seconds: float
+    ) -> tuple[BoolArray, BoolArray]:
+        """Who will be there for so long, and who for as long again after that.
+
+        A law that knows rounds only takes a window for a round.
+        """
+        ...
+
+    def wait_seconds(self, now_seconds: float) -> float:
+        """How long until somebody comes, when nobody is there; 0 if rounds decide."""
+        ...
+
+
+class _RoundByRound(ABC):
+    """A run of a law that knows rounds only."""
+
+    def at(self, round_number: int, now_seconds: float = 0.0) -> BoolArray:
+        """See :class:`AvailabilityRun`."""
+        del now_seconds
+        return self._of(round_number)
+
+    def forecast(
+        self, round_number: int, now_seconds: float, window_seconds: float
+    ) -> tuple[BoolArray, BoolArray]:
+        """See :class:`AvailabilityRun`."""
+        del now_seconds, window_seconds
+        return self._of(round_number), self._of(round_number + 1)
+
+    def wait_seconds(self, now_seconds: float) -> float:
+        """See :class:`AvailabilityRun`."""
+        del now_seconds
+        return 0.0
+
+    @abstractmethod
+    def _of(self, round_number: int) -> BoolArray: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,8 +69,16 @@ class Always:
 
     def start(self, num_clients: int, _seed: int) -> AvailabilityRun:
         """One mask, shared by all rounds."""
-        everyone = _read_only(np.ones(num_clients, dtype=np.bool_))
-        return lambda _round: everyone
+        return _Everyone(num_clients)
+
+
+class _Everyone(_RoundByRound):
+    def __init__(self, num_clients: int) -> None:
+        self._all = _read_only(np.ones(num_clients, dtype=np.bool_))
+
+    def _of(self, round_number: int) -> BoolArray:
+        del round_number
+        return self._all
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,9 +94,18 @@ class Bernoulli:
 
     def start(self, num_clients: int, seed: int) -> AvailabilityRun:
         """A fresh mask for every round."""
-        return lambda round_number: _read_only(
-            stream(seed, AVAILABILITY, round_number).random(num_clients) < self.probability
-        )
+        return _Lots(self.probability, num_clients, seed)
+
+
+class _Lots(_RoundByRound):
+    def __init__(self, probability: float, num_clients: int, seed: int) -> None:
+        self._probability = probability
+        self._num_clients = num_clients
+        self._seed = seed
+
+    def _of(self, round_number: int) -> BoolArray:
+        luck = stream(self._seed, AVAILABILITY, round_number)
+        return _read_only(luck.random(self._num_clients) < self._probability)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,21 +130,26 @@ class Markov:
         require(0 < self.down <= 1, self, "down", "a number in (0, 1]")
 
     def start(self, num_clients: int, seed: int) -> AvailabilityRun:
-        """The chain, which remembers the last round it was asked for."""
-        return _Chain(self, num_clients, seed).at
+        """The chain, which remembers the last two rounds it was asked for."""
+        return _Chain(self, num_clients, seed)
 
 
-class _Chain:
-    """Walks from the last round known, or again from round 1 when asked for an earlier one."""
+class _Chain(_RoundByRound):
+    """Walks on from the last round known, or again from round 1 when asked for an early one.
+
+    It keeps two rounds, for a forecast looks one round ahead.
+    """
 
     def __init__(self, law: Markov, num_clients: int, seed: int) -> None:
         self._law = law
         self._num_clients = num_clients
         self._seed = seed
         self._round = 0
-        self._on = np.empty(0, dtype=np.bool_)
+        self._on = self._before = np.empty(0, dtype=np.bool_)
 
-    def at(self, round_number: int) -> BoolArray:
+    def _of(self, round_number: int) -> BoolArray:
+        if round_number == self._round - 1:
+            return self._before
         if round_number < self._round:
             self._round = 0
         while self._round < round_number:
@@ -98,6 +163,7 @@ class _Chain:
             chance = np.asarray(law.up / (law.up + law.down))
         else:
             chance = np.where(self._on, 1.0 - law.down, law.up)
+        self._before = self._on
         self._on = _read_only(luck.random(self._num_clients) < chance)
 
 

@@ -1,6 +1,7 @@
 """What the configs of all worlds have in common."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -13,7 +14,8 @@ from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.availability import Always, Availability
 from fedmuster.worlds.client_data import Alike, ClientData
 from fedmuster.worlds.latency import LatencyLaw
-from fedmuster.worlds.world import Clients, Draw, RoundTime, WorldRun
+from fedmuster.worlds.round_time import RoundTime
+from fedmuster.worlds.world import Clients, Draw, WorldRun
 
 _DATA_KEY = 1
 """Data has a layout stream of its own: with other data, the same clients are fast."""
@@ -34,6 +36,8 @@ class Setting:
         over_selection: the server asks this many times m clients and keeps the first m answers,
             for example 1.3 (Oort); 1 to ask m and wait for all of them.
         data: how much data each client has.
+        forecast_accuracy: how often clients are right when they say whether they will be
+            available (REFL asks them). REFL's evaluation: 0.9.
     """
 
     cohort_size: int
@@ -42,12 +46,14 @@ class Setting:
     deadline_seconds: float | None = None
     over_selection: float = 1.0
     data: ClientData = field(default_factory=Alike)
+    forecast_accuracy: float = 0.9
 
     def __post_init__(self) -> None:
         check_types(self)
         self.require_count("cohort_size")
         require(0 <= self.dropout <= 1, self, "dropout", "a number in [0, 1]")
         require(1 <= self.over_selection <= 100, self, "over_selection", "a number in [1, 100]")
+        require(0 <= self.forecast_accuracy <= 1, self, "forecast_accuracy", "a number in [0, 1]")
         if self.deadline_seconds is not None:
             self.require_positive("deadline_seconds")
         elif self.dropout > 0:
@@ -100,6 +106,10 @@ class Setting:
         cluster_delay_seconds: float = 0.0,
         num_features: int = 0,
         usual_latency_seconds: FloatArray | None = None,
+        sequential: bool = False,
+        attributes: FloatArray | None = None,
+        expected_seconds: FloatArray | None = None,
+        columns: Mapping[str, FloatArray] | None = None,
     ) -> WorldRun:
         """A run of these ``clients`` with the setting's availability, deadline and data."""
         num_clients = len(groups)
@@ -113,6 +123,8 @@ class Setting:
             quality=quality,
             clusters=clusters,
             num_features=num_features,
+            attributes=attributes,
+            expected_seconds=expected_seconds,
         )
         return WorldRun(
             seed=seed,
@@ -129,7 +141,10 @@ class Setting:
                 keep_first=None if self.over_selection == 1 else self.cohort_size,
                 clusters=problem.clusters,
                 cluster_delay_seconds=cluster_delay_seconds,
+                sequential=sequential,
             ),
             num_to_ask=num_to_ask,
             usual_latency_seconds=usual_latency_seconds,
+            forecast_accuracy=self.forecast_accuracy,
+            columns=columns,
         )

@@ -4,8 +4,9 @@ Every client's round is drawn before the choice, from streams that know the seed
 and nothing else. So all policies face the same luck, and any round can be drawn at any time.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -16,14 +17,16 @@ from fedmuster.core.records import (
     BoolArray,
     Feedback,
     FloatArray,
+    Forecast,
     IntArray,
+    Late,
     Problem,
     Selection,
     Truth,
 )
-from fedmuster.core.streams import WORLD, stream
-from fedmuster.objectives.diversity import repeats
+from fedmuster.core.streams import FORECAST, WORLD, stream
 from fedmuster.worlds.availability import AvailabilityRun
+from fedmuster.worlds.round_time import RoundTime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,47 +37,12 @@ class Outcome:
         feedback: one row for each selected client; an infinite latency where not completed, for
             the server never learns when a late client would have been ready.
         round_seconds: how long the round lasted.
+        late: who would answer afterwards, and when.
     """
 
     feedback: Feedback
     round_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoundTime:
-    """How long a round lasts.
-
-    As long as its slowest client (BSFL Eq. 2), or the deadline if a client did not answer by
-    then; and longer by ``cluster_delay_seconds`` for each client beyond the first of its cluster
-    (PAUSE V.A, R2), which delays the round but no client's own latency. With ``keep_first`` it
-    ends with that many answers, and later ones do not count.
-    """
-
-    deadline_seconds: float = np.inf
-    keep_first: int | None = None
-    clusters: IntArray | None = None
-    cluster_delay_seconds: float = 0.0
-
-    def in_time(self, latency: FloatArray) -> BoolArray:
-        """Whose answers count."""
-        arrived = (latency <= self.deadline_seconds) & np.isfinite(latency)
-        if self.keep_first is not None:
-            arrived[np.argsort(latency, kind="stable")[self.keep_first :]] = False
-        return arrived
-
-    def seconds(self, clients: IntArray, latency: FloatArray, completed: BoolArray) -> float:
-        """The round of ``clients``; 0 for nobody."""
-        if len(clients) == 0:
-            return 0.0
-        wanted = len(clients)
-        if self.keep_first is not None:
-            wanted = min(wanted, self.keep_first)
-        enough = np.count_nonzero(completed) >= wanted
-        seconds = float(latency[completed].max()) if enough else self.deadline_seconds
-        if self.clusters is not None:
-            # PAUSE V.A, R2
-            seconds += self.cluster_delay_seconds * repeats(self.clusters[clients])
-        return seconds
+    late: Late
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,9 +53,14 @@ class WorldRound:
         round: t = 1, 2, …
         available: bool[K], who can be asked.
         features: [K, d] what the server sees of each client, or None.
-        latency_seconds: [K], when each would answer; ``+inf`` if it would drop out.
+        latency_seconds: [K], when each would answer if it were alone; ``+inf`` if it would drop
+            out.
         expectation: computes ``truth``; costs nothing until somebody looks.
         time: how long a round lasts.
+        signals: [K] by name, what else an answer would say.
+        forecast: asks clients when they expect to be available.
+        now_seconds: when the round begins.
+        wait_seconds: how long until somebody comes, if nobody is available.
     """
 
     round: int
@@ -96,6 +69,10 @@ class WorldRound:
     latency_seconds: FloatArray
     expectation: Callable[[], Truth]
     time: RoundTime
+    signals: Mapping[str, FloatArray] = field(default_factory=dict)
+    forecast: Forecast | None = None
+    now_seconds: float = 0.0
+    wait_seconds: float = 0.0
 
     @property
     def truth(self) -> Truth:
@@ -115,14 +92,24 @@ class WorldRound:
         if not self.available[clients].all():
             absent = clients[~self.available[clients]]
             raise DataError(f"play: client {absent[0]} is not available in round {self.round}")
-        latency = self.latency_seconds[clients]
-        completed = self.time.in_time(latency)
-        latency[~completed] = np.inf
+        signals = {name: values[clients] for name, values in self.signals.items()}
+        latency = self.time.latency(selection, self.latency_seconds[clients], signals)
+        completed, used, seconds = self.time.close(selection, latency)
+        late = ~completed & np.isfinite(latency)
+        if len(clients) == 0:
+            seconds = self.wait_seconds
         return Outcome(
             feedback=Feedback(
-                round=self.round, clients=clients, latency_seconds=latency, completed=completed
+                round=self.round,
+                clients=clients,
+                latency_seconds=np.where(completed, latency, np.inf),
+                completed=completed,
+                signals={name: np.where(completed, rows, np.nan) for name, rows in signals.items()},
+                used=used,
+                round_seconds=seconds,
             ),
-            round_seconds=self.time.seconds(clients, latency, completed),
+            round_seconds=seconds,
+            late=Late(clients=clients[late], arrives_at_seconds=self.now_seconds + latency[late]),
         )
 
 
@@ -135,12 +122,14 @@ class Draw:
         expectation: computes the truth of this round, dropping out included.
         features: [K, d] or None.
         present: bool[K], who exists in this round; None for everyone.
+        signals: [K] by name, what else an answer would say.
     """
 
     latency_seconds: FloatArray
     expectation: Callable[[], Truth]
     features: FloatArray | None = None
     present: BoolArray | None = None
+    signals: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 Clients = Callable[[int, Generator], Draw]
@@ -161,6 +150,8 @@ class WorldRun:
         time: how long a round lasts.
         num_to_ask: how many clients a round may ask, if more than the cohort size.
         usual_latency_seconds: [K], where expectations change from round to round.
+        forecast_accuracy: how often clients are right when they say whether they will be there.
+        columns: [K] by name, what else is true of each client, for reports.
     """
 
     def __init__(
@@ -176,6 +167,8 @@ class WorldRun:
         time: RoundTime,
         num_to_ask: int | None = None,
         usual_latency_seconds: FloatArray | None = None,
+        forecast_accuracy: float = 1.0,
+        columns: Mapping[str, FloatArray] | None = None,
     ) -> None:
         groups.setflags(write=False)
         self.seed = seed
@@ -188,6 +181,8 @@ class WorldRun:
         self._dropout = dropout
         self._time = time
         self._usual_latency_seconds = usual_latency_seconds
+        self._forecast_accuracy = forecast_accuracy
+        self.columns = {} if columns is None else columns
 
     def typical_latency_seconds(self) -> FloatArray:
         """[K], what to expect of each client in the long run, for reports."""
@@ -195,8 +190,11 @@ class WorldRun:
             return self._usual_latency_seconds
         return self.realise(1).truth.mean_latency_seconds
 
-    def realise(self, round_number: int) -> WorldRound:
-        """Draw round t = 1, 2, …; the same round gives the same draw, in any order."""
+    def realise(self, round_number: int, *, now_seconds: float = 0.0) -> WorldRound:
+        """Draw round t = 1, 2, … that begins so many seconds after the first.
+
+        The same round at the same time gives the same draw, in any order.
+        """
         if round_number < 1:
             raise DataError(f"realise: round is {round_number}, expected 1, 2, …")
         rng = stream(self.seed, WORLD, round_number)
@@ -204,15 +202,32 @@ class WorldRun:
         latency = draw.latency_seconds
         if self._dropout > 0:  # drawn last, so that it leaves the latencies as they were
             latency = np.where(rng.random(len(latency)) < self._dropout, np.inf, latency)
-        available = self._availability(round_number)
+        available = self._availability.at(round_number, now_seconds)
+        if draw.present is not None:
+            available = available & draw.present
         return WorldRound(
             round=round_number,
-            available=available if draw.present is None else available & draw.present,
+            available=available,
             features=draw.features,
             latency_seconds=latency,
             expectation=draw.expectation,
             time=self._time,
+            signals=draw.signals,
+            forecast=partial(self._forecast, round_number, now_seconds),
+            now_seconds=now_seconds,
+            wait_seconds=0.0 if available.any() else self._availability.wait_seconds(now_seconds),
         )
+
+    def _forecast(
+        self, round_number: int, now_seconds: float, window_seconds: float
+    ) -> tuple[BoolArray, BoolArray]:
+        """What clients expect: the truth, but for some who are wrong."""
+        truth = self._availability.forecast(round_number, now_seconds, window_seconds)
+        luck = stream(self.seed, FORECAST, round_number)
+        this, following = (
+            there ^ (luck.random(len(there)) >= self._forecast_accuracy) for there in truth
+        )
+        return this, following
 
 
 class World(Protocol):
