@@ -211,3 +211,51 @@ def test_any_rows_in_any_order_give_one_clean_answer(
     assert report.refused == again.refused
     assert np.isfinite(first.latency_seconds[first.answered]).all()
     assert report.accepted + sum(report.refused.values()) == len(rows)
+
+
+def test_which_answers_were_used_and_how_long_the_round_took_reach_the_policy() -> None:
+    selection = Selection(round=1, clients=np.array([2, 5, 7]))
+    feedback = Feedback(
+        round=1,
+        clients=np.array([7, 2]),
+        latency_seconds=np.array([1.0, 2.0]),
+        used=np.array([True, False]),
+        round_seconds=2.5,
+    )
+    cleaned, _ = clean(feedback, selection)
+    assert cleaned.used is not None
+    assert cleaned.used.tolist() == [False, False, True]
+    assert cleaned.entered.tolist() == [False, False, True]
+    assert cleaned.round_seconds == 2.5
+    everybody = Feedback(
+        round=1,
+        clients=np.array([2, 5, 7]),
+        latency_seconds=np.ones(3),
+        used=np.array([True, False, True]),
+    )
+    cleaned, _ = clean(everybody, selection)
+    assert cleaned.entered.tolist() == [True, False, True]
+    assert cleaned.round_seconds is None
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), "2", True])
+def test_a_round_that_took_no_possible_time_is_refused(seconds: Any) -> None:
+    selection = Selection(round=1, clients=np.array([2]))
+    feedback = Feedback(
+        round=1, clients=np.array([2]), latency_seconds=np.ones(1), round_seconds=seconds
+    )
+    with pytest.raises(FeedbackError, match="round_seconds"):
+        clean(feedback, selection)
+
+
+def test_copies_that_disagree_on_being_used_count_not_at_all() -> None:
+    selection = Selection(round=1, clients=np.array([2, 3]))
+    feedback = Feedback(
+        round=1,
+        clients=np.array([2, 3, 2]),
+        latency_seconds=np.ones(3),
+        used=np.array([True, True, False]),
+    )
+    cleaned, report = clean(feedback, selection)
+    assert cleaned.answered.tolist() == [False, True]
+    assert report.refused == {"contradictory duplicates": 2}

@@ -293,3 +293,141 @@ class TestJoining:
         for count in wrong:
             with pytest.raises(DataError, match="count"):
                 bsfl(2, 1).join(count)
+
+
+def planned(**more: Any) -> "Fixed":
+    """A policy that chooses 1, 4 and 6, and says so much more."""
+    return Fixed(
+        choice=lambda view: Selection(round=view.round, clients=np.array([1, 4, 6]), **more)
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"order": np.array([0, 1])}, "its order is"),
+        ({"order": np.array([0, 1, 1])}, "each of the positions 0 … 2 once"),
+        ({"order": np.array([1, 4, 6])}, "each of the positions 0 … 2 once"),
+        ({"quota": 0}, "its quota is 0"),
+        ({"quota": 2.0}, "its quota is 2.0"),
+        ({"preferred": np.array([True, False, True])}, "needs a quota"),
+        ({"quota": 2, "preferred": np.array([1, 0, 1])}, "a bool for each client"),
+        ({"quota": 2, "preferred": np.array([True])}, "a bool for each client"),
+    ],
+)
+def test_a_policy_that_closes_its_round_wrongly_is_stopped(
+    more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PolicyError, match=message):
+        Selector(planned(**more), Problem(num_clients=12, cohort_size=3)).select()
+
+
+def test_order_and_quota_of_an_open_round_are_saved() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Planner(PolicyTraits):
+        name: ClassVar[str] = "planner"
+
+        def init(self, problem: Problem) -> Any:
+            return states.NoState()
+
+        def select(self, state: Any, view: RoundView, rng: Generator) -> Selection:
+            return Selection(
+                round=view.round,
+                clients=np.array([1, 4, 6]),
+                order=np.array([2, 0, 1]),
+                quota=2,
+                preferred=np.array([True, False, True]),
+            )
+
+        def observe(self, state: Any, selection: Selection, feedback: Feedback) -> None:
+            pass
+
+    policy = Planner()
+    selector = Selector(policy, Problem(num_clients=12, cohort_size=3))
+    selector.select()
+    restored = Selector.from_bytes(selector.to_bytes(), policy, source="here")
+    assert restored.pending is not None
+    assert restored.pending.order is not None
+    assert restored.pending.preferred is not None
+    assert restored.pending.order.tolist() == [2, 0, 1]
+    assert restored.pending.quota == 2
+    assert restored.pending.preferred.tolist() == [True, False, True]
+
+
+class TestWhatDescribesClients:
+    def test_attributes_and_expectations_are_saved_and_grow(self) -> None:
+        attributes, seconds = np.arange(24.0).reshape(12, 2), np.linspace(1, 2, 12)
+        selector = bsfl(attributes=attributes, expected_seconds=seconds)
+        restored = Selector.from_bytes(selector.to_bytes(), BSFL(), source="here")
+        restored.join(1, attributes=[[7.0, 8.0]], expected_seconds=[3.0])
+        assert restored.problem.attributes is not None
+        assert restored.problem.expected_seconds is not None
+        assert restored.problem.attributes.tolist() == [*attributes.tolist(), [7.0, 8.0]]
+        assert restored.problem.expected_seconds.tolist() == [*seconds.tolist(), 3.0]
+
+    def test_joining_clients_need_as_many_attributes(self) -> None:
+        selector = bsfl(attributes=np.ones((12, 2)))
+        with pytest.raises(DataError, match="attributes must be given"):
+            selector.join(1)
+        with pytest.raises(DataError, match=r"attributes has shape \(1, 3\)"):
+            selector.join(1, attributes=[[1.0, 2.0, 3.0]])
+
+    @pytest.mark.parametrize(
+        "attributes",
+        [np.ones(12), np.ones((11, 2)), np.full((12, 1), np.nan), [["a"]] * 12],
+    )
+    def test_attributes_that_cannot_be(self, attributes: Any) -> None:
+        with pytest.raises(DataError, match="attributes"):
+            Problem(num_clients=12, cohort_size=3, attributes=attributes)
+
+    @pytest.mark.parametrize("seconds", [0.0, -1.0, np.nan, np.inf])
+    def test_expectations_that_cannot_be(self, seconds: float) -> None:
+        with pytest.raises(DataError, match="expected_seconds"):
+            Problem(num_clients=2, cohort_size=1, expected_seconds=np.array([1.0, seconds]))
+
+
+class TestForecasts:
+    def test_they_reach_the_policy(self) -> None:
+        heard: list[tuple[list[bool], list[bool]]] = []
+
+        def choice(view: RoundView) -> Selection:
+            assert view.forecast is not None
+            this, following = view.forecast(30.0)
+            heard.append((this.tolist(), following.tolist()))
+            return Selection(round=view.round, clients=np.array([0]))
+
+        selector = Selector(Fixed(choice=choice), Problem(num_clients=2, cohort_size=1))
+        selector.select(forecast=lambda _: (np.array([True, True]), np.array([False, True])))
+        assert heard == [([True, True], [False, True])]
+
+    def test_one_that_does_not_tell_of_everybody_is_refused(self) -> None:
+        def choice(view: RoundView) -> Selection:
+            assert view.forecast is not None
+            view.forecast(30.0)
+            return Selection(round=view.round, clients=np.array([0]))
+
+        selector = Selector(Fixed(choice=choice), Problem(num_clients=2, cohort_size=1))
+        with pytest.raises(DataError, match=r"expected bool\(2,\)"):
+            selector.select(forecast=lambda _: (np.ones(2, np.bool_), np.ones(1, np.bool_)))
+
+
+class TestScores:
+    def test_only_while_a_round_is_open(self) -> None:
+        selector = bsfl()
+        with pytest.raises(CallOrderError, match="no round is open"):
+            selector.scores()
+        play(selector, 1)
+        with pytest.raises(CallOrderError, match="no round is open"):
+            selector.scores()
+
+    def test_scores_of_the_wrong_form_are_the_policys_fault(self) -> None:
+        @dataclass(frozen=True, kw_only=True)
+        class Boaster(Fixed):
+            def scores(self, state: Any, view: RoundView) -> dict[str, Any]:
+                return {"score": np.ones(3)}
+
+        policy = Boaster(choice=lambda view: Selection(round=view.round, clients=np.array([0])))
+        selector = Selector(policy, Problem(num_clients=2, cohort_size=1))
+        selector.select()
+        with pytest.raises(PolicyError, match=r"score 'score' is float64\(3,\)"):
+            selector.scores()

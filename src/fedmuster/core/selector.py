@@ -73,6 +73,7 @@ class Selector(Generic[S]):
         """The round that is open, or that the next ``select`` opens."""
         self.pending: Selection | None = None
         """The cohort that was chosen and not yet observed."""
+        self._open: RoundView | None = None
         self.refused: Counter[str] = Counter()
         """Feedback rows refused so far, by reason."""
         self.state = policy.init(problem)
@@ -111,7 +112,21 @@ class Selector(Generic[S]):
             raise PolicyError(f"policy {self.policy.name}: {fault}")
         selection.clients.setflags(write=False)  # the caller's array is ours until it is observed
         self.pending = selection
+        self._open = view
         return selection
+
+    def scores(self) -> dict[str, FloatArray]:
+        """What the policy thinks of each client in the round that is open: [K] by name."""
+        if self._open is None:
+            raise CallOrderError("scores: no round is open: call select() first, in this process")
+        scores = dict(self.policy.scores(self.state, self._open))
+        for name, values in scores.items():
+            if values.dtype != np.float64 or values.shape != (self.problem.num_clients,):
+                raise PolicyError(
+                    f"policy {self.policy.name}: its score {name!r} is {values.dtype}"
+                    f"{values.shape}, expected float64({self.problem.num_clients},)"
+                )
+        return scores
 
     def observe(self, feedback: Feedback) -> FeedbackReport:
         """Learn from what came back, and close the round.
@@ -128,7 +143,7 @@ class Selector(Generic[S]):
         cleaned, report = clean(feedback, self.pending, sketch_size=sketch_size)
         self.policy.observe(self.state, self.pending, cleaned)
         self.refused.update(report.refused)
-        self.pending = None
+        self.pending = self._open = None
         self.round += 1
         return report
 

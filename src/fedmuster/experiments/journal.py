@@ -8,7 +8,7 @@ were lost are played again, bit for bit.
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -37,11 +37,12 @@ CREATE TABLE IF NOT EXISTS rounds (
     loss REAL, accuracy REAL, train_loss REAL, num_aggregated INTEGER NOT NULL,
     spent_max REAL, spent_mean REAL, num_exhausted INTEGER NOT NULL,
     clients BLOB NOT NULL, rejected BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS scores (round INTEGER PRIMARY KEY, npz BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS checkpoint (
     id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, elapsed_seconds REAL NOT NULL,
     selector BLOB NOT NULL, judge BLOB, trainer BLOB, budget BLOB);
 """
-_FORMAT = 3
+_FORMAT = 4
 
 _PLAYED = ("round", "seconds", "reward", "regret", "num_available", "num_completed", "num_refused")
 _LEARNED = ("loss", "accuracy", "train_loss", "num_aggregated")
@@ -109,7 +110,7 @@ class Journal:
             )
 
     def append(
-        self, rows: Iterable[RoundRow], checkpoint: Checkpoint, *, ending: str | None = None
+        self, rows: Sequence[RoundRow], checkpoint: Checkpoint, *, ending: str | None = None
     ) -> None:
         """Commit rounds and the checkpoint after the last of them, or nothing.
 
@@ -127,6 +128,14 @@ class Journal:
                         row.learning.rejected.astype("<i4").tobytes(),
                     )
                     for row in rows
+                ),
+            )
+            database.executemany(
+                "INSERT INTO scores VALUES (?, ?)",
+                (
+                    (row.round, states.to_bytes(row.scores, {}))
+                    for row in rows
+                    if row.scores is not None
                 ),
             )
             database.execute(
@@ -168,6 +177,7 @@ class JournalReader:
             starts = database.execute("SELECT versions FROM starts ORDER BY start").fetchall()
             ending = database.execute("SELECT reason FROM ending").fetchone()
             identity = database.execute("SELECT run FROM identity").fetchone()
+            scores = database.execute("SELECT round, npz FROM scores ORDER BY round").fetchall()
         try:
             self.columns, self.cohorts, self.rejected = _parse(rows)
         except (ValueError, TypeError) as error:  # a cell that is neither number nor cohort
@@ -181,7 +191,14 @@ class JournalReader:
         self.clients: dict[str, NDArray[Any]] = (
             {} if clients is None else states.from_bytes(clients[0], source=str(self.path))[0]
         )
-        """``group`` and ``typical_latency_seconds`` of each client, and ``cohort_size``."""
+        """``group`` and ``typical_latency_seconds`` of each client, ``cohort_size``, who was
+        ``watched``, and what else the world says of clients."""
+        self.score_rounds: IntArray = np.array([number for number, _ in scores], dtype=np.int64)
+        """The rounds in which scores were written down."""
+        self.scores = _side_by_side(
+            [states.from_bytes(image, source=str(self.path))[0] for _, image in scores]
+        )
+        """[score_rounds, watched] by name; NaN where there was none."""
 
     def __len__(self) -> int:
         return len(self.cohorts)
@@ -194,6 +211,9 @@ class JournalReader:
         for cohort in (*self.cohorts, *self.rejected):
             fingerprint.update(len(cohort).to_bytes(8, "little"))
             fingerprint.update(cohort.tobytes())
+        for name in sorted(self.scores):
+            fingerprint.update(name.encode())
+            fingerprint.update(self.scores[name].tobytes())
         return fingerprint.hexdigest()
 
 
@@ -220,6 +240,15 @@ def _parse(
         for place in (-2, -1)
     )
     return columns, cohorts, rejected
+
+
+def _side_by_side(rounds: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, FloatArray]:
+    names = sorted({name for scores in rounds for name in scores})
+    absent = np.array(np.nan)
+    return {
+        name: np.stack(np.broadcast_arrays(*(scores.get(name, absent) for scores in rounds)))
+        for name in names
+    }
 
 
 class Standing(NamedTuple):

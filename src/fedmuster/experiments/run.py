@@ -68,6 +68,8 @@ def execute(folder: Path, parent: int | None = None) -> None:
                 "cohort_size": np.array(world.problem.cohort_size),
                 **_data(simulation.selector.problem),
                 **_model(simulation),
+                **_watched(simulation),
+                **world.columns,
             },
         )
         # Before anybody is debited: to go on, a run must know what its ledger held when it began.
@@ -112,3 +114,10 @@ def _model(simulation: Simulation[Any]) -> dict[str, NDArray[Any]]:
     if simulation.trainer is None:
         return {}
     return {"num_parameters": np.array(len(simulation.trainer.parameters))}
+
+
+def _watched(simulation: Simulation[Any]) -> dict[str, NDArray[Any]]:
+    """Whose scores are written down, if any."""
+    if simulation.watch is None:
+        return {}
+    return {"watched": simulation.watch.watched(simulation.selector.problem.num_clients)}

@@ -25,6 +25,10 @@
     schedule = { name = "geometric", eta = 0.04 }
     mechanism = { name = "laplace", mode = "vector", clip = 1.0 }
 
+    [watch]             # leave out for nobody: whose scores the journal keeps
+    every = 10
+    clients = 100
+
     [[policy]]
     name = "bsfl"
     alpha = 2.0
@@ -54,14 +58,14 @@ from fedmuster.objectives.reward import CohortReward
 from fedmuster.policies import POLICIES
 from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Privacy, Protection
-from fedmuster.simulation import Horizon, Simulation
+from fedmuster.simulation import Horizon, Simulation, Watch
 from fedmuster.worlds import WORLDS
 from fedmuster.worlds.world import World
 
 _FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there
 _LONGEST_LABEL = 100
 _MOST_ROUNDS = 10**9
-_TABLES = ("world", "reward", "training", "privacy", "policy")
+_TABLES = ("world", "reward", "training", "privacy", "watch", "policy")
 _KEYS = ("rounds", "seconds", "seed", "seeds", "regret", *_TABLES)
 LEDGER_NAME = "ledger.sqlite"
 
@@ -83,6 +87,8 @@ class Experiment:
     privacy: Privacy | None = None
     unprotected: frozenset[str] = frozenset()
     """The labels that run without privacy where the others have it."""
+    watch: Watch | None = None
+    """Whose scores the journals keep."""
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not 0 < self.seconds < math.inf:
@@ -149,6 +155,7 @@ class Experiment:
             training=self.training,
             horizon=self.horizon,
             protection=self._protection(label, folder, run),
+            watch=self.watch,
         )
 
     def _protection(self, label: str, folder: Path, run: str) -> Protection | None:
@@ -252,7 +259,7 @@ class Experiment:
         if numbers.seed is not None and numbers.seeds is not None:
             raise ConfigError("give seed or seeds, not both", key=("seed",))
         seeds = (numbers.seed or 0,) if numbers.seeds is None else numbers.seeds
-        for key in ("reward", "training", "privacy"):
+        for key in ("reward", "training", "privacy", "watch"):
             if not isinstance(table.get(key, {}), Mapping):
                 raise ConfigError(f"{key} = {table[key]!r}, expected a table", key=(key,))
         training = None
@@ -261,11 +268,15 @@ class Experiment:
         privacy = None
         if "privacy" in table:
             privacy = from_table(Privacy, table["privacy"], key=("privacy",))
+        watch = None
+        if "watch" in table:
+            watch = from_table(Watch, table["watch"], key=("watch",))
         policies, unprotected = _policies(table["policy"])
         return cls(
             policies=policies,
             unprotected=unprotected,
             privacy=privacy,
+            watch=watch,
             world=named(WORLDS, table["world"], key=("world",), what="world"),
             rounds=numbers.rounds,
             seeds=seeds,
@@ -298,6 +309,8 @@ class Experiment:
             table["training"] = to_table(self.training)
         if self.privacy is not None:
             table["privacy"] = to_table(self.privacy)
+        if self.watch is not None:
+            table["watch"] = to_table(self.watch)
         return tomli_w.dumps({**table, "policy": policies})
 
 
