@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from fedmuster.core.errors import FedmusterError
     from fedmuster.core.feedback import FeedbackReport
     from fedmuster.core.policy import Policy, PolicyTraits
-    from fedmuster.core.records import Feedback, Problem, RoundView, Selection, Truth
+    from fedmuster.core.records import Feedback, Forecast, Problem, RoundView, Selection, Truth
     from fedmuster.core.selector import Selector
-    from fedmuster.core.state import given, shared
+    from fedmuster.core.state import derived, given, shared
     from fedmuster.policies import (
         BSFL,
         CSUCB,
@@ -21,12 +21,21 @@ if TYPE_CHECKING:
         PAUSE,
         POLICIES,
         RBCSF,
+        REFL,
+        SAFA,
         AllClients,
         ClusteredSampling,
+        ElementWiseMABCS,
+        ExtendedFedCS,
         FastestInExpectation,
+        FedCS,
+        FedSUV,
         Genie,
+        NaiveMABCS,
+        Oort,
         PowerOfChoice,
         Random,
+        TiFL,
     )
     from fedmuster.privacy.budget import Budget, Privacy
     from fedmuster.privacy.ledger import Ledger
@@ -40,15 +49,24 @@ __all__ = [
     "PAUSE",
     "POLICIES",
     "RBCSF",
+    "REFL",
+    "SAFA",
     "AllClients",
     "Budget",
     "ClusteredSampling",
+    "ElementWiseMABCS",
+    "ExtendedFedCS",
     "FastestInExpectation",
+    "FedCS",
+    "FedSUV",
     "FedmusterError",
     "Feedback",
     "FeedbackReport",
+    "Forecast",
     "Genie",
     "Ledger",
+    "NaiveMABCS",
+    "Oort",
     "Policy",
     "PolicyTraits",
     "PowerOfChoice",
@@ -58,8 +76,10 @@ __all__ = [
     "RoundView",
     "Selection",
     "Selector",
+    "TiFL",
     "Truth",
     "__version__",
+    "derived",
     "given",
     "shared",
 ]
@@ -78,6 +98,8 @@ _HOMES = {  # of what is no policy
     "Selection": "core.records",
     "Selector": "core.selector",
     "Truth": "core.records",
+    "Forecast": "core.records",
+    "derived": "core.state",
     "given": "core.state",
     "shared": "core.state",
 }

@@ -1,11 +1,13 @@
 """The round loop: a policy in a world, judged against the genie, training a model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
@@ -43,6 +45,8 @@ class RoundRow:
         clients: the cohort.
         learning: what the round did to the model, if there is one.
         privacy: what clients have spent, if a ledger is kept.
+        scores: what the policy thought of the watched clients when it chose, by name; None where
+            nobody watched.
     """
 
     round: int
@@ -55,6 +59,34 @@ class RoundRow:
     clients: IntArray
     learning: LearningRow = field(default_factory=LearningRow)
     privacy: PrivacyRow = field(default_factory=PrivacyRow)
+    scores: Mapping[str, FloatArray] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watch:
+    """Whose scores to write down, and how often: what a policy thinks, for reports.
+
+    Args:
+        every: so many rounds, beginning with the first.
+        clients: how many, evenly spaced over all; fewer where there are fewer.
+    """
+
+    every: int = 1
+    clients: int = 100
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(self.every >= 1, self, "every", "an integer >= 1")
+        require(self.clients >= 1, self, "clients", "an integer >= 1")
+
+    def watched(self, num_clients: int) -> IntArray:
+        """Who."""
+        count = min(self.clients, num_clients)
+        return np.arange(count) * num_clients // count
+
+    def due(self, round_number: int) -> bool:
+        """When."""
+        return (round_number - 1) % self.every == 0
 
 
 class Checkpoint(NamedTuple):
@@ -97,6 +129,7 @@ class Simulation(Generic[S]):
         training: what the chosen clients train; None for selection alone.
         horizon: when the run ends, so that its last round is evaluated; None for open end.
         protection: what is promised to clients and the ledger that keeps it; None for no privacy.
+        watch: whose scores to write down; None for nobody's.
 
     Example:
         >>> from fedmuster.policies import BSFL, Genie
@@ -117,6 +150,7 @@ class Simulation(Generic[S]):
         training: Learner | None = None,
         horizon: Horizon | None = None,
         protection: Protection | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.world = world.start(seed)
         problem = self.world.problem
@@ -128,17 +162,17 @@ class Simulation(Generic[S]):
             )
         self.trainer = None
         if training is not None:
-            if problem.data_weights() is not None:
-                raise ConfigError(
-                    "both the world (data) and the training (partition) say how much data each "
-                    "client has: remove data from [world]",
-                    key=("world", "data"),
-                )
-            self.trainer = training.start(num_clients=problem.num_clients, seed=seed)
+            self.trainer = training.start(
+                num_clients=problem.num_clients,
+                seed=seed,
+                num_samples=problem.num_samples,
+                late_answers=policy.late_answers,
+            )
             problem = self.trainer.describe(problem)
         self.selector = Selector(policy, problem, seed=seed)
         self.judge = None if genie is None else Judge(genie, problem, seed=seed)
         self.horizon = horizon
+        self.watch = watch
         self.elapsed_seconds = 0.0
         self.budget = None
         if protection is not None:
@@ -153,9 +187,8 @@ class Simulation(Generic[S]):
     def step(self) -> RoundRow:
         """Play one round."""
         selector, budget = self.selector, self.budget
-        drawn = self.world.realise(selector.round)
-        if budget is not None:
-            drawn = replace(drawn, available=drawn.available & budget.able)
+        drawn = self.world.realise(selector.round, now_seconds=self.elapsed_seconds)
+        drawn = self._reachable(drawn)
         # The truth of a contextual world costs as much as a round: only for who may see it.
         truth = drawn.truth if selector.policy.oracle else None
         privacy_left = None if budget is None else budget.left
@@ -166,7 +199,9 @@ class Simulation(Generic[S]):
             truth=truth,
             privacy_left=privacy_left,
             ask_loss=None if self.trainer is None else self._ask_loss,
+            forecast=drawn.forecast,
         )
+        scores = self._watched_scores(selection)
         verdict = Verdict(regret=np.nan, additive=np.nan)
         if self.judge is not None:
             verdict = self.judge.assess(self._whole_view(drawn, privacy_left), selection)
@@ -189,6 +224,8 @@ class Simulation(Generic[S]):
                 evaluate=self._is_last(selection),
                 release=release,
                 sketch_size=selector.policy.wanted_sketch_size,
+                late=outcome.late,
+                ends_at_seconds=self.elapsed_seconds,
             )
         report = selector.observe(feedback)
         return RoundRow(
@@ -203,6 +240,7 @@ class Simulation(Generic[S]):
             clients=selection.clients,
             learning=learning,
             privacy=PrivacyRow() if budget is None else budget.standing(),
+            scores=scores,
         )
 
     def checkpoint(self) -> Checkpoint:
@@ -264,6 +302,28 @@ class Simulation(Generic[S]):
     def repeatable(self) -> bool:
         """Whether rounds lost in a crash can be played again; else commit every round."""
         return self.budget is None or self.budget.privacy.simulated
+
+    def _reachable(self, drawn: WorldRound) -> WorldRound:
+        """The round without those who have no privacy left or are still busy with an earlier one.
+
+        If that leaves nobody, the server waits for the first who is done.
+        """
+        available, wait = drawn.available, drawn.wait_seconds
+        if self.budget is not None:
+            available = available & self.budget.able
+        if self.trainer is not None and len(self.trainer.busy.clients) > 0:
+            busy = self.trainer.busy
+            available = available.copy()
+            available[busy.clients] = False
+            if not available.any():
+                wait = max(wait, float(busy.arrives_at_seconds.min()) - self.elapsed_seconds)
+        return replace(drawn, available=available, wait_seconds=wait)
+
+    def _watched_scores(self, selection: Selection) -> dict[str, FloatArray] | None:
+        if self.watch is None or not self.watch.due(selection.round):
+            return None
+        watched = self.watch.watched(self.selector.problem.num_clients)
+        return {name: values[watched] for name, values in self.selector.scores().items()}
 
     def _is_last(self, selection: Selection) -> bool:
         """Whether the run ends with this round, for which its cohort has paid."""

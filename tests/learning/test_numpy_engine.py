@@ -21,6 +21,7 @@ from fedmuster.learning.models import MLP, DenseModel, Linear, Logistic
 from fedmuster.learning.numpy_engine import NumpyEngine
 from fedmuster.learning.numpy_engine.stacking import Form
 from fedmuster.learning.records import SIGNALS, FederatedData, Parameters
+from fedmuster.learning.torch_engine import TorchEngine
 
 SEED = 5
 SIZES = (7, 0, 1, 40, 23, 20, 3, 64, 8, 31)
@@ -157,7 +158,12 @@ def test_equals_a_plain_pytorch_loop(model: DenseModel, local: LocalSGD, form: F
     updates = engine.train(parameters, clients, round_number=4)
     assert updates.clients.tolist() == clients.tolist()
     assert updates.deltas.dtype == np.float32
-    assert set(updates.signals) == {"loss", "root_mean_square_loss", "update_norm"}
+    assert set(updates.signals) == {
+        "loss",
+        "root_mean_square_loss",
+        "trained_samples",
+        "update_norm",
+    }
     for row, client in enumerate(clients):
         delta, losses = by_torch(model, data, local, parameters, client, round_number=4)
         np.testing.assert_allclose(updates.deltas[row], delta, rtol=1e-4, atol=2e-6)
@@ -244,7 +250,7 @@ def test_gains_are_measured_on_all_of_a_clients_samples(model: DenseModel, form:
     parameters = start(engine)
     updates = engine.train(parameters, EVERYBODY, 1)
     assert set(updates.signals) == (
-        set(SIGNALS) if data.num_classes else set(SIGNALS) - {"accuracy_gain"}
+        set(SIGNALS) if data.num_classes else set(SIGNALS) - {"accuracy_before", "accuracy_gain"}
     )
     for client, size in enumerate(SIZES):
         told = {name: values[client] for name, values in updates.signals.items()}
@@ -262,7 +268,45 @@ def test_gains_are_measured_on_all_of_a_clients_samples(model: DenseModel, form:
             assert told[name] == pytest.approx(losses.mean().item(), rel=1e-5)
             hits.append((module(inputs.flatten(1)).argmax(1) == targets).double().mean().item())
         if data.num_classes:
+            assert told["accuracy_before"] == pytest.approx(hits[0])
             assert told["accuracy_gain"] == pytest.approx(hits[1] - hits[0])
+
+
+@pytest.mark.parametrize("local", ["plain", "steps", "full batch", "all"])
+def test_both_engines_tell_the_same(local: str) -> None:
+    data = federation(classes=4)
+    model = MLP(hidden=(6,))
+    chosen = replace(LOCALS[local], learning_rate=0.02, measure_gain=True)
+    ours = NumpyEngine(model, data, chosen, SEED)
+    parameters = start(ours)
+    module = torch.nn.Sequential(torch.nn.Flatten(), *network(model, data, parameters))
+    theirs = TorchEngine(lambda: module, data, chosen, SEED)
+    one, other = (engine.train(parameters, EVERYBODY, 2).signals for engine in (ours, theirs))
+    assert set(one) == set(other) == set(SIGNALS)
+    for name in SIGNALS:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    assert one["trained_samples"].dtype == other["trained_samples"].dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("local", "expected"),
+    [
+        (LocalSGD(batch_size=4), [0, 1, 10]),
+        (LocalSGD(batch_size=4, epochs=3), [0, 1, 10]),
+        (LocalSGD(batch_size=4, steps=2), [0, 1, 8]),
+        (LocalSGD(batch_size=4, steps=4), [0, 1, 10]),
+        (LocalSGD(batch_size=0), [0, 1, 10]),
+    ],
+)
+def test_trained_samples_are_counted_once(local: LocalSGD, expected: list[int]) -> None:
+    data = federation(classes=4, sizes=(0, 1, 10))
+    clients = np.arange(3)
+    updates = NumpyEngine(Logistic(), data, local, SEED).train(
+        np.zeros(4 * int(np.prod(data.input_shape)) + 4, dtype=np.float32), clients, 1
+    )
+    assert updates.signals["trained_samples"].tolist() == expected
+    rows, _ = batches(local, seed=SEED, round_number=1, clients=clients, num_samples=data.sizes)
+    assert [len(np.unique(own[own >= 0])) for own in rows] == expected
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)

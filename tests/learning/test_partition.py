@@ -26,6 +26,7 @@ from fedmuster.learning.partition import (
     FlowerDatasets,
     Natural,
     Partition,
+    Sampled,
     Shards,
     split,
 )
@@ -101,7 +102,7 @@ def test_configs_go_to_toml_and_back(config: Partition) -> None:
 
 
 def test_every_partition_is_registered_and_made_by_name() -> None:
-    assert {type(config) for config in CONFIGS} == set(PARTITIONS.values())
+    assert {Sampled, *(type(config) for config in CONFIGS)} == set(PARTITIONS.values())
     for name, kind in PARTITIONS.items():
         assert kind.name == name
         assert named(PARTITIONS, name, key=(), what="partition") == kind()

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedmuster.core.policy import Policy
+from fedmuster.core.records import FloatArray
 from fedmuster.experiments.journal import Journal
 from fedmuster.experiments.run import prepare
 from fedmuster.experiments.spec import Experiment
@@ -49,6 +50,7 @@ class WriteRun(Protocol):
         spent: Sequence[float] | None = ...,
         privacy: Privacy | None = ...,
         ending: str | None = ...,
+        scores: Mapping[int, Mapping[str, FloatArray]] = ...,
     ) -> Path: ...
 
 
@@ -57,7 +59,8 @@ def write_run(tmp_path: Path) -> WriteRun:
     """Writes one run; clients 0 and 1 are the fast group, client 3 is the slowest.
 
     With a loss, a model was trained; NaN in the rounds that were not evaluated. With privacy and
-    nothing spent, it is one of the policies without.
+    nothing spent, it is one of the policies without. ``scores`` are by round; say who is
+    ``watched`` among ``clients``.
     """
 
     def write(
@@ -82,6 +85,7 @@ def write_run(tmp_path: Path) -> WriteRun:
         spent: Sequence[float] | None = None,
         privacy: Privacy | None = None,
         ending: str | None = None,
+        scores: Mapping[int, Mapping[str, FloatArray]] = MappingProxyType({}),
     ) -> Path:
         where = tmp_path / label / f"seed-{seed}" if folder is None else folder
         kind = POLICIES.get(label, Random)
@@ -123,6 +127,7 @@ def write_run(tmp_path: Path) -> WriteRun:
                 else PrivacyRow(
                     spent_max=spent[index], spent_mean=spent[index] / 2, num_exhausted=index
                 ),
+                scores=scores.get(1 + index),
             )
             for index, duration in enumerate(seconds)
         ]

@@ -1,10 +1,18 @@
-"""One ridge regression per client: what a context predicts, and how sure that is."""
+"""Ridge regressions: what a context predicts, and how sure that is.
+
+One for each client, of contexts that change from round to round (:func:`ridge`); or one for all
+clients together, of attributes that do not (:class:`LinearModel`).
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedmuster.core.blocks import blocks
+from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.core.state import given
+from fedmuster.estimators.gaussian_process.standardise import standardised
 
 
 @dataclass(slots=True)
@@ -41,3 +49,76 @@ def learn(state: RidgeState, clients: IntArray, context: FloatArray, values: Flo
     downdate = np.einsum("ni,nj->nij", projected, projected)
     state.inverse[clients] = inverse - downdate / scale[:, None, None]
     state.moment[clients] += values[:, None] * context
+
+
+@dataclass(slots=True)
+class LinearState:
+    """How often each client was observed, the sum of that, and its row x of the design."""
+
+    count: IntArray
+    total: FloatArray
+    design: FloatArray = given()
+
+    def normal_equations(self, regularisation: float) -> tuple[FloatArray, FloatArray]:
+        """``H = lambda I + sum n_k x_k x_k'`` and ``b = sum x_k (sum of its values)``."""
+        seen = np.flatnonzero(self.count)
+        x = self.design[seen]
+        precision = regularisation * np.eye(x.shape[1]) + (x.T * self.count[seen]) @ x
+        return precision, self.total[seen] @ x
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinearModel:
+    """One ridge regression on the attributes of all clients, as in LinUCB (FedSUV Eq. 4).
+
+    With x a one and the standardised attributes. Without attributes each client has a coordinate
+    of its own, ``theta_k = (sum of its values) / (lambda + n_k)``. Only counts and sums of each
+    client are kept: H is small, and made from them as fast as predictions are made from it, so
+    nothing drifts, and clients who join may change the standardisation.
+
+    Args:
+        regularisation: lambda.
+
+    Example:
+        >>> model = LinearModel()
+        >>> state = model.init(2, None)
+        >>> model.observe(state, np.array([1]), np.array([1.0]))
+        >>> model.predict(state)
+        (array([0. , 0.5]), array([1.        , 0.70710678]))
+    """
+
+    regularisation: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(0 < self.regularisation < np.inf, self, "regularisation", "a number > 0")
+
+    def init(self, num_clients: int, attributes: FloatArray | None) -> LinearState:
+        """Nobody observed yet."""
+        design = np.zeros((num_clients, 0))
+        if attributes is not None:
+            design = np.column_stack([np.ones(num_clients), standardised(attributes)])
+        return LinearState(
+            count=np.zeros(num_clients, dtype=np.int64),
+            total=np.zeros(num_clients),
+            design=design,
+        )
+
+    def observe(self, state: LinearState, clients: IntArray, values: FloatArray) -> None:
+        """One new value for each of ``clients`` (distinct)."""
+        state.count[clients] += 1
+        state.total[clients] += values
+
+    def predict(self, state: LinearState) -> tuple[FloatArray, FloatArray]:
+        """``theta · x`` and ``||x||_{H^-1}`` of each client."""
+        if not state.design.shape[1]:
+            precision = self.regularisation + state.count
+            return state.total / precision, 1.0 / np.sqrt(precision)
+        H, b = state.normal_equations(self.regularisation)
+        theta, root = np.linalg.solve(H, b), np.linalg.inv(np.linalg.cholesky(H)).T
+        prediction = state.design @ theta
+        width = np.empty(len(prediction))
+        for block in blocks(len(width)):
+            projected = state.design[block] @ root
+            width[block] = np.sqrt(np.einsum("ni,ni->n", projected, projected))
+        return prediction, width

@@ -187,9 +187,13 @@ class Experiment:
     def rehearse(self) -> None:
         """Play one round of each policy, so that what does not fit fails before anything runs."""
         if self.training is not None:
-            num_clients = self.world.start(self.seeds[0]).problem.num_clients
+            problem = self.world.start(self.seeds[0]).problem
             try:
-                self.training.start(num_clients=num_clients, seed=self.seeds[0]).close()
+                self.training.start(
+                    num_clients=problem.num_clients,
+                    seed=self.seeds[0],
+                    num_samples=problem.num_samples,
+                ).close()
             except FedmusterError as error:
                 key = ("training", *getattr(error, "key", ()))
                 raise ConfigError(str(error), key=key) from error

@@ -251,8 +251,55 @@ class Natural:
         return gathered(client_of[owners], num_clients, rng)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampled:
+    """Each client draws its own samples at random, as many as the world says that it has.
+
+    MAB-CS's data (section IV.B): sizes differ from client to client and decide how long each
+    computes. A client draws without replacement, but two clients may draw the same sample; one that
+    has more than there is gets all of it.
+
+    References:
+        N. Yoshida, T. Nishio, M. Morikura, K. Yamamoto, MAB-based Client Selection for Federated
+        Learning with Uncertain Resources in Mobile Networks, GLOBECOM Workshops 2020.
+    """
+
+    name: ClassVar[str] = "sampled"
+
+    def split(
+        self,
+        data: DataSet,
+        num_clients: int,
+        rng: Generator,
+        *,
+        num_samples: IntArray | None = None,
+    ) -> Shares:
+        """Draw for each client ``num_samples`` of the samples."""
+        if num_samples is None:
+            raise ConfigError(
+                "Sampled: nobody says how much data each client has; choose a world that does, "
+                "or another partition, for example iid"
+            )
+        if len(num_samples) != num_clients or not (num_samples >= 1).all():
+            raise ConfigError(
+                f"Sampled: num_samples is {num_samples!r}, expected an integer >= 1 for each of "
+                f"{num_clients:,} clients"
+            )
+        there = len(data.train_targets)
+        sizes = np.minimum(num_samples, there)
+        rows = np.concatenate([rng.choice(there, size, replace=False) for size in sizes.tolist()])
+        return Shares(rows=rows, offsets=np.concatenate([[0], np.cumsum(sizes)]))
+
+
 Partition = (
-    IID | DirichletLabels | DirichletSizes | Shards | ExponentialQuality | Natural | FlowerDatasets
+    IID
+    | DirichletLabels
+    | DirichletSizes
+    | Shards
+    | ExponentialQuality
+    | Natural
+    | FlowerDatasets
+    | Sampled
 )
 
 PARTITIONS: Final[dict[str, type[Partition]]] = {
@@ -263,6 +310,7 @@ PARTITIONS: Final[dict[str, type[Partition]]] = {
     "exponential-quality": ExponentialQuality,
     "natural": Natural,
     "flwr-datasets": FlowerDatasets,
+    "sampled": Sampled,
 }
 
 __all__ = [
@@ -274,14 +322,45 @@ __all__ = [
     "FlowerDatasets",
     "Natural",
     "Partition",
+    "Sampled",
     "Shards",
     "split",
+    "takes_sizes",
 ]
 
 
-def split(partition: Partition, data: DataSet, num_clients: int, *, seed: int) -> Shares:
-    """Who gets what under a seed."""
-    return partition.split(data, num_clients, stream(seed, PARTITION))
+def takes_sizes(partition: Partition) -> bool:
+    """Whether it must be told how much data each client has; or else it decides by itself."""
+    return isinstance(partition, Sampled)
+
+
+def split(
+    partition: Partition,
+    data: DataSet,
+    num_clients: int,
+    *,
+    seed: int,
+    num_samples: IntArray | None = None,
+) -> Shares:
+    """Who gets what under a seed.
+
+    Args:
+        partition: how it is decided.
+        data: what there is.
+        num_clients: K.
+        seed: of the decision.
+        num_samples: [K], how much each client gets, for partitions that take sizes.
+    """
+    rng = stream(seed, PARTITION)
+    if isinstance(partition, Sampled):
+        return partition.split(data, num_clients, rng, num_samples=num_samples)
+    if num_samples is not None:
+        raise ConfigError(
+            "both the world (data) and the training (partition) say how much data each client "
+            'has: remove data from [world], or write partition = "sampled"',
+            key=("partition",),
+        )
+    return partition.split(data, num_clients, rng)
 
 
 def _sizes(weights: FloatArray, num_samples: int, *, least: int, rng: Generator) -> IntArray:

@@ -157,12 +157,14 @@ class Updates:
 SIGNALS = {
     "loss": "mean loss of the samples as they were trained on (costs nothing extra)",
     "root_mean_square_loss": "sqrt of their mean squared loss, as Oort wants it",
+    "trained_samples": "how many different samples it was trained on",
     "update_norm": "L2 norm of the update",
     "loss_before": "mean loss of all the client's samples under the global model",
     "loss_after": "the same under its trained model",
+    "accuracy_before": "accuracy of the global model on its samples (classification)",
     "accuracy_gain": "accuracy on its samples after training minus before (classification)",
 }
-"""What a trainer can tell a policy of each client. The last three take two more passes over the
+"""What a trainer can tell a policy of each client. The last four take two more passes over the
 client's data and are measured only when ``measure_gain`` is set."""
 
 

@@ -1,6 +1,6 @@
 """A model that is trained, round by round, by whoever answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -8,14 +8,20 @@ from numpy.typing import NDArray
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Problem
+from fedmuster.core.late_answers import Discard, LateAnswers
+from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Late, Problem
 from fedmuster.learning.aggregation import FedAvg, Server, finite_rows
 from fedmuster.learning.engine import Engine
+from fedmuster.learning.late import Answers, merging
+from fedmuster.learning.late.merging import NOBODY, some
 from fedmuster.learning.records import Evaluation, FederatedData, Updates
 from fedmuster.learning.sketch import sketch
 
 Release = Callable[[IntArray, NDArray[np.float32]], NDArray[np.float32]]
 """(clients, their updates) -> what they send instead, to keep their data private."""
+
+
+_DISCARD = Discard()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +33,7 @@ class LearningRow:
         accuracy: the same; NaN also in a regression.
         train_loss: mean over the clients with usable updates, of their samples as they were
             trained on; NaN where there is none.
-        num_aggregated: how many updates entered the model.
+        num_aggregated: how many updates entered the model, late ones of earlier rounds among them.
         rejected: the clients whose updates were not finite.
     """
 
@@ -48,6 +54,7 @@ class Trainer:
         min_answers: with fewer usable updates than this the model stays as it is.
         evaluate_every: rounds between evaluations on the test set.
         seed: of sketches.
+        late_answers: what becomes of answers that come when their round is over.
     """
 
     def __init__(
@@ -59,6 +66,7 @@ class Trainer:
         min_answers: int = 1,
         evaluate_every: int = 1,
         seed: int = 0,
+        late_answers: LateAnswers = _DISCARD,
     ) -> None:
         self.engine = engine
         self.seed = seed
@@ -67,7 +75,20 @@ class Trainer:
         self.min_answers = min_answers
         self.evaluate_every = evaluate_every
         self.parameters = engine.initial()
+        self._merging, self._combining = merging(
+            late_answers,
+            self.server,
+            data.sizes,
+            self.parameters,
+            num_trainable=engine.num_trainable,
+            min_answers=min_answers,
+        )
         self._server_state = self.server.init(len(self.parameters))
+
+    @property
+    def busy(self) -> Late:
+        """Whose late answers are still on their way: these clients are not to be asked again."""
+        return self._merging.busy
 
     def describe(self, problem: Problem) -> Problem:
         """The problem with the sizes and qualities of the clients' data, unless all are alike."""
@@ -98,6 +119,8 @@ class Trainer:
         evaluate: bool = False,
         release: Release | None = None,
         sketch_size: int = 0,
+        late: Late | None = None,
+        ends_at_seconds: float = 0.0,
     ) -> tuple[Feedback, LearningRow]:
         """One round: who answered trains, the server aggregates.
 
@@ -105,27 +128,47 @@ class Trainer:
             feedback: who answered, when.
             evaluate: in this round even if it is not due.
             release: what clients send in place of their updates. Then nothing else leaves them:
-                no signals, no training loss, and not even whether an update was finite.
+                no signals of the trainer, no training loss, and not even whether an update was
+                finite.
             sketch_size: of a short sketch of each update for the policy; 0 for none.
+            late: who will answer when the round is over; they train now and are held back.
+            ends_at_seconds: when the round ended, on the clock by which late answers arrive.
 
         Returns:
-            The feedback with the trainer's signals, in which a client whose update is not finite
-            did not complete; and what the round did to the model.
+            The feedback with the trainer's signals beside those that it had, in which a client
+            whose update is not finite did not complete; and what the round did to the model.
         """
         answered = feedback.answered
-        updates = self.engine.train(self.parameters, feedback.clients[answered], feedback.round)
-        if release is not None:
-            updates = _released(updates, release)
+        updates = self._sent(feedback.clients[answered], feedback.round, release)
         usable = finite_rows(updates)
         completed = answered.copy()
         completed[answered] = usable
-        num_usable = int(np.count_nonzero(usable))
-        aggregated = num_usable > 0 and num_usable >= self.min_answers
-        kept = _rows(updates, usable)
+        kept = some(updates, usable)
+        awaited = late if late is not None and self._merging.keeps_late else NOBODY
+        held = some(updates, np.zeros(len(usable), dtype=np.bool_))
+        if len(awaited.clients) > 0:
+            held = self._sent(awaited.clients, feedback.round, release)
+        holdable = finite_rows(held)
+        merged = self._merging.merge(
+            self.parameters,
+            Answers(
+                round=feedback.round,
+                asked=feedback.clients,
+                updates=kept,
+                used=feedback.entered[completed],
+                late=some(held, holdable),
+                arrives_at_seconds=awaited.arrives_at_seconds[holdable],
+                ends_at_seconds=ends_at_seconds,
+            ),
+        )
+        aggregated = merged.num_answers > 0 and merged.num_answers >= self.min_answers
         if aggregated:
-            weights = self.data.sizes[kept.clients].astype(np.float64)
-            self.parameters = self.server.apply(
-                self._server_state, self.parameters, kept, weights, self.engine.num_trainable
+            self.parameters = self._combining.apply(
+                self._server_state,
+                self.parameters,
+                merged.updates,
+                merged.weights,
+                self.engine.num_trainable,
             )
         scores = Evaluation(loss=np.nan, accuracy=np.nan)
         if evaluate or feedback.round % self.evaluate_every == 0:
@@ -134,14 +177,20 @@ class Trainer:
             loss=scores.loss,
             accuracy=scores.accuracy,
             train_loss=_mean(kept.signals.get("loss", np.empty(0))),
-            num_aggregated=num_usable if aggregated else 0,
-            rejected=updates.clients[~usable],
+            num_aggregated=merged.num_answers if aggregated else 0,
+            rejected=np.concatenate([updates.clients[~usable], held.clients[~holdable]]),
         )
         signals = {name: _spread(values, answered) for name, values in updates.signals.items()}
         sketches = None
         if sketch_size > 0:
             sketches = _spread(sketch(kept.deltas, size=sketch_size, seed=self.seed), completed)
-        heard = replace(feedback, completed=completed, signals=signals, sketches=sketches)
+        heard = replace(
+            feedback,
+            completed=completed,
+            signals={**feedback.signals, **signals},
+            sketches=sketches,
+            used=None if feedback.used is None else feedback.used & completed,
+        )
         return heard, row
 
     def close(self) -> None:
@@ -149,8 +198,9 @@ class Trainer:
         self.engine.close()
 
     def to_bytes(self) -> bytes:
-        """The global model and the server's memory."""
+        """The global model, the server's memory, and what is held of late answers."""
         arrays = {f"server.{k}": a for k, a in states.to_arrays(self._server_state).items()}
+        arrays |= {f"late.{k}": a for k, a in self._merging.arrays().items()}
         return states.to_bytes({"parameters": self.parameters, **arrays}, {"format": _FORMAT})
 
     def load(self, image: bytes, *, source: str) -> None:
@@ -158,25 +208,26 @@ class Trainer:
         arrays, meta = states.from_bytes(image, source=source)
         if meta.get("format") != _FORMAT or arrays["parameters"].shape != self.parameters.shape:
             raise StateError(f"{source} holds another model than this training's")
-        prefix = "server."
-        states.load_arrays(
-            self._server_state,
-            {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)},
-        )
+        late = _under("late.", arrays)
+        if late.keys() != self._merging.arrays().keys():
+            raise StateError(
+                f"{source} was written by a training that does something else with late answers"
+            )
+        states.load_arrays(self._server_state, _under("server.", arrays))
+        self._merging.load(late)
         self.parameters = arrays["parameters"]
+
+    def _sent(self, clients: IntArray, round_number: int, release: Release | None) -> Updates:
+        """What these clients send when they have trained."""
+        updates = self._merging.train(self.engine, self.parameters, clients, round_number)
+        return updates if release is None else _released(updates, release)
 
 
 _FORMAT = 1
 
 
-def _rows(updates: Updates, rows: BoolArray) -> Updates:
-    if rows.all():
-        return updates
-    return Updates(
-        clients=updates.clients[rows],
-        deltas=updates.deltas[rows],
-        signals={name: values[rows] for name, values in updates.signals.items()},
-    )
+def _under(prefix: str, arrays: Mapping[str, states.Array]) -> dict[str, states.Array]:
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def _released(updates: Updates, release: Release) -> Updates:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fedmuster.core.config import check_types, require
+from fedmuster.core.late_answers import Discard, LateAnswers
+from fedmuster.core.records import IntArray
 from fedmuster.learning.aggregation import FedAvg, Server
 from fedmuster.learning.data import Data, Digits
 from fedmuster.learning.engine import Engine
@@ -27,11 +29,29 @@ MODELS: Final[dict[str, type]] = {
 }
 
 
+_DISCARD = Discard()
+
+
 class Learner(Protocol):
     """Whoever can start a training: :class:`Training`, or your own objects through it."""
 
-    def start(self, *, num_clients: int, seed: int) -> Trainer:
-        """Give the clients their data and make the initial model."""
+    def start(
+        self,
+        *,
+        num_clients: int,
+        seed: int,
+        num_samples: IntArray | None = None,
+        late_answers: LateAnswers = _DISCARD,
+    ) -> Trainer:
+        """Give the clients their data and make the initial model.
+
+        Args:
+            num_clients: K.
+            seed: of everything.
+            num_samples: [K], how much data each client has, where that is decided elsewhere; None
+                where the partition decides.
+            late_answers: what becomes of answers that come when their round is over.
+        """
         ...
 
 
@@ -69,10 +89,17 @@ class Training:
         expected = f"1, for {self.model.name} trains all clients of a round at once"
         require(not dense or self.workers == 1, self, "workers", expected)
 
-    def start(self, *, num_clients: int, seed: int) -> Trainer:
+    def start(
+        self,
+        *,
+        num_clients: int,
+        seed: int,
+        num_samples: IntArray | None = None,
+        late_answers: LateAnswers = _DISCARD,
+    ) -> Trainer:
         """See :class:`Learner`."""
-        data = self._share_out(self.data.load(seed), num_clients, seed)
-        return self._trainer(data, self._engine(data, seed), seed)
+        data = self._share_out(self.data.load(seed), num_clients, seed, num_samples)
+        return self._trainer(data, self._engine(data, seed), seed, late_answers)
 
     def with_own(
         self, *, data: DataSet | None = None, module: "Callable[[], nn.Module] | None" = None
@@ -86,8 +113,10 @@ class Training:
         """
         return OwnTraining(training=self, data=data, module=module)
 
-    def _share_out(self, data: DataSet, num_clients: int, seed: int) -> FederatedData:
-        shares = split(self.partition, data, num_clients, seed=seed)
+    def _share_out(
+        self, data: DataSet, num_clients: int, seed: int, num_samples: IntArray | None
+    ) -> FederatedData:
+        shares = split(self.partition, data, num_clients, seed=seed, num_samples=num_samples)
         return federate(data, shares, seed=seed)
 
     def _engine(self, data: FederatedData, seed: int) -> Engine:
@@ -98,7 +127,9 @@ class Training:
 
         return TorchEngine(model, data, self.local, seed, workers=self.workers)
 
-    def _trainer(self, data: FederatedData, engine: Engine, seed: int) -> Trainer:
+    def _trainer(
+        self, data: FederatedData, engine: Engine, seed: int, late_answers: LateAnswers
+    ) -> Trainer:
         return Trainer(
             engine,
             data,
@@ -106,6 +137,7 @@ class Training:
             min_answers=self.min_answers,
             evaluate_every=self.evaluate_every,
             seed=seed,
+            late_answers=late_answers,
         )
 
 
@@ -117,14 +149,24 @@ class OwnTraining:
     data: DataSet | None
     module: "Callable[[], nn.Module] | None"
 
-    def start(self, *, num_clients: int, seed: int) -> Trainer:
+    def start(
+        self,
+        *,
+        num_clients: int,
+        seed: int,
+        num_samples: IntArray | None = None,
+        late_answers: LateAnswers = _DISCARD,
+    ) -> Trainer:
         """See :class:`Learner`."""
         training = self.training
         data = training.data.load(seed) if self.data is None else self.data
-        federated = training._share_out(data, num_clients, seed)
+        federated = training._share_out(data, num_clients, seed, num_samples)
         if self.module is None:
-            return training._trainer(federated, training._engine(federated, seed), seed)
+            engine = training._engine(federated, seed)
+            return training._trainer(federated, engine, seed, late_answers)
         from fedmuster.learning.torch_engine import TorchEngine
 
-        engine = TorchEngine(self.module, federated, training.local, seed, workers=training.workers)
-        return training._trainer(federated, engine, seed)
+        network = TorchEngine(
+            self.module, federated, training.local, seed, workers=training.workers
+        )
+        return training._trainer(federated, network, seed, late_answers)

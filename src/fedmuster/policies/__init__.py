@@ -8,16 +8,34 @@ from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.clustered_sampling import ClusteredSampling
 from fedmuster.policies.cs_ucb import CSUCB
 from fedmuster.policies.cs_ucb_q import CSUCBQ
+from fedmuster.policies.element_wise_mab_cs import ElementWiseMABCS
+from fedmuster.policies.extended_fedcs import ExtendedFedCS
 from fedmuster.policies.fastest import FastestInExpectation
+from fedmuster.policies.fedcs import FedCS
+from fedmuster.policies.fedsuv import FedSUV
 from fedmuster.policies.genie import Genie
+from fedmuster.policies.naive_mab_cs import NaiveMABCS
+from fedmuster.policies.oort import Oort
 from fedmuster.policies.pause import PAUSE
 from fedmuster.policies.power_of_choice import PowerOfChoice
 from fedmuster.policies.random import Random
 from fedmuster.policies.rbcs_f import RBCSF
+from fedmuster.policies.refl import REFL
+from fedmuster.policies.safa import SAFA
+from fedmuster.policies.tifl import TiFL
 
 POLICIES: Final[dict[str, type[Policy[Any]]]] = {
     "bsfl": BSFL,
     "pause": PAUSE,
+    "fedcs": FedCS,
+    "extended-fedcs": ExtendedFedCS,
+    "naive-mab-cs": NaiveMABCS,
+    "element-wise-mab-cs": ElementWiseMABCS,
+    "fedsuv": FedSUV,
+    "oort": Oort,
+    "refl": REFL,
+    "safa": SAFA,
+    "tifl": TiFL,
     "cs-ucb": CSUCB,
     "cs-ucb-q": CSUCBQ,
     "rbcs-f": RBCSF,
@@ -36,10 +54,19 @@ __all__ = [
     "PAUSE",
     "POLICIES",
     "RBCSF",
+    "REFL",
+    "SAFA",
     "AllClients",
     "ClusteredSampling",
+    "ElementWiseMABCS",
+    "ExtendedFedCS",
     "FastestInExpectation",
+    "FedCS",
+    "FedSUV",
     "Genie",
+    "NaiveMABCS",
+    "Oort",
     "PowerOfChoice",
     "Random",
+    "TiFL",
 ]

@@ -18,6 +18,7 @@ from fedmuster.core.records import (
 from fedmuster.core.state import given
 from fedmuster.estimators.speed import SpeedEstimator, SpeedState
 from fedmuster.objectives.reward import CohortReward
+from fedmuster.policies.published import published
 from fedmuster.solvers.cohort import Solver, best_cohort
 
 
@@ -53,13 +54,7 @@ class BottleneckBandit:
     def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
         """The best cohort for the optimistic speeds."""
         rows, size = view.candidates(), view.num_available
-        speed = self.speed.upper_bound(
-            state.speed,
-            rows,
-            round_=view.round,
-            cohort_size=view.cohort_size,
-            out=scratch("speed", size),
-        )
+        speed = self._optimistic(state, view, rows, out=scratch("speed", size))
         weight = self.reward.weights(
             state.speed.inverse.count[rows],
             view.round,
@@ -76,6 +71,22 @@ class BottleneckBandit:
             penalty=self.reward.penalty,
             solver=self.solver,
             rng=rng,
+        )
+
+    def scores(self, state: BanditState, view: RoundView) -> dict[str, FloatArray]:
+        """Everybody's optimistic speed; what a cohort is worth besides is no client's own."""
+        return published(self._optimistic(state, view, slice(None)))
+
+    def _optimistic(
+        self,
+        state: BanditState,
+        view: RoundView,
+        rows: IntArray | slice,
+        *,
+        out: FloatArray | None = None,
+    ) -> FloatArray:
+        return self.speed.upper_bound(
+            state.speed, rows, round_=view.round, cohort_size=view.cohort_size, out=out
         )
 
 

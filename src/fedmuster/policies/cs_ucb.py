@@ -1,6 +1,7 @@
 """CS-UCB: the fastest clients."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,9 +9,10 @@ from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.estimators.confidence import confidence_radius, log_rounds
 from fedmuster.estimators.latency import LatencyReward, LatencyState
+from fedmuster.policies.published import published
 from fedmuster.solvers.cohort import highest
 
 
@@ -61,11 +63,18 @@ class CSUCB(PolicyTraits):
     def select(self, state: LatencyState, view: RoundView, rng: Generator) -> Selection:
         """The m highest upper confidence bounds."""
         rows = view.candidates()
-        log_term = (view.cohort_size + 1) * log_rounds(view.round)
-        index = confidence_radius(state.asked[rows], log_term)
-        index += self._reward.mean(state, rows)
-        return highest(view, rows, index, rng)
+        return highest(view, rows, self._index(state, view, rows), rng)
 
     def observe(self, state: LatencyState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and sums of the cohort."""
         self._reward.update(state, feedback)
+
+    def scores(self, state: LatencyState, view: RoundView) -> Mapping[str, FloatArray]:
+        """The index of each client."""
+        return published(self._index(state, view, slice(None)))
+
+    def _index(self, state: LatencyState, view: RoundView, rows: IntArray | slice) -> FloatArray:
+        log_term = (view.cohort_size + 1) * log_rounds(view.round)
+        index = confidence_radius(state.asked[rows], log_term)
+        index += self._reward.mean(state, rows)
+        return index

@@ -1,5 +1,6 @@
 """CS-UCB-Q: the fastest clients, under a fairness constraint."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,11 +9,12 @@ from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
+from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
 from fedmuster.estimators.confidence import confidence_radius, log_rounds
 from fedmuster.estimators.latency import LatencyReward, LatencyState
 from fedmuster.objectives.fairness import QueueState, empty_queues, queue_length, serve
+from fedmuster.policies.published import published
 from fedmuster.solvers.cohort import highest
 
 
@@ -85,13 +87,21 @@ class CSUCBQ(PolicyTraits):
     def select(self, state: FairLatencyState, view: RoundView, rng: Generator) -> Selection:
         """The m highest sums of optimism and queue."""
         rows = view.candidates()
-        radius = confidence_radius(state.latency.asked[rows], 2 * log_rounds(view.round))
-        speed = np.minimum(self._reward.mean(state.latency, rows) + radius, 1.0)
-        owed = queue_length(state.queue, rows, view.round, float(state.rate))
-        index = (1 - self.queue_weight) * speed + self.queue_weight * owed
-        return highest(view, rows, index, rng)
+        return highest(view, rows, self._index(state, view, rows), rng)
 
     def observe(self, state: FairLatencyState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and sums of the cohort, and serve its queues."""
         self._reward.update(state.latency, feedback)
         serve(state.queue, selection.clients, round_=selection.round, rate=float(state.rate))
+
+    def scores(self, state: FairLatencyState, view: RoundView) -> Mapping[str, FloatArray]:
+        """The sum of optimism and queue of each client."""
+        return published(self._index(state, view, slice(None)))
+
+    def _index(
+        self, state: FairLatencyState, view: RoundView, rows: IntArray | slice
+    ) -> FloatArray:
+        radius = confidence_radius(state.latency.asked[rows], 2 * log_rounds(view.round))
+        speed = np.minimum(self._reward.mean(state.latency, rows) + radius, 1.0)
+        owed = queue_length(state.queue, rows, view.round, float(state.rate))
+        return (1 - self.queue_weight) * speed + self.queue_weight * owed

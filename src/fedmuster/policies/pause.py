@@ -1,5 +1,6 @@
 """PAUSE: privacy-aware active user selection."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,7 +8,7 @@ from numpy.random import Generator
 
 from fedmuster.core.config import check_types
 from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.estimators.mean import MeanEstimator, SampleMean
 from fedmuster.estimators.speed import SpeedEstimator, check_speed
 from fedmuster.objectives.reward import CohortReward, check_reward
@@ -108,3 +109,7 @@ class PAUSE(PolicyTraits):
     def observe(self, state: BanditState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and means of the cohort (Eq. 12)."""
         self._speed.update(state.speed, feedback)
+
+    def scores(self, state: BanditState, view: RoundView) -> Mapping[str, FloatArray]:
+        """The index of each client."""
+        return self._bandit.scores(state, view)

@@ -1,5 +1,6 @@
 """Power-of-Choice: whom the model serves worst."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -11,6 +12,7 @@ from fedmuster.core.errors import DataError
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
+from fedmuster.policies.published import published
 from fedmuster.policies.random import draw
 from fedmuster.solvers.cohort import highest, nobody
 
@@ -105,6 +107,10 @@ class PowerOfChoice(PolicyTraits):
             others[silent] = False
             if others.any():
                 state.loss[silent] = np.median(state.loss[others])
+
+    def scores(self, state: LossState, view: RoundView) -> Mapping[str, FloatArray]:
+        """The last loss of each client, where that decides; else only those asked have one."""
+        return published(state.loss) if self.variant == "rpow-d" else {}
 
     def _candidates(self, state: LossState, view: RoundView, rng: Generator) -> IntArray | slice:
         """The first step of the strategy: the candidate set A."""

@@ -1,5 +1,6 @@
 """RBCS-F: contextual bandits with a fairness guarantee."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -89,11 +90,7 @@ class RBCSF(PolicyTraits):
     def select(self, state: RBCSFState, view: RoundView, rng: Generator) -> Selection:
         """The best compromise of optimistic latency and queues."""
         rows = view.candidates()
-        features = None if view.features is None else view.features[rows]
-        context = _context(features, state.last_round[rows], view.round)
-        expected, width = predict(state.latency, rows, context)
-        latency = np.maximum(expected - self.alpha * width, 0.0)
-        owed = queue_length(state.queue, rows, view.round, self.beta)
+        latency, owed = self._latency_and_queue(state, view, rows)
         # min V max tau - sum Z  =  -max (min (-V tau) + (1/m) sum (m Z)): the bottleneck problem.
         return best_cohort(
             view,
@@ -117,6 +114,20 @@ class RBCSF(PolicyTraits):
         learn(state.latency, feedback.clients, context, latency)
         serve(state.queue, selection.clients, round_=selection.round, rate=self.beta)
         state.last_round[selection.clients] = selection.round
+
+    def scores(self, state: RBCSFState, view: RoundView) -> Mapping[str, FloatArray]:
+        """Optimistic latency and queue of each client; only a cohort has both in one number."""
+        latency, owed = self._latency_and_queue(state, view, slice(None))
+        return {"latency_seconds": latency, "owed_rounds": owed}
+
+    def _latency_and_queue(
+        self, state: RBCSFState, view: RoundView, rows: IntArray | slice
+    ) -> tuple[FloatArray, FloatArray]:
+        features = None if view.features is None else view.features[rows]
+        context = _context(features, state.last_round[rows], view.round)
+        expected, width = predict(state.latency, rows, context)
+        latency = np.maximum(expected - self.alpha * width, 0.0)
+        return latency, queue_length(state.queue, rows, view.round, self.beta)
 
 
 def _context(features: FloatArray | None, last_round: IntArray, round_: int) -> FloatArray:

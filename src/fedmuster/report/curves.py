@@ -7,9 +7,10 @@ that tables tell, and does not jump where a seed ends.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.report.runs import Comparison, Run
@@ -17,6 +18,8 @@ from fedmuster.report.statistics import mean_and_half_width
 
 Axis = Literal["round", "seconds", "spent_max"]
 """Against what: rounds, simulated time, or the privacy that the client who spent most has spent."""
+
+N = TypeVar("N", bound=np.number)
 
 MOST_POINTS = 400
 _DECADES = 100.0
@@ -95,7 +98,7 @@ def plotted_rounds(rounds: int) -> IntArray:
     return np.unique(np.rint(np.concatenate(both)).astype(np.int64))
 
 
-def thinned(x: FloatArray) -> FloatArray:
+def thinned(x: NDArray[N]) -> NDArray[N]:
     """At most MOST_POINTS of the x, evenly chosen, first and last among them."""
     if len(x) <= MOST_POINTS:
         return x

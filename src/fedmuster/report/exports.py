@@ -2,7 +2,8 @@
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedmuster.core.errors import MissingExtraError
 from fedmuster.report.runs import Comparison, Run
 
 _MOST_CLIENT_ROWS = 2_000_000
+_MOST_SCORE_ROWS = 2_000_000
 _PLOTTED = ("accuracy", "loss", "train_loss", "seconds", "regret", "spent_max", "spent_mean")
 Columns = Mapping[str, NDArray[Any]]
 
@@ -59,15 +61,34 @@ def client_columns(run: Run, *, everyone: bool = True) -> Columns:
     return {name: values[counts > 0] for name, values in columns.items()}
 
 
+def score_columns(run: Run, *, most_rounds: int) -> Columns:
+    """One entry for each opinion of a client in a round, of at most so many rounds, evenly."""
+    scores = run.scores
+    assert scores is not None
+    places = np.arange(len(scores.rounds))
+    if len(places) > most_rounds:
+        places = np.rint(np.linspace(0, len(places) - 1, most_rounds)).astype(np.int64)
+    names = sorted(scores.values)
+    values = np.stack([scores.values[name][places] for name in names], axis=-1)
+    round_, client, name = np.nonzero(~np.isnan(values))
+    return {
+        "round": scores.rounds[places][round_],
+        "client": scores.clients[client],
+        "score": np.array(names)[name],
+        "value": values[round_, client, name],
+    }
+
+
 def write_csv(comparison: Comparison, out: Path) -> list[Path]:
-    """``rounds.csv`` and ``clients.csv``: every number that was measured reads back bit for bit."""
+    """Rounds, clients and scores: every number that was measured reads back bit for bit."""
     written = []
-    for name, columns_of in _kinds(comparison).items():
+    for name, (runs, columns_of) in _kinds(comparison).items():
         written.append(out / f"{name}.csv")
         with written[-1].open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            for number, (run, columns) in enumerate(_each(comparison, columns_of)):
-                if number == 0:
+            for run in runs:
+                columns = columns_of(run)
+                if run is runs[0]:
                     writer.writerow(["policy", "seed", *columns])
                 texts = (map(_cell, values.tolist()) for values in columns.values())
                 writer.writerows(
@@ -77,16 +98,17 @@ def write_csv(comparison: Comparison, out: Path) -> list[Path]:
 
 
 def write_parquet(comparison: Comparison, out: Path) -> list[Path]:
-    """``rounds.parquet`` and ``clients.parquet``: the same, typed; null where there is none."""
+    """The same, typed; null where there is none."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet
     except ImportError as error:
         raise MissingExtraError("pyarrow", extra="parquet", purpose="writing Parquet") from error
     written = []
-    for name, columns_of in _kinds(comparison).items():
+    for name, (runs, columns_of) in _kinds(comparison).items():
         parts = []
-        for run, columns in _each(comparison, columns_of):
+        for run in runs:
+            columns = columns_of(run)
             count = len(next(iter(columns.values())))
             policy = arrow.DictionaryArray.from_arrays(
                 arrow.array(np.zeros(count, dtype=np.int32)), arrow.array([run.label])
@@ -130,24 +152,32 @@ def write_tensorboard(comparison: Comparison, out: Path) -> list[Path]:
     return written
 
 
-def _kinds(comparison: Comparison) -> dict[str, Callable[[Run], Columns]]:
-    rows = comparison.num_clients * len(comparison.labels) * len(comparison.seeds)
-    everyone = rows <= _MOST_CLIENT_ROWS
-    return {
-        "rounds": round_columns,
-        "clients": lambda run: client_columns(run, everyone=everyone),
+def _kinds(comparison: Comparison) -> dict[str, tuple[list[Run], Callable[[Run], Columns]]]:
+    """By the name of the file: of which runs it tells, and what of each."""
+    runs = list(_runs(comparison))
+    watched = [run for run in runs if run.scores is not None]
+    everyone = comparison.num_clients * len(runs) <= _MOST_CLIENT_ROWS
+    kinds: dict[str, tuple[list[Run], Callable[[Run], Columns]]] = {
+        "rounds": (runs, round_columns),
+        "clients": (runs, partial(client_columns, everyone=everyone)),
     }
-
-
-def _each(
-    comparison: Comparison, columns_of: Callable[[Run], Columns]
-) -> Iterator[tuple[Run, Columns]]:
-    return ((run, columns_of(run)) for run in _runs(comparison))
+    if watched:
+        # Of every run the same number of rounds, and of each round all scores of all clients.
+        opinions = sum(
+            len(run.scores.clients) * len(run.scores.values)
+            for run in watched
+            if run.scores is not None
+        )
+        most = max(_MOST_SCORE_ROWS // opinions, 1)
+        kinds["scores"] = watched, partial(score_columns, most_rounds=most)
+    return kinds
 
 
 def _runs(comparison: Comparison) -> Iterable[Run]:
     return (run for runs in comparison.runs.values() for run in runs)
 
 
-def _cell(value: float) -> str:
+def _cell(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     return "" if math.isnan(value) else repr(value)

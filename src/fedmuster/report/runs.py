@@ -16,6 +16,7 @@ from fedmuster.privacy.budget import Privacy
 from fedmuster.report.cells import Cell, common_seeds, find_comparable, together
 from fedmuster.report.lengths import Ending, compared_rounds, ending_notes
 from fedmuster.report.promise import statement
+from fedmuster.report.scores import Scores, read_scores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -39,6 +40,9 @@ class Run:
         num_samples: [K], None where all clients have equally much data.
         quality: [K] of the data, None where it is alike.
         num_parameters: how many numbers an update has, None where nothing was trained.
+        validity: [K], the true probability of an answer in time, None where the world has none.
+        utility: [K], what an answer is worth in truth, None where the world has none.
+        scores: what the policy thought of clients, None where nobody watched.
     """
 
     label: str
@@ -53,6 +57,9 @@ class Run:
     num_samples: IntArray | None = None
     quality: FloatArray | None = None
     num_parameters: int | None = None
+    validity: FloatArray | None = None
+    utility: FloatArray | None = None
+    scores: Scores | None = None
 
     @property
     def rounds(self) -> int:
@@ -170,6 +177,15 @@ class Comparison:
         """Whether the model has an accuracy."""
         return self._measured("accuracy")
 
+    def watched(self, *names: str) -> dict[str, Run]:
+        """The first run of each policy that published scores of all these names."""
+        first = {label: runs[0] for label, runs in self.runs.items()}
+        return {
+            label: run
+            for label, run in first.items()
+            if run.scores is not None and run.scores.values.keys() >= set(names)
+        }
+
     def _measured(self, column: str) -> bool:
         return any(
             np.isfinite(run.columns[column]).any() for runs in self.runs.values() for run in runs
@@ -260,6 +276,9 @@ def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
         num_samples=reader.clients.get("num_samples"),
         quality=reader.clients.get("quality"),
         num_parameters=_number(reader.clients.get("num_parameters")),
+        validity=reader.clients.get("validity"),
+        utility=reader.clients.get("utility"),
+        scores=read_scores(reader, rounds),
     )
 
 

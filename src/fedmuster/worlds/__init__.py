@@ -2,13 +2,17 @@
 
 from typing import Final
 
+from fedmuster.worlds.activity import ActivityTrace, OnOff
 from fedmuster.worlds.availability import Always, Bernoulli, Markov
 from fedmuster.worlds.bsfl import BSFLGroups, BSFLRates
-from fedmuster.worlds.client_data import Alike, ExponentialSizes
+from fedmuster.worlds.cell import LTECell
+from fedmuster.worlds.client_data import Alike, ExponentialSizes, UniformSizes
 from fedmuster.worlds.contextual import ContextualWorld
+from fedmuster.worlds.devices import DeviceWorld
 from fedmuster.worlds.heterogeneous import Exponential, LatencyWorld, LogNormal, Normal
 from fedmuster.worlds.pause import PauseGroups
 from fedmuster.worlds.trace import TraceWorld
+from fedmuster.worlds.validity_utility import ValidityUtilityWorld
 from fedmuster.worlds.world import Outcome, World, WorldRound, WorldRun
 
 WORLDS: Final[dict[str, type[World]]] = {
@@ -18,25 +22,34 @@ WORLDS: Final[dict[str, type[World]]] = {
     "latency": LatencyWorld,
     "trace": TraceWorld,
     "contextual": ContextualWorld,
+    "lte-cell": LTECell,
+    "devices": DeviceWorld,
+    "validity-utility": ValidityUtilityWorld,
 }
 
 __all__ = [
     "WORLDS",
+    "ActivityTrace",
     "Alike",
     "Always",
     "BSFLGroups",
     "BSFLRates",
     "Bernoulli",
     "ContextualWorld",
+    "DeviceWorld",
     "Exponential",
     "ExponentialSizes",
+    "LTECell",
     "LatencyWorld",
     "LogNormal",
     "Markov",
     "Normal",
+    "OnOff",
     "Outcome",
     "PauseGroups",
     "TraceWorld",
+    "UniformSizes",
+    "ValidityUtilityWorld",
     "World",
     "WorldRound",
     "WorldRun",

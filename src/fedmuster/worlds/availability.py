@@ -14,6 +14,7 @@ import numpy as np
 from fedmuster.core.config import require
 from fedmuster.core.records import BoolArray
 from fedmuster.core.streams import AVAILABILITY, stream
+from fedmuster.worlds.activity import ActivityTrace, OnOff
 
 
 class AvailabilityRun(Protocol):
@@ -167,7 +168,7 @@ class _Chain(_RoundByRound):
         self._on = _read_only(luck.random(self._num_clients) < chance)
 
 
-Availability = Always | Bernoulli | Markov
+Availability = Always | Bernoulli | Markov | OnOff | ActivityTrace
 
 
 def _read_only(mask: BoolArray) -> BoolArray:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.config import require
+from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.unequal_data import exponential_data
 
@@ -54,4 +54,28 @@ class ExponentialSizes:
         return np.maximum(sizes, 1), quality
 
 
-ClientData = Alike | ExponentialSizes
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UniformSizes:
+    """Sizes are whole numbers, uniform from ``low`` to ``high``; quality is the same for all.
+
+    Args:
+        low: the smallest size. MAB-CS: 100.
+        high: the largest. MAB-CS: 1000.
+    """
+
+    name: ClassVar[str] = "uniform-sizes"
+
+    low: int = 100
+    high: int = 1000
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(1 <= self.low <= 10**12, self, "low", "an integer in [1, 1e12]")
+        require(self.low <= self.high <= 10**12, self, "high", "an integer in [low, 1e12]")
+
+    def draw(self, num_clients: int, rng: Generator) -> tuple[IntArray, None]:
+        """``num_samples`` and ``quality`` of a :class:`~fedmuster.core.records.Problem`."""
+        return rng.integers(self.low, self.high, num_clients, endpoint=True), None
+
+
+ClientData = Alike | ExponentialSizes | UniformSizes

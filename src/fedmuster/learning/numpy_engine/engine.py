@@ -85,12 +85,13 @@ class NumpyEngine:
     def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
         """Train these clients, each from the same global ``parameters``, on its own data."""
         self._check(parameters, clients)
+        num_samples = self._data.offsets[clients + 1] - self._data.offsets[clients]
         plan = batches(
             self._local,
             seed=self._seed,
             round_number=round_number,
             clients=clients,
-            num_samples=self._data.offsets[clients + 1] - self._data.offsets[clients],
+            num_samples=num_samples,
         )
         with np.errstate(over="ignore", invalid="ignore"):
             deltas, loss, square = self._cohorts.train(
@@ -99,6 +100,8 @@ class NumpyEngine:
             signals = {
                 "loss": loss,
                 "root_mean_square_loss": np.sqrt(square),
+                # An epoch repeats no sample.
+                "trained_samples": np.minimum(plan.sizes.sum(axis=1), num_samples).astype(float),
                 "update_norm": _norms(deltas),
             }
             if self._local.measure_gain:
@@ -173,6 +176,7 @@ class NumpyEngine:
         (loss_before, accuracy_before), (loss_after, accuracy_after) = mean
         gains: dict[str, FloatArray] = {"loss_before": loss_before, "loss_after": loss_after}
         if self._data.num_classes:
+            gains["accuracy_before"] = accuracy_before
             gains["accuracy_gain"] = accuracy_after - accuracy_before
         return gains
 

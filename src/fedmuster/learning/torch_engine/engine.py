@@ -92,10 +92,12 @@ class TorchEngine:
             order=self._largest_first(clients),
             deltas=deltas,
         )
+        trained = np.minimum(plan.sizes.sum(axis=1), self._data.sizes[clients])  # as epochs repeat
+        told = dict(zip(self._signals, signals.T.copy(), strict=True))
         return Updates(
             clients=clients,
             deltas=deltas,
-            signals=dict(zip(self._signals, signals.T.copy(), strict=True)),
+            signals=told | {"trained_samples": trained.astype(np.float64)},
         )
 
     def losses(

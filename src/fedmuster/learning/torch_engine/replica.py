@@ -31,7 +31,7 @@ Task = tuple[Any, ...]
 """The name of a method of :class:`Replica` and its arguments."""
 
 TRAIN_SIGNALS = ("loss", "root_mean_square_loss", "update_norm")
-GAIN_SIGNALS = ("loss_before", "loss_after", "accuracy_gain")
+GAIN_SIGNALS = ("loss_before", "loss_after", "accuracy_before", "accuracy_gain")
 
 BLOCK = 250
 """Samples that are evaluated at once: more would fall out of the processor's cache."""
@@ -109,7 +109,8 @@ class Replica:
         if gain:
             after = self._measure(self._inputs, self._targets, mine)
             count = max(len(mine), 1)
-            signals += [before[0] / count, after[0] / count, (after[1] - before[1]) / count]
+            signals += [before[0] / count, after[0] / count]
+            signals += [before[1] / count, (after[1] - before[1]) / count]
         return signals
 
     def losses(self, client: int, rows: IntArray) -> list[float]:

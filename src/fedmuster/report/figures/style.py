@@ -87,14 +87,23 @@ _MARK = "#444444"
 _MOST_IN_A_ROW = 6
 
 
-def new_figure(comparison: Comparison, what: str, *, height: float, band: bool = True) -> Figure:
+def new_figure(
+    comparison: Comparison,
+    what: str,
+    *,
+    height: float,
+    band: bool = True,
+    first_seed: bool = False,
+) -> Figure:
     """An empty figure whose title says what it shows and how sure it is, and holds the notes.
 
-    Notes make it higher than ``height``.
+    Notes make it higher than ``height``. With ``first_seed`` it shows one run of each policy.
     """
     count = len(comparison.seeds)
     if count == 1:
         over = f"one seed ({comparison.seeds[0]})"
+    elif first_seed:
+        over = f"seed {comparison.seeds[0]}, the first of {count}"
     elif band:
         over = f"mean of {count} seeds with {100 * LEVEL:.0f} % band"
     else:

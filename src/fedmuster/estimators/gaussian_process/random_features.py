@@ -1,0 +1,125 @@
+"""An approximate posterior for a million clients: Bayesian regression on random features."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.records import FloatArray
+from fedmuster.core.state import derived, given
+from fedmuster.core.streams import stream
+from fedmuster.estimators.gaussian_process.belief import Evidence
+from fedmuster.estimators.gaussian_process.kernel import Family, Kernel, draw_frequencies
+from fedmuster.estimators.gaussian_process.triangular import lower_root, solve_lower
+
+_BLOCK = 1024  # clients whose features are made at once: few enough for the cache
+
+Single = NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class FeatureBelief:
+    """Mean and covariance of D weights, and what follows from them for each client.
+
+    The features of x are ``sqrt(2 signal / D)`` times the cosines and sines of ``w · x / length``
+    for D/2 random frequencies w: their products are the kernel in expectation, and exactly so for
+    x with itself (Rahimi and Recht, 2007). They are made anew whenever they are needed, because
+    for a million clients they would fill a gigabyte. In single precision for the clients at
+    large, whose means and variances they only approximate anyway; in double for the weights.
+    """
+
+    frequencies: FloatArray = given()
+    weights: FloatArray = derived()
+    covariance: FloatArray = derived()
+    mean: FloatArray = derived()
+    variance: FloatArray = derived()
+
+    @classmethod
+    def init(
+        cls, num_clients: int, dimension: int, *, family: Family, num_features: int, seed: int
+    ) -> "FeatureBelief":
+        """Nothing believed yet, not even the prior."""
+        rng = stream(seed, "random-features")
+        return cls(
+            frequencies=draw_frequencies(family, num_features // 2, dimension, rng),
+            weights=np.zeros(num_features),
+            covariance=np.zeros((num_features, num_features)),
+            mean=np.zeros(num_clients),
+            variance=np.zeros(num_clients),
+        )
+
+    def features(self, kernel: Kernel, attributes: FloatArray) -> FloatArray:
+        """[n, D] of the rows of ``attributes``, such that weights have a standard normal prior."""
+        phase = attributes @ (self.frequencies / kernel.length_scales).T
+        features = np.hstack([np.cos(phase), np.sin(phase)])
+        features *= np.sqrt(kernel.signal / len(self.frequencies))
+        return features
+
+    def rebuild(self, kernel: Kernel, attributes: FloatArray, evidence: Evidence) -> None:
+        """The normal equations of all observations, then every client's mean and variance."""
+        precision, moment = np.eye(len(self.weights)), np.zeros(len(self.weights))
+        for start in range(0, len(evidence.clients), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            features = self.features(kernel, attributes[evidence.clients[block]])
+            weighted = features / evidence.noise[block, None]
+            precision += weighted.T @ features
+            moment += evidence.values[block] @ weighted
+        inverse_root = solve_lower(lower_root(precision), np.eye(len(moment)))
+        self.covariance[:] = inverse_root.T @ inverse_root
+        self.weights[:] = self.covariance @ moment
+        self._spread_to_clients(kernel, attributes, inverse_root)
+
+    def condition(self, kernel: Kernel, attributes: FloatArray, evidence: Evidence) -> None:
+        """A downdate of the weights' covariance, and of what follows from it for each client."""
+        features = self.features(kernel, attributes[evidence.clients])
+        projected = features @ self.covariance
+        root = lower_root(projected @ features.T + np.diag(evidence.noise))
+        explained = solve_lower(root, projected)
+        step = solve_lower(root, evidence.values - features @ self.weights) @ explained
+        self.weights += step
+        self.covariance -= explained.T @ explained
+        if len(explained) > len(step):  # as many directions as there are weights tell it all
+            explained = np.linalg.qr(explained)[1]
+        half = len(self.frequencies)
+        directions = self._single(kernel, np.vstack([explained, step]).T)
+        for rows, cosines, sines in self._waves(kernel, attributes):
+            # One product of the features with every direction that has changed.
+            change = cosines @ directions[:half]
+            change += sines @ directions[half:]
+            self.mean[rows] += change[:, -1]
+            self.variance[rows] -= np.einsum("ij,ij->i", change[:, :-1], change[:, :-1])
+
+    def _spread_to_clients(
+        self, kernel: Kernel, attributes: FloatArray, inverse_root: FloatArray
+    ) -> None:
+        """Every client's mean and variance, from the weights'."""
+        half = len(self.frequencies)
+        weights = self._single(kernel, self.weights)
+        root = self._single(kernel, inverse_root.T)
+        for rows, cosines, sines in self._waves(kernel, attributes):
+            self.mean[rows] = cosines @ weights[:half] + sines @ weights[half:]
+            # The root is upper triangular: the first half of its columns needs no sines.
+            first, second = cosines @ root[:half, :half], cosines @ root[:half, half:]
+            second += sines @ root[half:, half:]
+            self.variance[rows] = np.einsum("ij,ij->i", first, first)
+            self.variance[rows] += np.einsum("ij,ij->i", second, second)
+
+    def _single(self, kernel: Kernel, directions: FloatArray) -> Single:
+        """Single precision, with the features' amplitude, which :meth:`_waves` leaves out."""
+        amplitude = np.sqrt(kernel.signal / len(self.frequencies))
+        return np.asarray(directions * amplitude, dtype=np.float32)
+
+    def _waves(
+        self, kernel: Kernel, attributes: FloatArray
+    ) -> Iterator[tuple[slice, Single, Single]]:
+        """Cosines and sines of all clients, each block in the same memory as the one before."""
+        frequencies = (self.frequencies / kernel.length_scales).T.astype(np.float32)
+        shape = min(_BLOCK, len(attributes)), len(self.frequencies)
+        phases, cosines = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        for start in range(0, len(attributes), _BLOCK):
+            rows = slice(start, min(start + _BLOCK, len(attributes)))
+            phase, cosine = phases[: rows.stop - start], cosines[: rows.stop - start]
+            np.matmul(attributes[rows].astype(np.float32), frequencies, out=phase)
+            np.cos(phase, out=cosine)
+            yield rows, cosine, np.sin(phase, out=phase)

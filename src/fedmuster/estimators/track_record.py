@@ -1,0 +1,60 @@
+"""What each client last brought, how long that took, and when and how often it was asked."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem
+
+
+@dataclass(slots=True)
+class TrackRecord:
+    """Of each client: last utility, last duration (0: unknown), last round (0: none), times."""
+
+    utility: FloatArray
+    seconds: FloatArray
+    last_round: IntArray
+    times: IntArray
+
+
+def blank_record(problem: Problem) -> TrackRecord:
+    """Nobody asked yet; a duration may be expected."""
+    clients, expected = problem.num_clients, problem.expected_seconds
+    return TrackRecord(
+        utility=np.zeros(clients),
+        seconds=np.zeros(clients) if expected is None else expected.copy(),
+        last_round=np.zeros(clients, dtype=np.int64),
+        times=np.zeros(clients, dtype=np.int64),
+    )
+
+
+def learn_record(record: TrackRecord, feedback: Feedback, utility: FloatArray) -> float:
+    """Enter a round; the mean utility of those who answered and had been asked before.
+
+    Who did not answer is given the mean utility of those who did (or keeps its own, if nobody
+    did), and the duration of the round, or its own if that is longer. Without a clock on the
+    server a round lasts as long as its slowest answer.
+
+    Args:
+        record: is changed.
+        feedback: of the round.
+        utility: [n], of those who answered.
+    """
+    clients, answered = feedback.clients, feedback.answered
+    again = answered & (record.last_round[clients] > 0)
+    brought = _mean(utility[again])
+    slowest = float(feedback.latency_seconds[answered].max(initial=0.0))
+    lasted = slowest if feedback.round_seconds is None else feedback.round_seconds
+    guessed = _mean(utility[answered]) if answered.any() else record.utility[clients]
+    record.utility[clients] = np.where(answered, utility, guessed)
+    record.seconds[clients] = np.where(
+        answered, feedback.latency_seconds, np.maximum(record.seconds[clients], lasted)
+    )
+    record.last_round[clients] = feedback.round
+    record.times[clients] += 1
+    return brought
+
+
+def _mean(values: FloatArray) -> float:
+    """0 of nothing; in one order, whatever the order of the rows was."""
+    return float(np.sort(values).mean()) if len(values) else 0.0

@@ -1,0 +1,36 @@
+"""What FedCS and MAB-CS have in common: who is asked for its resources, and who uploads when."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.random import Generator
+
+from fedmuster.core.records import IntArray, RoundView, Selection
+from fedmuster.policies.random import draw
+
+
+def candidates(view: RoundView, fraction: float, rng: Generator) -> IntArray | slice:
+    """The resource request: ``ceil(K C)`` random clients, as far as so many are available.
+
+    Never fewer than the round can use. To be called before anything else is drawn, so that all
+    policies have the same candidates under the same seed.
+
+    Args:
+        view: of the round.
+        fraction: C.
+        rng: the policy's.
+    """
+    # ceil, but 0.07 · 100 is 7 and not 7.000000000000001
+    wanted = math.ceil(round(fraction * len(view.available), 9))
+    count = max(wanted, view.num_to_choose)
+    if count >= view.num_available:
+        return view.candidates()
+    return np.flatnonzero(view.available)[draw(np.array(1.0), view, count, rng)]
+
+
+def in_order(view: RoundView, rows: IntArray | slice, positions: IntArray) -> Selection:
+    """The candidates at ``positions``, who upload in this order."""
+    chosen = positions if isinstance(rows, slice) else rows[positions]
+    cohort = Selection.of(view, rows, positions)
+    return replace(cohort, order=np.searchsorted(cohort.clients, chosen))

@@ -1,0 +1,162 @@
+"""Who remains a candidate, by validity and utility, and when and why the others left."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.report.candidates import BOUNDS, DEPARTURES, Plane, Timeline, plane, timeline
+from fedmuster.report.figures.selection import grid_of
+from fedmuster.report.figures.style import PLAIN, STYLE, new_figure, shortened
+from fedmuster.report.runs import Comparison
+
+_TITLE_CHARACTERS = {1: 40, 2: 26, 3: 16}
+_FRONT = "#D55E00"
+_MARGIN = 0.03
+_KINDS = (
+    ("candidates", "still candidates", "#0072B2"),
+    ("eliminated", "eliminated for validity", "#D55E00"),
+    ("dominated", "dominated", "#E69F00"),
+)
+
+
+def validity_utility(comparison: Comparison) -> Figure:
+    """The plane of validity and utility: how long clients were candidates, how often chosen."""
+    planes = {label: plane(run) for label, run in comparison.watched(*BOUNDS, *DEPARTURES).items()}
+    _, rows = grid_of(len(planes))
+    alone = len(planes) == 1
+    with matplotlib.rc_context(STYLE):
+        figure = new_figure(
+            comparison,
+            "Validity and utility of watched clients",
+            height=4.2 if alone else 0.6 + 2 * (0.4 + 2.6 * rows),
+            first_seed=True,
+        )
+        parts: Any = figure.subfigures(1, 2) if alone else figure.subfigures(2, 1)
+        lasting = {label: own.candidate_rounds for label, own in planes.items()}
+        chosen = {label: own.chosen for label, own in planes.items()}
+        most = max(own.most_rounds for own in planes.values())
+        _draw_planes(parts[0], planes, lasting, f"rounds as a candidate, of {most:,}", gamma=1.0)
+        _draw_planes(parts[1], planes, chosen, "times chosen", gamma=0.5)
+        known = all(own.true_validity and own.true_utility for own in planes.values())
+        front = Line2D([], [], color=_FRONT)
+        front.set_label("Pareto front" + (": of candidates, if the truth is unknown" * (not known)))
+        figure.legend(handles=[front], loc="outside lower center")
+        return figure
+
+
+def elimination(comparison: Comparison) -> Figure:
+    """How many of the watched clients are candidates in each round, and why the others are not."""
+    lines = {label: timeline(run) for label, run in comparison.watched(*DEPARTURES).items()}
+    columns, rows = grid_of(len(lines))
+    told = all(line.validity is not None for line in lines.values())  # all had the same world
+    parts = (3.0, 1.2) if told else (3.0,)
+    with matplotlib.rc_context(STYLE):
+        figure = new_figure(
+            comparison,
+            "Candidates over time",
+            height=0.8 + 1.15 * sum(parts) * (1.0 if rows == 1 else 0.65 * rows),
+            first_seed=True,
+        )
+        grid = figure.subplots(
+            rows * len(parts), columns, squeeze=False, height_ratios=parts * rows, sharex="col"
+        )
+        # A policy has a column of panels; its own below the others' of the row above.
+        own = grid.reshape(rows, len(parts), columns).transpose(0, 2, 1).reshape(-1, len(parts))
+        for panels in own[len(lines) :]:
+            for panel in panels:
+                panel.set_visible(False)
+        for (label, line), panels in zip(lines.items(), own, strict=False):
+            panels[0].set_title(shortened(label, _TITLE_CHARACTERS[columns]))
+            _draw_timeline(list(panels), line)
+        handles = [Patch(color=colour, label=words) for _, words, colour in _KINDS]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        return figure
+
+
+def _draw_planes(
+    figure: FigureBase,
+    planes: Mapping[str, Plane],
+    values: Mapping[str, IntArray],
+    what: str,
+    *,
+    gamma: float,
+) -> None:
+    """A panel for each policy, all with the same colours; ``gamma`` < 1 tells small ones apart."""
+    columns, rows = grid_of(len(planes))
+    panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for panel in panels[len(planes) :]:
+        panel.set_visible(False)
+    bins = {label: own.bins() for label, own in planes.items()}
+    shown = {
+        label: values[label].astype(np.float64) if cells is None else cells.mean(values[label])
+        for label, cells in bins.items()
+    }
+    most = max(float(np.nanmax(one, initial=1.0)) for one in shown.values())
+    norm = PowerNorm(gamma, 0.0, most)
+    for (label, own), panel in zip(planes.items(), panels, strict=False):
+        if (cells := bins[label]) is None:
+            size = float(np.clip(6000 / (len(own.clients) + 1), 8, 40))
+            drawn: Any = panel.scatter(
+                own.validity, own.utility, c=shown[label], s=size, norm=norm, linewidth=0
+            )
+        else:
+            edges = cells.validity_edges, cells.utility_edges
+            drawn = panel.pcolormesh(*edges, shown[label], norm=norm, rasterized=True)
+        panel.use_sticky_edges = False  # cells would fill the axes, and the front be their frame
+        panel.margins(_MARGIN)
+        _draw_front(panel, own.front)
+        name = shortened(label, _TITLE_CHARACTERS[columns])
+        panel.set_title(f"{name}: {len(own.clients):,} clients")
+        panel.set_xlabel(own.validity_title)
+        panel.set_ylabel(own.utility_title)
+        panel.grid(visible=False)
+        panel.xaxis.set_major_formatter(PLAIN)
+        panel.yaxis.set_major_formatter(PLAIN)
+    bar = figure.colorbar(drawn, ax=panels, aspect=30, pad=0.01)
+    bar.ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    bar.ax.yaxis.set_major_formatter(PLAIN)
+    bar.ax.minorticks_off()
+    averaged = any(cells is not None for cells in bins.values())
+    bar.set_label(f"{what}: mean of a cell" if averaged else what, fontsize=7.5)
+
+
+def _draw_front(axes: Axes, front: FloatArray) -> None:
+    """The edge of what is dominated, from one end of the axes to the other."""
+    if len(front) == 0:
+        return
+    left, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
+    validity = np.concatenate([[left], front[:, 0], front[-1:, 0]])
+    utility = np.concatenate([front[:1, 1], front[:, 1], [bottom]])
+    axes.autoscale(enable=False)
+    axes.step(validity, utility, where="pre", color=_FRONT, linewidth=1.2)
+
+
+def _draw_timeline(panels: Sequence[Axes], line: Timeline) -> None:
+    last = float(line.rounds[-1]) + 0.5
+    # A round is as wide as one, also the only one.
+    edges = np.append(line.rounds - 0.5, last)
+    counts = [np.append(own, own[-1]) for own in (getattr(line, kind) for kind, _, _ in _KINDS)]
+    colours = [colour for _, _, colour in _KINDS]
+    panels[0].stackplot(edges, counts, colors=colours, linewidth=0, step="post")
+    panels[0].set_ylim(0, line.watched)
+    panels[0].set_ylabel(f"of {line.watched:,} watched clients")
+    panels[0].yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    if line.validity is not None:
+        validity = np.append(line.validity, line.validity[-1])
+        panels[1].step(edges, validity, where="post", color=colours[0])
+        panels[1].set_ylabel("mean expected\nvalidity of\ncandidates")
+    for panel in panels:
+        panel.yaxis.set_major_formatter(PLAIN)
+    panels[-1].set_xlabel("round")
+    panels[-1].set_xlim(0.5, last)
+    panels[-1].xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+    panels[-1].xaxis.set_major_formatter(PLAIN)

@@ -1,0 +1,150 @@
+"""Uploads one after the other: how long a round takes, and whom FedCS and MAB-CS choose for it.
+
+A round begins with the distribution of the model, which takes as long as the longest upload of
+the cohort (MAB-CS Eq. 2). Then everybody updates the model at the same time, and each uploads it
+when it is ready and all before it are done. So of the time ``e`` since the distribution ended,
+``e' = max(e, t_UD) + t_UL`` is over when the next client has uploaded, which is Eq. 1 without the
+time of the distribution.
+"""
+
+import numpy as np
+from numpy.random import Generator
+
+from fedmuster.core.errors import DataError
+from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.solvers.dominance import contenders
+
+
+def finish_seconds(update_seconds: FloatArray, upload_seconds: FloatArray) -> FloatArray:
+    """When each client has uploaded, counted from the start of the round; the last is its end.
+
+    Args:
+        update_seconds: how long each takes to train, in the order of their uploads.
+        upload_seconds: how long each takes to upload, alone; finite, like the other.
+
+    Example:
+        >>> finish_seconds(np.array([3.0, 1.0, 9.0]), np.array([2.0, 4.0, 1.0]))
+        array([ 9., 13., 14.])
+    """
+    _check("finish_seconds", update_seconds, upload_seconds)
+    distribution = upload_seconds.max(initial=0.0)  # Eq. 2
+    return np.asarray(distribution + _uploaded(update_seconds, upload_seconds))
+
+
+def increments(update_seconds: FloatArray, upload_seconds: FloatArray) -> FloatArray:
+    """By how much each client, in the order of their uploads, prolonged the round (Eq. 1).
+
+    They add up to the last of :func:`finish_seconds`.
+
+    Example:
+        >>> increments(np.array([3.0, 1.0, 9.0]), np.array([2.0, 4.0, 1.0]))
+        array([7., 6., 1.])
+    """
+    _check("increments", update_seconds, upload_seconds)
+    distribution = np.maximum.accumulate(np.maximum(upload_seconds, 0.0))  # Eq. 2
+    return np.diff(distribution + _uploaded(update_seconds, upload_seconds), prepend=0.0)
+
+
+def added_seconds(
+    update_seconds: FloatArray,
+    upload_seconds: FloatArray,
+    *,
+    elapsed: float = 0.0,
+    distribution: float = 0.0,
+) -> FloatArray:
+    """``T_inc(S, k)`` of each candidate (Eq. 1); by default for the first of a schedule.
+
+    Args:
+        update_seconds: of each candidate.
+        upload_seconds: of each candidate.
+        elapsed: how long ago the distribution will have ended when the last of S has uploaded.
+        distribution: how long it takes for S.
+
+    Example:
+        >>> added_seconds(np.array([3.0, 1.0]), np.array([2.0, 4.0]))
+        array([7., 9.])
+    """
+    longer = np.maximum(upload_seconds - distribution, 0.0)
+    longer += np.maximum(update_seconds - elapsed, 0.0)
+    longer += upload_seconds
+    return longer  # Eq. 1
+
+
+def greedy_schedule(
+    update_seconds: FloatArray, upload_seconds: FloatArray, size: int, rng: Generator
+) -> IntArray:
+    """The candidates that Algorithm 1 chooses with ``f = -T_inc``, in the order of choice.
+
+    Between candidates that prolong the round alike, the one with the shorter upload goes first,
+    then the one with the shorter update, and chance decides between those that nothing tells
+    apart. Times may be negative (Element-wise MAB-CS is optimistic); a distribution takes no
+    negative time nevertheless.
+
+    Args:
+        update_seconds: of each candidate, finite.
+        upload_seconds: of each candidate, finite.
+        size: how many are wanted.
+        rng: decides ties.
+
+    Example:
+        >>> update, upload = np.array([3.0, 1.0, 9.0]), np.array([2.0, 4.0, 1.0])
+        >>> greedy_schedule(update, upload, 2, np.random.default_rng(0))
+        array([0, 2])
+    """
+    _check("greedy_schedule", update_seconds, upload_seconds)
+    if not 0 <= size <= len(upload_seconds):
+        raise DataError(
+            f"greedy_schedule: size is {size}, expected 0 … {len(upload_seconds)}, the number of "
+            "candidates"
+        )
+    if size == 0:
+        return np.empty(0, dtype=np.int64)
+    candidates = contenders(upload_seconds, update_seconds, size, rng)
+    chosen = _algorithm_1(update_seconds[candidates], upload_seconds[candidates], size)
+    return candidates[chosen]
+
+
+def _algorithm_1(update: FloatArray, upload: FloatArray, size: int) -> IntArray:
+    """Algorithm 1 on candidates in order of upload and update, which is also that of ties.
+
+    Changes ``update``.
+    """
+    last_ready = update.max()
+    chosen = np.empty(size, dtype=np.int64)
+    elapsed = distribution = 0.0
+    first = 0  # of those who are left
+    for step in range(size):
+        while update[first] == np.inf:
+            first += 1
+        if elapsed >= last_ready and upload[first] >= 0.0:
+            # From now on nobody is waited for, and the shortest upload is best.
+            chosen[step:] = np.flatnonzero(update < np.inf)[: size - step]
+            break
+        added = added_seconds(update, upload, elapsed=elapsed, distribution=distribution)
+        best = int(added.argmin())
+        chosen[step] = best
+        elapsed = max(elapsed, float(update[best])) + float(upload[best])  # Eq. 1
+        distribution = max(distribution, float(upload[best]))  # Eq. 2
+        update[best] = np.inf  # so that it is not chosen again
+    return chosen
+
+
+def _uploaded(update: FloatArray, upload: FloatArray) -> FloatArray:
+    """``e' = max(e, t_UD) + t_UL`` for one client after the other, from e = 0.
+
+    Unrolled: client i is done when all uploads from some j <= i on followed each other without a
+    pause, after j was ready (or from 0 on).
+    """
+    done = np.cumsum(upload)
+    pause = np.maximum.accumulate(np.maximum(update - (done - upload), 0.0))
+    return np.asarray(done + pause)
+
+
+def _check(who: str, update: FloatArray, upload: FloatArray) -> None:
+    if update.ndim != 1 or update.shape != upload.shape:
+        raise DataError(
+            f"{who}: update_seconds has shape {update.shape} and upload_seconds {upload.shape}, "
+            "expected one number for each client in both"
+        )
+    if not (np.isfinite(update).all() and np.isfinite(upload).all()):
+        raise DataError(f"{who}: update_seconds and upload_seconds must be finite")

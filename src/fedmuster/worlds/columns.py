@@ -1,0 +1,172 @@
+"""Read columns from CSV or Parquet, and say in which line something cannot be right."""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.errors import DataError, MissingExtraError
+from fedmuster.core.records import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Which columns a file has. Others are ignored.
+
+    Args:
+        required: all of them must be there; the first is ``client``.
+        optional: those that may be there.
+        whole: those that hold whole numbers.
+        also_known_as: other names, and what they stand for.
+        one_row_for: what a row is, for messages.
+    """
+
+    required: tuple[str, ...]
+    one_row_for: str
+    optional: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
+    also_known_as: Mapping[str, str] = field(default_factory=dict)
+
+    def positions(self, path: Path, header: Sequence[str]) -> dict[str, int]:
+        """Where each column stands in the header."""
+        header = [self.also_known_as.get(name, name) for name in header]
+        for name in (*self.required, *self.optional):
+            if header.count(name) > 1 or (name in self.required and name not in header):
+                fault = "twice" if name in header else "not"
+                raise DataError(
+                    f"{path}: column {name!r} is {fault} in the header ({', '.join(header)}); "
+                    f"expected the columns {', '.join(self.required)}"
+                )
+        known = (*self.required, *self.optional)
+        return {name: header.index(name) for name in known if name in header}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """The columns of a file and, for messages, where each row stands in it."""
+
+    source: str
+    unit: str
+    places: Sequence[int]
+    values: Mapping[str, Sequence[Any]]
+
+    def refuse(self, row: int, complaint: str) -> NoReturn:
+        """Complain about a row."""
+        raise DataError(
+            f"{self.source}, {self.unit} {self.places[row]}: {complaint}; "
+            f"correct or remove the {self.unit}"
+        )
+
+    def refuse_where(self, wrong: BoolArray, name: str, expected: str) -> None:
+        """Complain about the first row in which the column ``name`` is wrong, if any."""
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            self.refuse(row, f"{name} = {self.values[name][row]!r}, expected {expected}")
+
+    def clients(self) -> IntArray:
+        """0 … K-1 for the distinct ids, in the order of their numbers or else of their text."""
+        names = self.values["client"]
+        for row, name in enumerate(names):
+            if not name:
+                self.refuse(row, "client is empty")
+        distinct = sorted(set(names))
+        with suppress(ValueError):  # not all are numbers
+            distinct.sort(key=int)  # stable: "01" and "1" stay in the order of their text
+        index = {name: number for number, name in enumerate(distinct)}
+        return np.fromiter((index[name] for name in names), dtype=np.int64, count=len(names))
+
+    def whole_numbers(self, name: str, expected: str) -> IntArray:
+        """A column of integers."""
+        return self._numbers(name, int, np.int64, expected)
+
+    def numbers(self, name: str, expected: str, *, low: float, high: float) -> FloatArray:
+        """A column of numbers between ``low`` and ``high``, and so without NaN."""
+        numbers: FloatArray = self._numbers(name, float, np.float64, expected)
+        in_range = f"a number in [{low:g}, {high:g}]"
+        self.refuse_where(~((numbers >= low) & (numbers <= high)), name, in_range)
+        return numbers
+
+    def _numbers(
+        self,
+        name: str,
+        kind: Callable[[Any], Any],
+        dtype: type[np.int64] | type[np.float64],
+        expected: str,
+    ) -> NDArray[Any]:
+        values = self.values[name]
+        numbers, row = np.empty(len(values), dtype=dtype), 0
+        try:
+            for row, value in enumerate(values):
+                numbers[row] = kind(value)
+        except (TypeError, ValueError, OverflowError):
+            self.refuse(row, f"{name} = {values[row]!r}, expected {expected}")
+        return numbers
+
+
+def read_columns(path: Path, table: Table) -> Columns:
+    """The columns of a file whose name ends in one of :data:`READERS`."""
+    columns = READERS[path.suffix.lower()](path, table)
+    if not columns.places:
+        raise DataError(f"{path} has no rows; expected one for each {table.one_row_for}")
+    return columns
+
+
+def _read_csv(path: Path, table: Table) -> Columns:
+    places: list[int] = []
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, skipinitialspace=True)
+        try:
+            positions = table.positions(path, [name.strip() for name in next(reader, [])])
+            values: dict[str, list[str]] = {name: [] for name in positions}
+            for row in reader:
+                if not row:
+                    continue  # a blank line
+                for name, position in positions.items():
+                    values[name].append(row[position].strip())
+                places.append(reader.line_num)
+        except IndexError:
+            raise DataError(
+                f"{path}, line {reader.line_num}: fewer columns than the header has; complete or "
+                "remove the line"
+            ) from None
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{path}, after line {reader.line_num}: not readable as CSV in UTF-8 ({error}); "
+                "save it as such"
+            ) from None
+    return Columns(source=str(path), unit="line", places=places, values=values)
+
+
+def _read_parquet(path: Path, table: Table) -> Columns:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", extra="parquet", purpose=f"reading {path}") from None
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            positions = table.positions(path, names)
+            content = file.read(columns=[names[position] for position in positions.values()])
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path} is not readable as Parquet ({error}); write it anew") from None
+    content = content.rename_columns(list(positions))
+    for name in table.whole:
+        if not pyarrow.types.is_integer(content.schema.field(name).type):
+            raise DataError(f"{path}: {name} is not a column of integers; convert it")
+    values = {name: content.column(name).to_pylist() for name in positions}
+    values["client"] = ["" if value is None else str(value) for value in values["client"]]
+    places = range(1, content.num_rows + 1)
+    return Columns(source=str(path), unit="row", places=places, values=values)
+
+
+READERS: Final[Mapping[str, Callable[[Path, Table], Columns]]] = {
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+}
+"""By the end of the file's name."""
