@@ -6,12 +6,13 @@ A round is ``select`` and ``observe`` in FedSUV's own world: both models, the fi
 hyper-parameters included (they make the worst rounds), boxes and classification. scikit-learn
 fits its GaussianProcessRegressor to the same observations and predicts mean and deviation of all
 clients, every tenth round, right after ours; its kernel is given, so that it has nothing to
-optimise. The classification of boxes alone is compared with sorting as many numbers once.
+optimise. The classification of boxes alone is compared with sorting as many numbers once. CPU time
+of one thread, because it is what a noisy machine leaves alone.
 """
 
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -36,19 +37,19 @@ After = Callable[[int, Feedback], None]
 
 
 def play(num_clients: int, after: After) -> list[float]:
-    """Seconds of each round; ``after`` is called when it is over."""
+    """CPU seconds of each round; ``after`` is called when it is over."""
     run = ValidityUtilityWorld(num_clients=num_clients).start(seed=1)
     selector = Selector(FedSUV(), run.problem, seed=1)
     seconds = []
     for t in range(1, ROUNDS + 1):
         drawn = run.realise(t)
-        start = perf_counter()
+        start = process_time()
         cohort = selector.select(available=drawn.available)
-        chosen = perf_counter()
+        chosen = process_time()
         feedback = drawn.play(cohort).feedback
-        played = perf_counter()
+        played = process_time()
         selector.observe(feedback)
-        seconds.append(chosen - start + perf_counter() - played)
+        seconds.append(chosen - start + process_time() - played)
         after(t, feedback)
     return seconds
 
@@ -72,10 +73,10 @@ class Refit:
         self.utilities += feedback.signals["utility"][answered].tolist()
         if round_ % REFIT_EVERY == 0:
             process = GaussianProcessRegressor(RBF(2.0), alpha=0.1, optimizer=None)
-            start = perf_counter()
+            start = process_time()
             process.fit(self.attributes[self.clients], self.utilities)
             process.predict(self.attributes, return_std=True)
-            self.seconds[round_] = perf_counter() - start
+            self.seconds[round_] = process_time() - start
 
 
 def summary(num_clients: int, seconds: list[float]) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from fedmuster.estimators.boxes import (
     describe,
     diagonals,
     intersect,
-    raise_scale,
     utility_radius,
     validity_radius,
     whole_plane,
+    winsorised,
 )
 
 INTERVAL = st.tuples(st.integers(-4, 4), st.integers(-4, 4)).map(sorted)
@@ -124,21 +124,29 @@ def test_unknown_corners_are_told_as_nan() -> None:
 def test_the_scale_is_a_maximum_that_one_outlier_does_not_move() -> None:
     boxes = whole_plane(1)
     scale = boxes.utility_scale
-    raise_scale(boxes, column())
+    assert winsorised(boxes, column()).shape == (0,)
     assert scale == 0.0
-    raise_scale(boxes, np.append(np.arange(19.0), 1e300))
+    counted = winsorised(boxes, np.append(np.arange(19.0), 1e300))
     assert scale == 17.0  # position 0.9 · 19 = 17.1, rounded down
-    raise_scale(boxes, column(5.0, 6.0))
+    assert counted.tolist() == [*range(19), 170.0]
+    assert winsorised(boxes, column(5.0, -600.0)).tolist() == [5.0, -170.0]
     assert scale == 17.0
-    raise_scale(boxes, column(-30.0, -20.0))
+    winsorised(boxes, column(-30.0, -20.0))
     assert scale == 20.0  # a loss of accuracy is as large as a gain
     assert scale.shape == ()
+
+
+def test_no_utility_is_too_large_or_cut_off_at_nothing() -> None:
+    boxes = whole_plane(1)
+    assert winsorised(boxes, column(0.0, 0.5)).tolist() == [0.0, 0.5]  # the scale is still 0
+    assert winsorised(boxes, column(1.7e308)).tolist() == [1e100]
+    assert boxes.utility_scale == 1e100
 
 
 def test_a_new_scale_measures_the_past_anew() -> None:
     boxes = whole_plane(1)
     intersect(boxes, (column(0), column(3)), (column(0), column(40)))
-    raise_scale(boxes, column(10.0))
+    winsorised(boxes, column(10.0))
     assert diagonals(boxes, slice(None)).tolist() == [5.0]
-    raise_scale(boxes, column(20.0))
+    winsorised(boxes, column(20.0))
     assert diagonals(boxes, slice(None)) == pytest.approx([math.hypot(3, 2)])

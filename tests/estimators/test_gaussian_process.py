@@ -82,6 +82,14 @@ def test_the_posterior_is_exact(individual: bool) -> None:
     np.testing.assert_allclose(process.posterior(state), expected, rtol=0, atol=1e-10)
 
 
+def test_it_is_exact_for_more_clients_than_a_block() -> None:
+    attributes, past = np.random.default_rng(6).normal(size=(300, 2)), history(300, 20, 30)
+    state = FIXED.init(300, attributes)
+    past.play(FIXED, state)
+    expected = as_fitted(state, past)
+    np.testing.assert_allclose(FIXED.posterior(state), expected, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("family", ["squared-exponential", "matern-5/2"])
 def test_against_scikit_learn(family: Family) -> None:
     process = GaussianProcess(fit=False, signal=1.7, noise=0.2, kernel=family)

@@ -69,7 +69,7 @@ def test_partitions_that_decide_by_themselves_refuse_sizes() -> None:
     assert not takes_sizes(Natural())
     with pytest.raises(ConfigError, match='or write partition = "sampled"') as caught:
         split(IID(), data(20), 3, seed=1, num_samples=np.array([1, 2, 3]))
-    assert caught.value.key == ("partition",)
+    assert caught.value.key == ("world", "data")
 
 
 def test_it_goes_to_toml_and_back() -> None:

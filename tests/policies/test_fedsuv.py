@@ -62,14 +62,13 @@ class PlainFedSUV:
 
     def learn(self, round_: int, answers: dict[int, float | None]) -> None:
         """Of each client that was asked its utility, or None if it did not answer."""
-        values = []
-        for client, utility in sorted(answers.items()):
-            self.asked.append((client, float(utility is not None)))
-            if utility is not None:
-                self.heard.append((client, utility))
-                values.append(abs(utility))
-        if values:
-            self.scale = max(self.scale, sorted(values)[int(0.9 * (len(values) - 1))])
+        self.asked += [(client, float(utility is not None)) for client, utility in answers.items()]
+        heard = [(client, utility) for client, utility in answers.items() if utility is not None]
+        if heard:
+            sizes = sorted(abs(utility) for _, utility in heard)
+            self.scale = max(self.scale, sizes[int(0.9 * (len(sizes) - 1))])
+            most = 10 * self.scale
+            self.heard += [(client, max(-most, min(most, utility))) for client, utility in heard]
         self.prepare(round_ + 1)
 
     def prepare(self, t: int) -> None:
@@ -348,6 +347,18 @@ def test_validity_is_learned_from_all_and_utility_from_those_who_answer() -> Non
     assert boxes.utility_scale == 1.0
     centre = 0.5 * (boxes.utility_low + boxes.utility_high)
     assert (abs(centre - 1.0) < 0.1).all()
+
+
+@pytest.mark.parametrize("lie", [1e9, -1e300, 1.7e308])
+def test_a_liar_does_not_break_it(lie: float) -> None:
+    case = Case(num_clients=30, cohort_size=5, rounds=40)
+    selector = Selector(FedSUV(), case.problem(), seed=2)
+    for _, answers, utility in case.rounds_of_luck():
+        utility[7] = lie
+        selector.observe(told(selector.select(), answers, utility))
+    boxes = selector.state.boxes
+    assert np.isfinite([boxes.utility_low, boxes.utility_high]).all()
+    assert boxes.utility_scale < 3.0
 
 
 def test_newcomers_are_candidates_and_count() -> None:

@@ -140,6 +140,12 @@ def test_naive_score_by_hand() -> None:
     assert usual[0] == pytest.approx(-8.5 / 6.2 + twice, rel=1e-14)
 
 
+def test_naive_increments_are_in_the_order_of_uploads() -> None:
+    """2 prolongs by 2 + 3 + 2; then 0 by 2 + 0 + 4; then 1, ready at 9 when they are done, by 1."""
+    state = after(NaiveMABCS(), 3, {2: (3.0, 2.0), 0: (1.0, 4.0), 1: (9.0, 1.0)})
+    assert state.of_client.mean.tolist() == [6.0, 1.0, 7.0]
+
+
 def test_naive_increments_without_an_order_are_of_who_was_ready_first() -> None:
     selection, feedback = played(1, {2: (3.0, 2.0), 0: (1.0, 4.0)})
     policy = NaiveMABCS(alpha=1.0)
@@ -214,7 +220,7 @@ def test_who_never_answers_is_not_chosen_for_ever(policy: Policy[Any]) -> None:
     times = 0
     for t in range(1, 201):
         selection = policy.select(state, view_of(8, 2, round_=t), stream(1, POLICY, t))
-        seconds = 1.0 + 0.1 * selection.clients
+        seconds = np.asarray(1.0 + 0.1 * selection.clients, dtype=np.float64)
         feedback = Feedback(
             round=t,
             clients=selection.clients,
@@ -240,6 +246,7 @@ def test_latency_alone_counts_as_update() -> None:
 def test_a_client_cannot_boast_of_negative_times() -> None:
     state = after(FedCS(), 2, {0: (-1e9, -1e9), 1: (1.0, 1.0)})
     assert score(FedCS(), state).tolist() == [0.0, -3.0]
+    assert (state.update.of_client.mean[0], state.upload.of_client.mean[0]) == (0.0, 0.0)
 
 
 # --- The resource request -----------------------------------------------------------------------

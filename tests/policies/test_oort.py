@@ -18,7 +18,7 @@ from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
 from fedmuster.estimators.pacer import Pacer
 from fedmuster.policies.oort import Oort, OortState
-from fedmuster.testing import check_policy
+from fedmuster.testing import CHECKS, Check
 
 LEVEL = 1e-3
 NAN = math.nan
@@ -517,5 +517,6 @@ def test_bad_pacers(wrong: dict[str, float]) -> None:
         from_table(Pacer, wrong)
 
 
-def test_keeps_the_contract_with_a_blacklist() -> None:
-    check_policy(Oort(blacklist_rounds=20, pacer=Pacer(window=3)))
+@pytest.mark.parametrize("check", [c for c in CHECKS if c.point in (2, 3, 7, 8, 11, 12)], ids=str)
+def test_keeps_the_contract_with_a_blacklist(check: Check) -> None:
+    check(Oort(blacklist_rounds=20, pacer=Pacer(window=3)))

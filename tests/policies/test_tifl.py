@@ -16,7 +16,7 @@ from fedmuster.core.streams import POLICY, stream
 from fedmuster.estimators.tier_odds import TierOdds
 from fedmuster.estimators.tiers import LatencyTiers, TierState
 from fedmuster.policies.tifl import TiFL, TiFLState
-from fedmuster.testing import check_policy
+from fedmuster.testing import CHECKS, Check
 
 LEVEL = 1e-3
 
@@ -326,5 +326,6 @@ def test_bad_hyper_parameters(wrong: dict[str, object]) -> None:
         from_table(TiFL, wrong)
 
 
-def test_keeps_the_contract_with_credits() -> None:
-    check_policy(TiFL(num_tiers=3, interval=4, credits=(9, 6, 3), profiling_rounds=2))
+@pytest.mark.parametrize("check", [c for c in CHECKS if c.point in (2, 3, 7, 8, 11, 12)], ids=str)
+def test_keeps_the_contract_with_credits(check: Check) -> None:
+    check(TiFL(num_tiers=3, interval=4, credits=(9, 6, 3), profiling_rounds=2))

@@ -77,6 +77,9 @@ def test_without_uncertainty_the_best_stay() -> None:
     state = everyone(3)
     eliminate(state, intervals((0.5, 0.5), (0.5, 0.5), (0.2, 0.2)), round_=1, floor=1)
     assert remaining(state) == [0, 1]
+    state = everyone(2)
+    eliminate(state, intervals((0.5, 0.5), (0.0, 0.9)), round_=1, floor=1)
+    assert remaining(state) == [0, 1]  # nobody is below itself
 
 
 def test_drops_whom_another_dominates() -> None:

@@ -37,7 +37,8 @@ def t_inc(schedule: list[Times], client: Times, t: Fraction) -> Fraction:
 
 def algorithm_1(clients: list[Times], size: int) -> list[Times]:
     """The pseudo-code; of equals the shorter upload, then the shorter update."""
-    left, schedule, t = list(clients), [], Fraction(0)
+    left, t = list(clients), Fraction(0)
+    schedule: list[Times] = []
     while left:
         x = min(left, key=lambda k: (t_inc(schedule, k, t), k[1], k[0]))
         left.remove(x)
@@ -50,12 +51,13 @@ def algorithm_1(clients: list[Times], size: int) -> list[Times]:
 
 quarters = st.integers(-12, 40).map(lambda n: n / 4)  # exact in floating point, with many ties
 few_values = st.sampled_from([0.0, 1.0, 2.0])
+optimistic = st.integers(-20, 0).map(lambda n: n / 4)
 anything = st.floats(-1e3, 1e3)
 
 
 @st.composite
 def instances(draw: st.DrawFn) -> tuple[list[Times], int]:
-    value = draw(st.sampled_from([quarters, few_values]))
+    value = draw(st.sampled_from([quarters, few_values, optimistic]))
     clients = draw(st.lists(st.tuples(value, value), min_size=1, max_size=25))
     return clients, draw(st.integers(1, len(clients)))
 
@@ -161,6 +163,18 @@ def test_equals_among_others_are_chosen_by_chance() -> None:
     times = [seconds.count(k) for k in (0, 2, 3)]
     assert sum(times) == 1_000
     assert stats.chisquare(times).pvalue > 1e-3
+
+
+def test_an_upload_that_turns_time_back_makes_others_wait() -> None:
+    """By hand: all are ready at 0, and after the first, at -5, it is 2 to (-3, -3.9), 5 to (0, -4).
+
+    So they add -1.9 and 1.
+    """
+    assert chosen_times([(0.0, -4.0), (-3.0, -3.9), (-1.0, -5.0)], 3) == [
+        (-1.0, -5.0),
+        (-3.0, -3.9),
+        (0.0, -4.0),
+    ]
 
 
 # --- The length of a round ----------------------------------------------------------------------

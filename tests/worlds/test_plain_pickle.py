@@ -39,7 +39,7 @@ plain = st.recursive(
         | st.dictionaries(st.integers() | st.text(), inner)
         | st.dictionaries(st.integers(), inner).map(collections.OrderedDict)
     ),
-    max_leaves=20,
+    max_leaves=10,
 )
 
 
@@ -53,7 +53,7 @@ def same(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(value=plain)
 def test_plain_data_is_read_in_all_protocols(value: object) -> None:
     for protocol in PROTOCOLS:
@@ -159,6 +159,7 @@ def test_everything_else_is_refused(value: Any, protocol: int) -> None:
         (b"\x8f.", "EMPTY_SET"),
         (b"I1\n)R.", "REDUCE"),
         (b"ccollections\nOrderedDict.x\n.", "GLOBAL 'collections.OrderedDict.x'"),
+        (b"cevil\nOrderedDict\n)R.", "GLOBAL 'evil.OrderedDict'"),
         (b"\x8c\x02os\x8c\x06system\x93.", "GLOBAL 'os.system'"),
     ],
 )
@@ -181,7 +182,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(protocol: int) -> None:
     [
         b"",
         b"{}",
-        b"client,compute\n1,2\n",
+        b"phone,compute\n1,2\n",
         b"\x80\x09N.",  # a protocol that does not exist
         b".",
         b"I1\nI2\n.",
@@ -207,11 +208,11 @@ def test_what_is_no_pickle_is_refused(data: bytes) -> None:
 
 def test_a_deeply_nested_key_does_not_overflow_the_stack() -> None:
     with pytest.raises(DataError, match="tuple as a key"):
-        read_plain_pickle(b"})" + b"\x85" * 10**6 + b"Ns.", source="x")
+        read_plain_pickle(b"})" + b"\x85" * 2 * 10**5 + b"Ns.", source="x")
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_damaged_files_are_read_or_refused_and_nothing_else(data: st.DataObject) -> None:
     value = {

@@ -18,6 +18,9 @@ Interval = tuple[FloatArray, FloatArray]
 
 _MAXIMUM = 0.9
 """The quantile of a round's utilities that counts as their maximum."""
+_MOST_SCALES = 10.0
+_MOST = 1e100
+"""A utility counts as at most so many scales, and so much: its square must not overflow."""
 
 
 @dataclass(slots=True)
@@ -104,22 +107,26 @@ def diagonals(boxes: BoxState, rows: IntArray | slice) -> FloatArray:
     return np.sqrt(validity * validity + utility * utility)  # Eq. 10
 
 
-def raise_scale(boxes: BoxState, utilities: FloatArray) -> None:
-    """Let a round's utilities raise what counts as their maximum so far, in place.
+def winsorised(boxes: BoxState, utilities: FloatArray) -> FloatArray:
+    """A round's utilities without outliers, after they have raised the scale (in place).
 
     Their 90 % quantile (rounded down to an observation) stands for the maximum, so that one absurd
-    value in a round does not make all others look alike. The scale never falls: diagonals would
-    grow, where Theorem 5.4 needs them to shrink.
+    value in a round does not make all others look alike; what exceeds ten times the largest such
+    maximum so far is cut off there. The scale never falls: diagonals would grow, where Theorem 5.4
+    needs them to shrink.
 
     Example:
         >>> boxes = whole_plane(5)
-        >>> raise_scale(boxes, np.array([1.0, 3.0, 1e9]))
+        >>> winsorised(boxes, np.array([1.0, 3.0, 1e9]))
+        array([ 1.,  3., 30.])
         >>> boxes.utility_scale
         array(3.)
     """
     if len(utilities) > 0:
         highest = np.quantile(np.abs(utilities), _MAXIMUM, method="lower")
-        np.maximum(boxes.utility_scale, highest, out=boxes.utility_scale)
+        np.maximum(boxes.utility_scale, min(highest, _MOST), out=boxes.utility_scale)
+    limit = min(_MOST_SCALES * float(boxes.utility_scale) or _MOST, _MOST)
+    return np.clip(utilities, -limit, limit)
 
 
 def describe(boxes: BoxState) -> dict[str, FloatArray]:

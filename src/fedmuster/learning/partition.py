@@ -358,7 +358,7 @@ def split(
         raise ConfigError(
             "both the world (data) and the training (partition) say how much data each client "
             'has: remove data from [world], or write partition = "sampled"',
-            key=("partition",),
+            key=("world", "data"),
         )
     return partition.split(data, num_clients, rng)
 

@@ -71,8 +71,8 @@ class FedSUV(PolicyTraits):
            dominated, the lowest upper utility goes first. Those tied at such a floor all stay.
         3. With too few candidates available, others fill the cohort, highest upper utility first.
         4. A diagonal adds utility to a probability; utility counts in units of the largest 90 %
-           quantile of any round. Validity is not clipped to [0, 1], which a linear model leaves:
-           boxes would collapse there and pass for certain.
+           quantile of any round, and is cut off at ten of them. Validity is not clipped to [0, 1],
+           which a linear model leaves: boxes would collapse there and pass for certain.
         5. A side of a box that would become empty starts anew from Q_t.
 
     References:
@@ -150,10 +150,9 @@ class FedSUV(PolicyTraits):
     def _learn(self, state: FedSUVState, selection: Selection, feedback: Feedback) -> None:
         """Who was asked tells of validity; who answered, of utility."""
         asked = selection.clients
-        answered = np.isin(asked, feedback.clients[feedback.answered])
+        answered = np.isin(asked, feedback.clients[feedback.answered], kind="sort")
         self._linear.observe(state.validity, asked, answered.astype(np.float64))
         utility = gained_utility(feedback, of_rows(state.num_samples, feedback.clients))  # Eq. 3
         heard = np.isfinite(utility)
-        who, worth = feedback.clients[heard], utility[heard]
-        box.raise_scale(state.boxes, worth)
+        who, worth = feedback.clients[heard], box.winsorised(state.boxes, utility[heard])
         self.gp.observe(state.utility, who, worth, round_=selection.round)

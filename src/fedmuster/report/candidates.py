@@ -8,13 +8,13 @@ import numpy as np
 
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.report.curves import thinned
-from fedmuster.report.runs import Run
+from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.scores import Scores
 from fedmuster.solvers.pareto import pareto_front
 
-DEPARTURES: Final = ("left_round", "left_by")
+_DEPARTURES: Final = ("left_round", "left_by")
 """Since when a client is no candidate, and why: 1 eliminated for validity, 2 dominated."""
-BOUNDS: Final = ("validity_low", "validity_high", "utility_low", "utility_high")
+_BOUNDS: Final = ("validity_low", "validity_high", "utility_low", "utility_high")
 
 _MOST_DOTS = 400
 _CLIENTS_A_BIN = 6
@@ -98,8 +98,20 @@ class Timeline(NamedTuple):
     """Mean true validity of those who still are candidates, where the world tells it."""
 
 
+def planes(comparison: Comparison) -> dict[str, Plane]:
+    """Of each policy that bounds validity and utility of anybody, in the first seed."""
+    found = comparison.watched(*_BOUNDS, *_DEPARTURES)
+    known = {label: plane(run) for label, run in found.items()}
+    return {label: own for label, own in known.items() if len(own.clients) > 0}
+
+
+def timelines(comparison: Comparison) -> dict[str, Timeline]:
+    """Of each policy whose candidates may leave, in the first seed."""
+    return {label: timeline(run) for label, run in comparison.watched(*_DEPARTURES).items()}
+
+
 def plane(run: Run) -> Plane:
-    """Of a run that has the scores BOUNDS and DEPARTURES."""
+    """Of a run that has bounds of validity and utility, and says who has left."""
     scores = run.scores
     assert scores is not None
     (validity, true_validity), (utility, true_utility) = (
@@ -124,7 +136,7 @@ def plane(run: Run) -> Plane:
 
 
 def timeline(run: Run) -> Timeline:
-    """Of a run that has the scores DEPARTURES."""
+    """Of a run that says who has left."""
     scores = run.scores
     assert scores is not None
     left, why = _departures(scores)
@@ -151,7 +163,7 @@ def timeline(run: Run) -> Timeline:
 
 def _departures(scores: Scores) -> tuple[FloatArray, FloatArray]:
     """In which round each client left, +inf for candidates, and why; who has left stays away."""
-    left, why = (scores.values[name][-1] for name in DEPARTURES)
+    left, why = (scores.values[name][-1] for name in _DEPARTURES)
     return np.where(np.isfinite(left), left, np.inf), why
 
 

@@ -14,7 +14,7 @@ from fedmuster.core.errors import MissingExtraError
 from fedmuster.report.runs import Comparison, Run
 
 _MOST_CLIENT_ROWS = 2_000_000
-_MOST_SCORE_ROWS = 2_000_000
+_MOST_SCORE_ROWS = 1_000_000
 _PLOTTED = ("accuracy", "loss", "train_loss", "seconds", "regret", "spent_max", "spent_mean")
 Columns = Mapping[str, NDArray[Any]]
 

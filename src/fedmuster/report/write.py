@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.files import write_file
-from fedmuster.report.candidates import BOUNDS, DEPARTURES
-from fedmuster.report.convergence import SCORE
+from fedmuster.report.candidates import planes, timelines
+from fedmuster.report.convergence import scored
 from fedmuster.report.exports import write_csv, write_parquet, write_tensorboard
 from fedmuster.report.page import to_html
 from fedmuster.report.runs import load
@@ -86,11 +86,11 @@ def _draw(summary: Summary, out: Path, formats: Sequence[str]) -> list[Path]:
             drawn["privacy-utility"] = partial(figures.privacy_utility, comparison)
     if any(comparison.judged(label) for label in comparison.labels):
         drawn["regret"] = partial(figures.regret, comparison)
-    if comparison.watched(SCORE):
+    if scored(comparison):
         drawn["score-convergence"] = partial(figures.score_convergence, comparison)
-    if comparison.watched(*BOUNDS, *DEPARTURES):
+    if planes(comparison):
         drawn["validity-utility"] = partial(figures.validity_utility, comparison)
-    if comparison.watched(*DEPARTURES):
+    if timelines(comparison):
         drawn["elimination"] = partial(figures.elimination, comparison)
     drawn["simulated-time"] = partial(figures.simulated_time, comparison)
     drawn["selection-by-group"] = partial(figures.selection_by_group, comparison)

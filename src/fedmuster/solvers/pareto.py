@@ -68,7 +68,10 @@ def dominated_boxes(low: Points, high: Points) -> BoolArray:
 
 
 def _staircase(first: FloatArray, second: FloatArray) -> Points:
-    """The distinct points of the front: ``first`` increases and ``second`` decreases."""
+    """The front from left to right: ``second`` decreases, while ``first`` does not.
+
+    Of several steps with the same ``first``, the first one is the highest, and the one that counts.
+    """
     if len(first) > _LARGE:
         # The front of a sample lies below that of all and drops nearly everybody unsorted.
         stairs = _sorted_staircase(first[::_SAMPLE_STRIDE], second[::_SAMPLE_STRIDE])
@@ -81,9 +84,6 @@ def _staircase(first: FloatArray, second: FloatArray) -> Points:
 def _sorted_staircase(first: FloatArray, second: FloatArray) -> Points:
     order = np.argsort(first)[::-1]
     first, highest = first[order], np.maximum.accumulate(second[order])
-    last = np.ones(len(first), dtype=np.bool_)  # of those with the same first objective
-    last[:-1] = first[1:] != first[:-1]
-    first, highest = first[last], highest[last]
     step = np.ones(len(first), dtype=np.bool_)
     step[1:] = highest[1:] > highest[:-1]
     return first[step][::-1], highest[step][::-1]
@@ -91,8 +91,8 @@ def _sorted_staircase(first: FloatArray, second: FloatArray) -> Points:
 
 def _is_below(stairs: Points, first: FloatArray, second: FloatArray) -> BoolArray:
     """Whether a step is at least as good in both objectives."""
-    # The lowest step that is as good in the first is the best in the second. Beyond the last one
-    # there is none: a comparison with NaN is false.
+    # Of the steps that are as good in the first, the leftmost is the best in the second. Right of
+    # all steps there is none: a comparison with NaN is false.
     best_second = np.append(stairs[1], np.nan)
     return np.asarray(best_second[np.searchsorted(stairs[0], first, side="left")] >= second)
 

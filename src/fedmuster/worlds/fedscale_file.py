@@ -114,5 +114,5 @@ class _Clients:
     def _refuse(self, number: int, complaint: str) -> NoReturn:
         raise DataError(
             f"{self._path}, client {self._names[number]}: {complaint}; get the file from where it "
-            "was published, or write CSV"
+            "was published, or write a .csv"
         )

@@ -49,12 +49,12 @@ def read_plain_pickle(data: bytes, *, source: str) -> object:
     except _NotPlainError as error:
         raise DataError(
             f"{source}, byte {place}: {error} is not plain data; unpickling it could run anything, "
-            "so the file is refused: get it from where it was published, or write CSV"
+            "so the file is refused: get it from where it was published, or write a .csv"
         ) from None
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
         raise DataError(
             f"{source} is not a whole pickle: {type(error).__name__} after {name} at byte {place} "
-            f"({error}); get it anew, or write CSV"
+            f"({error}); get it anew, or write a .csv"
         ) from None
 
 

@@ -1,6 +1,7 @@
 """Latencies of two stages: first the update of the model, then its upload (MAB-CS Eq. 10, 11)."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.random import Generator
@@ -99,7 +100,13 @@ class UpdateUploadLatency:
 
 def _nodes(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Nodes between ``low`` and ``high`` on a new last axis, and their shares of probability."""
-    nodes, weights = np.polynomial.legendre.leggauss(_NUM_NODES)
+    nodes, weights = _gauss_legendre()
     half = 0.5 * (high - low)
     z = low + half * (1.0 + nodes)
     return z, half * weights * density(z)
+
+
+@cache
+def _gauss_legendre() -> tuple[FloatArray, FloatArray]:
+    nodes, weights = np.polynomial.legendre.leggauss(_NUM_NODES)
+    return nodes, weights

@@ -31,26 +31,28 @@ function makeChart(grid, chart) {
     columns.push(curve.mean, ...bounds(chart, curve));
   }
   const show = chart.percent ? percent : number;
+  const own = chart.curves.some((curve) => curve.name);  // one policy's, and gone with it
+  if (own) host.append(element("div", { class: "keys" }, ...chart.curves.map((curve) => element("span", {}, swatch(look(curve)), nameOf(curve)))));
   const tick = chart.percent ? (v) => number(100 * v, 4) + " %" : (v) => number(v, 6);
   const path = chart.steps ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
   const series = [{}];
   const bands = [];
   chart.curves.forEach((curve) => {
-    const line = () => colour(curve.policy);
+    const line = () => colour(look(curve));
     const place = series.length;
     series.push(
-      { label: data.policies[curve.policy], stroke: line, width: 2, dash: dash(curve.policy), paths: path, points: { show: alone(curve) } },
+      { label: nameOf(curve), stroke: line, width: own ? 1.5 : 2, dash: dash(look(curve)), paths: path, spanGaps: own, points: { show: alone(curve) } },
       { stroke: "transparent", width: 0, auto: false, paths: path, points: { show: false } },
       { stroke: "transparent", width: 0, auto: false, paths: path, points: { show: false } },
     );
-    bands.push({ series: [place + 2, place + 1], fill: () => colour(curve.policy) + "24" });
+    bands.push({ series: [place + 2, place + 1], fill: () => line() + "24" });
   });
   const axis = (title, more) => ({
     label: title, labelSize: 22, labelGap: 0, labelFont: "13px system-ui, sans-serif", font: "12px system-ui, sans-serif",
     stroke: () => themed("--muted"), grid: { stroke: () => themed("--grid"), width: 1 },
     ticks: { stroke: () => themed("--grid"), width: 1, size: 5 }, ...more,
   });
-  const size = () => ({ width: Math.max(plot.clientWidth, 100), height: plot.clientHeight });
+  const size = () => ({ width: Math.max(plot.clientWidth, 100), height: Math.max(plot.clientHeight, 60) });
   const u = new uPlot({
     ...size(),
     legend: { show: false },
@@ -83,8 +85,8 @@ function makeChart(grid, chart) {
     const rows = chart.curves
       .filter((curve) => shown[curve.policy] && curve.mean[at] != null)
       .sort((one, two) => two.mean[at] - one.mean[at])
-      .map((curve) => [swatch(curve.policy), data.policies[curve.policy],
-        show(curve.mean[at]) + (curve.half[at] == null ? "" : " ± " + show(curve.half[at], 2))]);
+      .map((curve) => [swatch(look(curve)), nameOf(curve),
+        show(curve.mean[at]) + (curve.half?.[at] == null ? "" : " ± " + show(curve.half[at], 2))]);
     if (!rows.length) return box.hide();
     const where = { round: () => `round ${number(chart.x[at], 9)}`, seconds: () => `${number(chart.x[at], 5)} s` }[chart.axis]?.()
       ?? `${chart.xTitle}: ${number(chart.x[at])}`;
@@ -115,9 +117,15 @@ function makeChart(grid, chart) {
         if (u.series[3 * place + part].show !== show) u.setSeries(3 * place + part, { show });
       }
     });
-    host.dataset.shown = chart.curves.filter((curve) => shown[curve.policy]).map((curve) => data.policies[curve.policy]).join("\n");
+    host.hidden = own && !chart.curves.some((curve) => shown[curve.policy]);
+    host.dataset.shown = chart.curves.filter((curve) => shown[curve.policy]).map(nameOf).join("\n");
   }));
 }
+
+/** A curve is a policy's, unless it has a name and a look of its own. */
+function nameOf(curve) { return curve.name ?? data.policies[curve.policy]; }
+
+function look(curve) { return curve.look ?? curve.policy; }
 
 /** A curve with a single value is drawn as a point. */
 function alone(curve) { return curve.mean.filter((value) => value != null).length === 1; }
@@ -126,7 +134,7 @@ function alone(curve) { return curve.mean.filter((value) => value != null).lengt
 function bounds(chart, curve) {
   const lowest = chart.logarithmic ? Math.min(...curve.mean.filter((v) => v != null)) / 100 : -Infinity;
   return [-1, 1].map((sign) => curve.mean.map((mean, at) => (
-    mean == null || curve.half[at] == null ? null : Math.max(mean + sign * curve.half[at], lowest))));
+    mean == null || curve.half?.[at] == null ? null : Math.max(mean + sign * curve.half[at], lowest))));
 }
 
 /** The y axis fits the means: the band of two seeds can be wider than all else. */
@@ -236,7 +244,7 @@ function inWords(chart) {
   const show = chart.percent ? percent : number;
   const ends = chart.curves.map((curve) => {
     const last = curve.mean.reduce((found, value, at) => (value == null ? found : at), 0);
-    return `${data.policies[curve.policy]} ${show(curve.mean[last])}`;
+    return `${nameOf(curve)} ${show(curve.mean[last])}`;
   });
   return `${chart.title}. At the end: ${ends.join(", ")}.`;
 }

@@ -57,12 +57,17 @@ function span(at, parts, count) {
 }
 
 function shade(palette, code) {
-  const part = code === 0 ? 0 : Math.min(Math.max(0.5 + (code - EQUAL) / (2 * DOUBLINGS * PER_DOUBLING), 0), 1);
-  const at = Math.min(Math.floor(part * (palette.length - 1)), palette.length - 2);
-  const between = part * (palette.length - 1) - at;
-  const channel = (text, place) => parseInt(text.slice(1 + 2 * place, 3 + 2 * place), 16);
-  return [0, 1, 2].map((place) => Math.round(
-    channel(palette[at], place) * (1 - between) + channel(palette[at + 1], place) * between));
+  return rgb(palette, code === 0 ? 0 : 0.5 + (code - EQUAL) / (2 * DOUBLINGS * PER_DOUBLING));
+}
+
+/** The colour at a part of the way through a palette. */
+function rgb(palette, part) {
+  const place = Math.min(Math.max(part, 0), 1) * (palette.length - 1);
+  const at = Math.min(Math.floor(place), palette.length - 2);
+  const between = place - at;
+  const channel = (text, which) => parseInt(text.slice(1 + 2 * which, 3 + 2 * which), 16);
+  return [0, 1, 2].map((which) => Math.round(
+    channel(palette[at], which) * (1 - between) + channel(palette[at + 1], which) * between));
 }
 
 function paint(canvas, bytes, table) {

@@ -2,5 +2,6 @@ makeSwitches();
 makeCharts();
 makeBars();
 makeMaps();
+makeOpinions();
 makeClients();
 document.documentElement.dataset.ready = "true";

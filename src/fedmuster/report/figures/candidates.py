@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.report.candidates import BOUNDS, DEPARTURES, Plane, Timeline, plane, timeline
+from fedmuster.report.candidates import Plane, Timeline, planes, timelines
 from fedmuster.report.figures.selection import grid_of
 from fedmuster.report.figures.style import PLAIN, STYLE, new_figure, shortened
 from fedmuster.report.runs import Comparison
@@ -30,9 +30,9 @@ _KINDS = (
 
 def validity_utility(comparison: Comparison) -> Figure:
     """The plane of validity and utility: how long clients were candidates, how often chosen."""
-    planes = {label: plane(run) for label, run in comparison.watched(*BOUNDS, *DEPARTURES).items()}
-    _, rows = grid_of(len(planes))
-    alone = len(planes) == 1
+    found = planes(comparison)
+    _, rows = grid_of(len(found))
+    alone = len(found) == 1
     with matplotlib.rc_context(STYLE):
         figure = new_figure(
             comparison,
@@ -41,12 +41,12 @@ def validity_utility(comparison: Comparison) -> Figure:
             first_seed=True,
         )
         parts: Any = figure.subfigures(1, 2) if alone else figure.subfigures(2, 1)
-        lasting = {label: own.candidate_rounds for label, own in planes.items()}
-        chosen = {label: own.chosen for label, own in planes.items()}
-        most = max(own.most_rounds for own in planes.values())
-        _draw_planes(parts[0], planes, lasting, f"rounds as a candidate, of {most:,}", gamma=1.0)
-        _draw_planes(parts[1], planes, chosen, "times chosen", gamma=0.5)
-        known = all(own.true_validity and own.true_utility for own in planes.values())
+        lasting = {label: own.candidate_rounds for label, own in found.items()}
+        chosen = {label: own.chosen for label, own in found.items()}
+        most = max(own.most_rounds for own in found.values())
+        _draw_planes(parts[0], found, lasting, f"rounds as a candidate, of {most:,}", gamma=1.0)
+        _draw_planes(parts[1], found, chosen, "times chosen", gamma=0.5)
+        known = all(own.true_validity and own.true_utility for own in found.values())
         front = Line2D([], [], color=_FRONT)
         front.set_label("Pareto front" + (": of candidates, if the truth is unknown" * (not known)))
         figure.legend(handles=[front], loc="outside lower center")
@@ -55,7 +55,7 @@ def validity_utility(comparison: Comparison) -> Figure:
 
 def elimination(comparison: Comparison) -> Figure:
     """How many of the watched clients are candidates in each round, and why the others are not."""
-    lines = {label: timeline(run) for label, run in comparison.watched(*DEPARTURES).items()}
+    lines = timelines(comparison)
     columns, rows = grid_of(len(lines))
     told = all(line.validity is not None for line in lines.values())  # all had the same world
     parts = (3.0, 1.2) if told else (3.0,)
@@ -84,25 +84,25 @@ def elimination(comparison: Comparison) -> Figure:
 
 def _draw_planes(
     figure: FigureBase,
-    planes: Mapping[str, Plane],
+    found: Mapping[str, Plane],
     values: Mapping[str, IntArray],
     what: str,
     *,
     gamma: float,
 ) -> None:
     """A panel for each policy, all with the same colours; ``gamma`` < 1 tells small ones apart."""
-    columns, rows = grid_of(len(planes))
+    columns, rows = grid_of(len(found))
     panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for panel in panels[len(planes) :]:
+    for panel in panels[len(found) :]:
         panel.set_visible(False)
-    bins = {label: own.bins() for label, own in planes.items()}
+    bins = {label: own.bins() for label, own in found.items()}
     shown = {
         label: values[label].astype(np.float64) if cells is None else cells.mean(values[label])
         for label, cells in bins.items()
     }
     most = max(float(np.nanmax(one, initial=1.0)) for one in shown.values())
     norm = PowerNorm(gamma, 0.0, most)
-    for (label, own), panel in zip(planes.items(), panels, strict=False):
+    for (label, own), panel in zip(found.items(), panels, strict=False):
         if (cells := bins[label]) is None:
             size = float(np.clip(6000 / (len(own.clients) + 1), 8, 40))
             drawn: Any = panel.scatter(

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedmuster.core.records import FloatArray
-from fedmuster.report.convergence import SCORE, ScoreLine, score_lines
+from fedmuster.report.convergence import ScoreLine, scored
 from fedmuster.report.figures.selection import grid_of
 from fedmuster.report.figures.style import PLAIN, STYLE, new_figure, shortened
 from fedmuster.report.runs import Comparison
@@ -23,8 +23,8 @@ _NAME_POINTS = 7.5
 
 def score_convergence(comparison: Comparison) -> Figure:
     """Scores of at most ten clients over rounds, for each policy that publishes them."""
-    runs = comparison.watched(SCORE)
-    columns, rows = grid_of(len(runs))
+    lines = scored(comparison)
+    columns, rows = grid_of(len(lines))
     height = 3.4 if rows == 1 else 2.4 * rows
     with matplotlib.rc_context(STYLE):
         figure = new_figure(
@@ -32,10 +32,10 @@ def score_convergence(comparison: Comparison) -> Figure:
         )
         grid = figure.subplots(rows, columns, squeeze=False, sharex=not comparison.uneven)
         panels: list[Axes] = list(grid.flat)
-        for panel in panels[len(runs) :]:
+        for panel in panels[len(lines) :]:
             panel.set_visible(False)
-        for (label, run), panel in zip(runs.items(), panels, strict=False):
-            _draw_lines(panel, score_lines(run), height=0.7 * height / rows)
+        for (label, own), panel in zip(lines.items(), panels, strict=False):
+            _draw_lines(panel, own, height=0.7 * height / rows)
             panel.set_title(shortened(label, _TITLE_CHARACTERS[columns]))
         figure.supxlabel("round", fontsize=8)
         figure.supylabel("score", fontsize=8)
@@ -43,8 +43,8 @@ def score_convergence(comparison: Comparison) -> Figure:
 
 
 def _draw_lines(axes: Axes, lines: Sequence[ScoreLine], *, height: float) -> None:
-    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, max(len(lines), 1)))
-    for line, colour in zip(lines, colours, strict=False):
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(lines)))
+    for line, colour in zip(lines, colours, strict=True):
         alone = len(line.rounds) == 1
         axes.plot(line.rounds, line.values, color=colour, linewidth=0.9, marker="." * alone)
     axes.set_xlim(1, max(2.0, *(line.rounds[-1] for line in lines)))
@@ -55,7 +55,7 @@ def _draw_lines(axes: Axes, lines: Sequence[ScoreLine], *, height: float) -> Non
     ends = np.array([(line.values[-1] - low) / (high - low) for line in lines])
     gap = _NAME_POINTS / (72 * height)
     places = spread(ends[::-1], gap)[::-1]
-    for line, colour, end, place in zip(lines, colours, ends, places, strict=False):
+    for line, colour, end, place in zip(lines, colours, ends, places, strict=True):
         axes.plot(
             [1.01, 1.04, 1.08],
             [end, place, place],

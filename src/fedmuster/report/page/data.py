@@ -19,6 +19,8 @@ from fedmuster.report.curves import (
     spans_decades,
 )
 from fedmuster.report.page.clients import client_tables
+from fedmuster.report.page.numbers import rounded
+from fedmuster.report.page.opinions import opinion_data
 from fedmuster.report.promise import cap_in_sight, cap_text, spent_title
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL
@@ -41,6 +43,7 @@ def page_data(summary: Summary) -> dict[str, Any]:
         "groups": _groups(comparison),
         "maps": _maps(comparison),
         "clients": client_tables(comparison),
+        "opinions": opinion_data(comparison),
     }
 
 
@@ -201,13 +204,3 @@ def _maps(comparison: Comparison) -> dict[str, Any]:
         ],
         "codes": [base64.b64encode(code.tobytes()).decode("ascii") for code in codes],
     }
-
-
-def rounded(values: NDArray[Any], digits: int = 5) -> list[float | None]:
-    """To so many significant digits; None for what is not finite, which JSON cannot say.
-
-    Example:
-        >>> rounded(np.array([1234567.0, 0.1 + 0.2, np.nan]))
-        [1234600.0, 0.3, None]
-    """
-    return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in values.tolist()]

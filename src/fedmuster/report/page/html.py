@@ -17,7 +17,17 @@ from fedmuster.report.tables import Table, tables, target_table
 
 _STYLES = ("uPlot-1.6.32.min.css", "page.css")
 _LIBRARIES = ("uPlot-1.6.32.min.js",)
-_SCRIPTS = ("dom", "policies", "charts", "bars", "heatmaps", "clients", "start")
+_SCRIPTS = (
+    "dom",
+    "policies",
+    "charts",
+    "bars",
+    "heatmaps",
+    "planes",
+    "opinions",
+    "clients",
+    "start",
+)
 
 
 def to_html(summary: Summary) -> str:

@@ -1,0 +1,205 @@
+"""MAB-CS, Fig. 3: whether the choice of clients affects the accuracy of the model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from fedmuster.claims.bsfl_training import seconds_text
+from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
+from fedmuster.claims.mab_cs_cell import ELEMENT_WISE, FEDCS, NAIVE, SETTING, cell, policies
+from fedmuster.core.records import FloatArray
+from fedmuster.experiments.spec import Experiment
+from fedmuster.learning.data import CIFAR10, Data, Digits
+from fedmuster.learning.local import LocalSGD, StepDecay
+from fedmuster.learning.models import MLP
+from fedmuster.learning.networks import MABCSCNN, SmallCNN
+from fedmuster.learning.partition import Sampled
+from fedmuster.learning.training import Model, Training
+from fedmuster.report.runs import Comparison, Run
+from fedmuster.report.statistics import interval
+from fedmuster.report.summary import Summary, summarise
+from fedmuster.report.tables import tables
+
+_ETA = 1.5
+_SIMILAR = 0.02
+_SETTLED = 0.8
+"""A run ends with the mean of the evaluations from this share of its rounds on."""
+_ONE_SIDED = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """What is trained in the cell.
+
+    Args:
+        data: of which every client draws 100 … 1000 samples of its own.
+        model: which model.
+        local: how clients train.
+        rounds: how many.
+        seeds: how many.
+    """
+
+    data: Data
+    model: Model
+    local: LocalSGD
+    rounds: int
+    seeds: int
+
+    def experiment(self) -> Experiment:
+        """All four policies on it."""
+        return Experiment(
+            policies=policies(),
+            world=cell(_ETA),
+            rounds=self.rounds,
+            seeds=tuple(range(self.seeds)),
+            regret=False,
+            training=Training(
+                data=self.data,
+                partition=Sampled(),
+                model=self.model,
+                local=self.local,
+                evaluate_every=5,
+            ),
+        )
+
+    def quick(self) -> "Task":
+        """Digits and an MLP, which need no download."""
+        return replace(self, data=Digits(), model=MLP(hidden=(32,)), rounds=40, seeds=2)
+
+    def describe(self) -> str:
+        """In words."""
+        epochs = self.local.epochs or 1
+        return (
+            f"{SETTING}; eta = {_ETA}; {self.data.name}, every client with 100 … 1000 samples drawn "
+            f"at random, {self.model.name}, SGD with {epochs} epoch{'s' * (epochs > 1)} in batches "
+            f"of {self.local.batch_size} a round, learning rate {self.local.learning_rate:g}, which "
+            f"falls by 1 % a round, {self.rounds:,} rounds, {self.seeds} seeds"
+        )
+
+
+def _gather(folder: Path, *, quick: bool, run: RunCells, task: Task) -> Evidence:
+    from fedmuster.report import figures
+
+    if quick:
+        task = task.quick()
+    comparison = play(task.experiment(), folder, run)
+    summary = summarise(comparison, FEDCS)
+    return Evidence(
+        setting=task.describe(),
+        findings=(_similar(comparison), *_sooner(summary)),
+        tables=tables(summary),
+        figures={"accuracy": figures.accuracy(comparison, summary.target)},
+        notes=(
+            f"Similar means: for every two of the four the difference lies within ± "
+            f"{100 * _SIMILAR:g} points, shown by two one-sided tests at {100 * _ONE_SIDED:g} % on "
+            "the paired differences (so that a few noisy seeds do not pass for agreement). All "
+            "pairs have to pass, which needs no correction for their number.",
+            f"What a policy ends with is the mean of the evaluations in the last "
+            f"{100 * (1 - _SETTLED):.0f} % of the rounds; the tables have the last evaluation.",
+            *_REDUCED[task.model.name],
+        ),
+    )
+
+
+_REDUCED: Mapping[str, tuple[str, ...]] = {
+    SmallCNN.name: (
+        "The paper trains a CNN of 4.6 million parameters for five epochs a round at a learning "
+        "rate of 0.25, over as many rounds as it does not say. This is a small CNN with one epoch, "
+        "at a learning rate that fits it. The simulated seconds are those of the paper's model: "
+        "18.3 MB to upload.",
+    ),
+    MLP.name: ("A quick look on small data: it decides nothing.",),
+    MABCSCNN.name: (),
+}
+
+
+def settled(run: Run) -> float:
+    """The mean accuracy of the last evaluations: single ones swing."""
+    late = np.arange(1, run.rounds + 1) > _SETTLED * run.rounds
+    return float(np.nanmean(run.columns["accuracy"][late]))
+
+
+def _similar(comparison: Comparison) -> Finding:
+    ends: dict[str, FloatArray] = {
+        label: np.array([settled(run) for run in runs]) for label, runs in comparison.runs.items()
+    }
+    gaps = {
+        pair: interval(ends[pair[0]] - ends[pair[1]], level=1 - 2 * _ONE_SIDED)
+        for pair in combinations(ends, 2)
+    }
+    widest = max(gaps, key=lambda pair: max(gaps[pair].high, -gaps[pair].low))
+    around = gaps[widest]
+    return Finding(
+        sentence="All algorithms yield similar prediction accuracy (tested as: within "
+        f"± {100 * _SIMILAR:g} points of each other)",
+        measured=", ".join(_with_error(label, values) for label, values in ends.items())
+        + f"; the two furthest apart are {widest[0]} and {widest[1]}: between "
+        f"{100 * around.low:.2f} and {100 * around.high:.2f} points",
+        holds=all(-_SIMILAR < gap.low and gap.high < _SIMILAR for gap in gaps.values()),
+    )
+
+
+def _sooner(summary: Summary) -> list[Finding]:
+    by_label = {policy.label: policy for policy in summary.policies}
+    base = by_label[FEDCS].values["seconds_to_target"]
+    target = "" if summary.target is None else summary.target.text
+    found = []
+    for label in (NAIVE, ELEMENT_WISE):
+        difference = by_label[label].differences.get("seconds_to_target")
+        took = by_label[label].values["seconds_to_target"]
+        found.append(
+            Finding(
+                sentence=f"{label} reaches {target} significantly sooner than FedCS, in simulated "
+                "time",
+                measured=f"{seconds_text(took)} against {seconds_text(base)}",
+                holds=difference is not None and difference.verdict == "lower",
+                ours=True,
+            )
+        )
+    return found
+
+
+def _with_error(label: str, values: FloatArray) -> str:
+    around = interval(values)
+    return f"{label} {100 * around.mean:.2f} ± {100 * around.half_width:.2f} %"
+
+
+_DECAY = StepDecay(every=1, gamma=0.99)
+_FULL = Task(
+    data=CIFAR10(),
+    model=MABCSCNN(),
+    local=LocalSGD(learning_rate=0.25, batch_size=50, epochs=5, schedule=_DECAY),
+    rounds=500,
+    seeds=3,
+)
+_REDUCED_TASK = replace(
+    _FULL,
+    model=SmallCNN(),
+    local=replace(_FULL.local, learning_rate=0.1, epochs=1),
+    rounds=100,
+    seeds=5,
+)
+_STATEMENT = (
+    "All algorithms yield similar prediction accuracy: the proposed algorithms reduce the learning "
+    "time without affecting the learning accuracy."
+)
+
+TRAINING = (
+    Claim(
+        name="mab-cs-accuracy",
+        source="MAB-CS, Fig. 3, reduced",
+        statement=_STATEMENT,
+        gather=partial(_gather, task=_REDUCED_TASK),
+    ),
+    Claim(
+        name="mab-cs-accuracy-full",
+        source="MAB-CS, Fig. 3",
+        statement=_STATEMENT,
+        gather=partial(_gather, task=_FULL),
+        heavy=True,
+    ),
+)
