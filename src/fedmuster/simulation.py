@@ -11,10 +11,10 @@ from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
-    BoolArray,
     Feedback,
     FloatArray,
     IntArray,
+    Late,
     RoundView,
     Selection,
 )
@@ -22,7 +22,7 @@ from fedmuster.core.selector import Selector
 from fedmuster.learning.trainer import LearningRow
 from fedmuster.learning.training import Learner
 from fedmuster.policies.genie import Genie
-from fedmuster.privacy.budget import PrivacyRow, Protection
+from fedmuster.privacy.budget import Grant, PrivacyRow, Protection
 from fedmuster.regret import Judge, Verdict
 from fedmuster.worlds.world import World, WorldRound
 
@@ -162,6 +162,12 @@ class Simulation(Generic[S]):
             )
         self.trainer = None
         if training is not None:
+            if problem.quality is not None:
+                raise ConfigError(
+                    "both the world (data) and the training (partition) say how good the data of "
+                    "each client are: remove data from [world]",
+                    key=("world", "data"),
+                )
             self.trainer = training.start(
                 num_clients=problem.num_clients,
                 seed=seed,
@@ -208,9 +214,9 @@ class Simulation(Generic[S]):
         # From here on clients are asked: whoever is must have paid.
         grant = None if budget is None else budget.debit(selection.round, selection.clients)
         outcome = drawn.play(selection)
-        feedback = outcome.feedback
+        feedback, late = outcome.feedback, outcome.late
         if grant is not None:
-            feedback = _without(feedback, ~grant.releasable)
+            feedback, late = _releasable(feedback, late, grant)
         if self.judge is not None:
             self.judge.record(selection, feedback)
         self.elapsed_seconds += outcome.round_seconds
@@ -224,7 +230,7 @@ class Simulation(Generic[S]):
                 evaluate=self._is_last(selection),
                 release=release,
                 sketch_size=selector.policy.wanted_sketch_size,
-                late=outcome.late,
+                late=late,
                 ends_at_seconds=self.elapsed_seconds,
             )
         report = selector.observe(feedback)
@@ -352,9 +358,13 @@ class Simulation(Generic[S]):
         )
 
 
-def _without(feedback: Feedback, lost: BoolArray) -> Feedback:
-    """The same, but those did not complete."""
-    return replace(feedback, completed=feedback.answered & ~lost)
+def _releasable(feedback: Feedback, late: Late, grant: Grant) -> tuple[Feedback, Late]:
+    """The same, but who may not send does not complete, and does not come late either."""
+    sends = np.isin(late.clients, grant.clients[grant.releasable])
+    return (
+        replace(feedback, completed=feedback.answered & grant.releasable),
+        Late(clients=late.clients[sends], arrives_at_seconds=late.arrives_at_seconds[sends]),
+    )
 
 
 def _slowest_seconds(feedback: Feedback) -> float:

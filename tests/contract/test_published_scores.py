@@ -54,7 +54,7 @@ def test_the_highest_scores_are_taken(policy: Policy[Any]) -> None:
     for available, chosen, scores in _played(policy):
         assert list(scores) == ["score"]
         assert not np.isinf(scores["score"]).any()
-        unseen += np.count_nonzero(np.isnan(scores["score"]))
+        unseen += int(np.count_nonzero(np.isnan(scores["score"])))
         rank = np.nan_to_num(scores["score"], nan=np.inf)  # of the unseen: first
         others = available.copy()
         others[chosen] = False

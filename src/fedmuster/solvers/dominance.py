@@ -11,7 +11,7 @@ from numpy.random import Generator
 from fedmuster.core.records import FloatArray, IntArray
 
 _FEW = 2_000
-"""So few candidates are sorted faster than sifted."""
+"""So few candidates are looked at faster than sifted."""
 _STRIDES = (31, 1)
 """Sifted coarsely with the help of a sample, then finely. Odd, as periods of two are common."""
 
@@ -30,24 +30,23 @@ def contenders(first: FloatArray, second: FloatArray, size: int, rng: Generator)
 
     Example:
         >>> first, second = np.array([2.0, 1.0, 3.0, 1.0]), np.array([5.0, 6.0, 4.0, 5.0])
-        >>> contenders(first, second, 1, np.random.default_rng(0))
-        array([3, 2])
+        >>> contenders(first, second, 2, np.random.default_rng(0))
+        array([3, 1, 0, 2])
     """
     best = np.flatnonzero((first == first.min()) & (second == second.min()))
     if len(best) >= size:  # as at first, when nothing is known of anybody
         return rng.choice(best, size, replace=False)
-    near = np.arange(len(first)) if len(first) <= _FEW else _sift(first, second, size)
-    near = rng.permutation(near)
+    near = rng.permutation(_sift(first, second, size))
     order = near[np.lexsort((second[near], first[near]))]
-    return order[_staircase(second[order], size)]
+    return order if len(order) <= _FEW else order[_staircase(second[order], size)]
 
 
 def _sift(first: FloatArray, second: FloatArray, size: int) -> IntArray:
     """All but those whom m candidates near the best corner precede: no sorting."""
     near, x, y = np.arange(len(first)), first, second
     for stride in _STRIDES:
-        if len(near) < stride * size:
-            continue  # not m candidates in a sample
+        if len(near) <= _FEW or len(near) < stride * size:
+            continue  # not worth it, or not m candidates in a sample
         a, b = _corner(x[::stride], y[::stride], size)
         # At (a, b) itself somebody may be one of the m, or equal to one.
         kept = np.flatnonzero((x < a) | (y < b) | ((x == a) & (y == b)))

@@ -47,7 +47,7 @@ class DeviceWorld(Setting):
         availability: as in FedScale on average.
         devices: drawn, or from a file.
         batch_size: samples of a step. FedSUV: 10 … 20.
-        local_steps: of a round. FedScale: 20.
+        local_steps: of a round. FedScale's default: 20.
         update_mbit: size of a model; 40 are 1.25 million parameters (ShuffleNet).
         compute_relative_sd: of the first part's fluctuation.
         communication_relative_sd: of the second part's.

@@ -213,9 +213,8 @@ def _evidence(state: GPState, clients: IntArray, before: Tally) -> Evidence:
     more it becomes another one, and the difference of two such is again of that form.
     """
     hyper, now = state.hyper, state.tally.of(clients)
-    precision, value = now.count / (hyper.individual * now.count + hyper.noise), now.mean
     old = before.count / (hyper.individual * before.count + hyper.noise)
-    gained = precision - old
+    gained = now.count / (hyper.individual * now.count + hyper.noise) - old
     # Relative to the new mean: it changes by little, and little is lost to rounding.
     value = now.mean + old / gained * (now.mean - before.mean)
     return Evidence(clients, (value - hyper.offset) / hyper.scale, 1.0 / gained)

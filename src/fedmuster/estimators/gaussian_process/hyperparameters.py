@@ -93,9 +93,10 @@ def climb(objective: Objective, start: FloatArray, lower: FloatArray, upper: flo
         if value > highest:
             highest, best = value, point
         turned = gradient * before < 0
-        step *= np.where(turned, 0.5, np.where(gradient * before > 0, 1.2, 1.0))
+        factor = np.where(turned, 0.5, np.where(gradient * before > 0, 1.2, 1.0))
+        step = np.minimum(step * factor, 1.0)
         if step.max() < 0.01:
             break
         before = np.where(turned, 0.0, gradient)  # after a turn, go on carefully
-        point = np.clip(point + np.sign(before) * np.minimum(step, 1.0), lower, upper)
+        point = np.clip(point + np.sign(before) * step, lower, upper)
     return best

@@ -19,16 +19,12 @@ def standardised(attributes: FloatArray) -> FloatArray:
             f"standardised: attributes of shape {attributes.shape}, expected finite numbers "
             "[K, d], one row for each client"
         )
-    low, high = attributes.min(axis=0), attributes.max(axis=0)
-    # By their ends first: neither 1e300 nor 1e-300 may overflow or vanish when squared, and of a
-    # column that is the same for all no rounding error may be blown up to size one.
-    varies = high > low
-    with np.errstate(over="ignore"):
-        span = high - low
-    varies &= np.isfinite(span)
-    result = np.zeros(attributes.shape)
-    np.divide(attributes - low, span, out=result, where=varies)
+    # By the largest first, so that squares neither overflow nor vanish, whatever the units. What is
+    # the same for all is seen from its ends: rounding errors must not be blown up to size one.
+    largest = np.abs(attributes).max(axis=0)
+    varies = attributes.max(axis=0) > attributes.min(axis=0)
+    result = attributes / np.where(varies, largest, 1.0)
     result -= result.mean(axis=0)
     result /= np.where(varies, result.std(axis=0), 1.0)
     result[:, ~varies] = 0.0
-    return result
+    return np.asarray(result)
