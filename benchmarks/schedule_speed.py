@@ -111,7 +111,7 @@ def _row(name: str, times: Times, size: int) -> dict[str, Any]:
     candidates = len(times[0])
     looks = candidates * size
     contenders: dict[str, Callable[[], object]] = {
-        "ours": lambda: greedy_schedule(*times, size, stream(0, "benchmark"))
+        "ours": partial(greedy_schedule, *times, size, stream(0, "benchmark"))
     }
     if looks <= MOST_LOOKS_IN_NUMPY:
         contenders["scan"] = partial(scan, *times, size)

@@ -41,7 +41,8 @@ def test_scores_are_read(write_run: "WriteRun") -> None:
 def test_nobody_watched(write_run: "WriteRun") -> None:
     comparison = load([write_run("bsfl"), write_run("random", scores={1: {}})])
     assert all(run.scores is None for runs in comparison.runs.values() for run in runs)
-    assert not (scored(comparison) or planes(comparison) or timelines(comparison))
+    for told in (scored, planes, timelines):
+        assert not told(comparison)
 
 
 def test_scores_of_rounds_that_are_cut_off_are_not_told(write_run: "WriteRun") -> None:

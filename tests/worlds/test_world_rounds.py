@@ -22,7 +22,7 @@ from fedmuster.worlds import (
     World,
     WorldRound,
 )
-from fedmuster.worlds.world import RoundTime
+from fedmuster.worlds.round_time import RoundTime
 
 TRIED: dict[str, World] = {
     "bsfl-groups": BSFLGroups(num_clients=40),

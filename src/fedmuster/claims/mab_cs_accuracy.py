@@ -90,7 +90,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells, task: Task) -> Evidence
     summary = summarise(comparison, FEDCS)
     return Evidence(
         setting=task.describe(),
-        findings=(_similar(comparison), *_sooner(summary)),
+        findings=(similar(comparison), *_sooner(summary)),
         tables=tables(summary),
         figures={"accuracy": figures.accuracy(comparison, summary.target)},
         notes=(
@@ -100,8 +100,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells, task: Task) -> Evidence
             "pairs have to pass, which needs no correction for their number.",
             f"What a policy ends with is the mean of the evaluations in the last "
             f"{100 * (1 - _SETTLED):.0f} % of the rounds; the tables have the last evaluation.",
-            f"How much time each saves is the matter of mab-cs-elapsed, where there is none to save "
-            f"at eta = {_ETA}.",
+            "How much time each saves the more resources fluctuate: see mab-cs-elapsed.",
             *_REDUCED[task.model.name],
         ),
     )
@@ -125,7 +124,8 @@ def settled(run: Run) -> float:
     return float(np.nanmean(run.columns["accuracy"][late]))
 
 
-def _similar(comparison: Comparison) -> Finding:
+def similar(comparison: Comparison) -> Finding:
+    """Two one-sided tests for every two policies."""
     ends: dict[str, FloatArray] = {
         label: np.array([settled(run) for run in runs]) for label, runs in comparison.runs.items()
     }

@@ -1,14 +1,13 @@
 """MAB-CS, Fig. 1 and 2: elapsed time against FedCS, the more resources fluctuate."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedmuster.claims import mab_cs_references as references
-from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
+from fedmuster.claims.claim import Claim, Evidence, RunCells, play
 from fedmuster.claims.mab_cs_cell import (
     ALPHA,
     ELEMENT_WISE,
@@ -24,51 +23,39 @@ from fedmuster.claims.mab_cs_cell import (
     naive,
     policies,
 )
+from fedmuster.claims.mab_cs_findings import (
+    CLAIRVOYANT,
+    KNOWING_MEANS,
+    NO_BONUS,
+    Times,
+    all_longer,
+    all_shorter,
+    bandits_shorter,
+    element_wise_best,
+    exploration_pays,
+    naive_longest,
+    near_the_means,
+    percent,
+    reduction_text,
+)
 from fedmuster.claims.mab_cs_pictures import difference_over_rounds, reduction_over_eta
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
 from fedmuster.policies import Random
 from fedmuster.report.runs import Comparison
-from fedmuster.report.statistics import Difference, interval, paired
 from fedmuster.report.tables import Table
 from fedmuster.worlds import LTECell
 
 _ETAS = (None, 0.0, 1.0, 1.5, 1.8, 1.9, 1.95, WIDEST)
 _QUICK_ETAS = (None, 1.5, WIDEST)
-_NO_BONUS = 1e-3
+_NOTHING = 1e-3
 """As alpha or beta, in seconds: what is left of the bonus is a millisecond."""
 _GREEDY_NAIVE = f"{NAIVE} without bonus"
 _MILD_NAIVE = f"{NAIVE} with alpha = 100"
-_GREEDY = f"{ELEMENT_WISE} without bonus"
 _BOLD = f"{ELEMENT_WISE} with beta = 500"
 _READY_FIRST = f"{FEDCS}'s cohorts, whoever is ready first uploads"
 _ZERO_FILLED = f"{EXTENDED}, averages that begin with 0 s"
-_MEANS = "Algorithm 1 on each client's mean times"
-_CLAIRVOYANT = "the best cohort and order in hindsight"
-_NEAR = 0.05
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Times:
-    """Elapsed seconds of whole runs at one eta.
-
-    Args:
-        comparison: the runs.
-        total: [seeds] by label, references among them.
-    """
-
-    comparison: Comparison
-    total: Mapping[str, FloatArray]
-
-    def reduction(self, label: str) -> FloatArray:
-        """[seeds], ``1 - T / T_FedCS``; exactly 0 where the two took the same."""
-        base = self.total[FEDCS]
-        return np.asarray((base - self.total[label]) / base)
-
-    def against(self, label: str, other: str = FEDCS, *, comparisons: int) -> Difference:
-        """By how much more ``label`` reduces the time than ``other``, seed by seed."""
-        return paired(self.reduction(label), self.reduction(other), comparisons=comparisons)
 
 
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
@@ -83,13 +70,13 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
         setting=f"{SETTING}; selection alone, {comparison.rounds:,} rounds, "
         f"{len(comparison.seeds)} seeds, eta = {', '.join(map(_named, etas))}",
         findings=(
-            _all_longer(still),
-            _naive_longest(still),
-            _all_shorter(widest),
-            _bandits_shorter(widest),
-            _element_wise_best(widest),
-            _exploration_pays(still, widest),
-            _near_the_means(widest),
+            all_longer(still),
+            naive_longest(still),
+            all_shorter(widest),
+            bandits_shorter(widest),
+            element_wise_best(widest),
+            exploration_pays(still, widest),
+            near_the_means(widest),
         ),
         tables=(_by_eta(times), _others(still, widest)),
         figures={
@@ -126,9 +113,9 @@ def _played(eta: float | None, folder: Path, run: RunCells, *, quick: bool) -> T
 
 def _variants() -> dict[str, Policy[Any]]:
     return {
-        _GREEDY_NAIVE: naive(_NO_BONUS),
+        _GREEDY_NAIVE: naive(_NOTHING),
         _MILD_NAIVE: naive(100.0),
-        _GREEDY: element_wise(_NO_BONUS),
+        NO_BONUS: element_wise(_NOTHING),
         _BOLD: element_wise(500.0),
         Random.name: Random(),
     }
@@ -145,94 +132,12 @@ def _hindsight(comparison: Comparison, world: LTECell) -> dict[str, FloatArray]:
         taken = {
             _READY_FIRST: references.ready_first(*rounds.of(chosen)),
             _ZERO_FILLED: references.zero_filled(rounds),
-            _MEANS: references.knowing_means(rounds),
-            _CLAIRVOYANT: references.clairvoyant(rounds),
+            KNOWING_MEANS: references.knowing_means(rounds),
+            CLAIRVOYANT: references.clairvoyant(rounds),
         }
         for label, seconds in taken.items():
             found.setdefault(label, []).append(float(seconds.sum()))
     return {label: np.array(totals) for label, totals in found.items()}
-
-
-def _all_longer(still: Times) -> Finding:
-    tests = {label: still.against(label, comparisons=len(RIVALS)) for label in RIVALS}
-    return Finding(
-        sentence="When the resources did not fluctuate, the training time was longer than that of "
-        "FedCS for all three algorithms (significantly)",
-        measured=_listed(tests),
-        holds=all(test.verdict == "lower" for test in tests.values()),
-    )
-
-
-def _naive_longest(still: Times) -> Finding:
-    others = [label for label in RIVALS if label != NAIVE]
-    tests = [still.against(NAIVE, other, comparisons=len(others)) for other in others]
-    return Finding(
-        sentence="Among the three, the increase in training time by Naive MAB-CS was the largest "
-        "(significantly, against each)",
-        measured=_means(still),
-        holds=all(test.verdict == "lower" for test in tests),
-    )
-
-
-def _all_shorter(widest: Times) -> Finding:
-    tests = {label: widest.against(label, comparisons=len(RIVALS)) for label in RIVALS}
-    return Finding(
-        sentence="When resources fluctuate widely, the learning times of the three tend to be "
-        f"shorter than that of FedCS (significantly, at eta = {WIDEST})",
-        measured=_listed(tests),
-        holds=all(test.verdict == "higher" for test in tests.values()),
-    )
-
-
-def _bandits_shorter(widest: Times) -> Finding:
-    bandits = (NAIVE, ELEMENT_WISE)
-    tests = {label: widest.against(label, comparisons=len(bandits)) for label in bandits}
-    return Finding(
-        sentence=f"When eta = {WIDEST}, the learning times of Naive and Element-wise MAB-CS are "
-        "significantly shorter than that of FedCS",
-        measured=_listed(tests),
-        holds=all(test.verdict == "higher" for test in tests.values()),
-    )
-
-
-def _element_wise_best(widest: Times) -> Finding:
-    others = [label for label in RIVALS if label != ELEMENT_WISE]
-    tests = {
-        other: widest.against(ELEMENT_WISE, other, comparisons=len(others)) for other in others
-    }
-    return Finding(
-        sentence="When the resources fluctuate widely, Element-wise MAB-CS exhibits the largest "
-        f"reduction ratio (significantly, against each, at eta = {WIDEST})",
-        measured=f"{_means(widest)}; Element-wise more than "
-        + ", ".join(f"{other} by {_percent(test)} points" for other, test in tests.items()),
-        holds=all(test.verdict == "higher" for test in tests.values()),
-    )
-
-
-def _exploration_pays(still: Times, widest: Times) -> Finding:
-    tests = [own.against(ELEMENT_WISE, _GREEDY, comparisons=2) for own in (still, widest)]
-    return Finding(
-        sentence="Exploration is not required without fluctuation, and its importance increases "
-        "when resources fluctuate widely (tested as: Element-wise MAB-CS is significantly shorter "
-        f"than without its bonus at eta = {WIDEST})",
-        measured="reduction by the bonus alone, in points: "
-        f"{_percent(tests[0])} without fluctuation, {_percent(tests[1])} at eta = {WIDEST}",
-        holds=tests[1].verdict == "higher",
-    )
-
-
-def _near_the_means(widest: Times) -> Finding:
-    """How much there was to learn."""
-    ratio = interval(widest.total[ELEMENT_WISE] / widest.total[_MEANS])
-    return Finding(
-        sentence=f"At eta = {WIDEST} Element-wise MAB-CS comes within {_NEAR:.0%} of Algorithm 1 "
-        "for who knows each client's mean times from the start",
-        measured=f"{ratio.mean:.3f} ± {ratio.half_width:.3f} times as long; the reductions are "
-        f"{_reduction(widest, ELEMENT_WISE)} and {_reduction(widest, _MEANS)}, and "
-        f"{_reduction(widest, _CLAIRVOYANT)} for who knows the luck of each round too",
-        holds=ratio.high <= 1 + _NEAR,
-        ours=True,
-    )
 
 
 def _unsaid(comparison: Comparison) -> str:
@@ -256,8 +161,8 @@ def _why_equal(still: Times) -> str:
         "Where nothing fluctuates, the mean of a client's last five times is its last time: "
         f"Extended FedCS chose {'the very cohorts' if same else 'not always the cohorts'} of "
         "FedCS. An increase as in Fig. 1 (a) would come about if averages of five began with the "
-        f"0 s that clients report at first: {_reduction(still, _ZERO_FILLED)} in place of "
-        f"{_reduction(still, EXTENDED)}."
+        f"0 s that clients report at first: {reduction_text(still, _ZERO_FILLED)} in place of "
+        f"{reduction_text(still, EXTENDED)}."
     )
 
 
@@ -265,11 +170,12 @@ def _why_naive(still: Times) -> str:
     base = still.total[FEDCS] / still.comparison.rounds
     increment = float(base.mean()) / still.comparison.cohort_size
     return (
-        f"Naive MAB-CS explores too much: alpha = {ALPHA:g} s is called similar to T_inc, which "
-        f"is {increment:.0f} s here on average. Without fluctuation its reduction is "
-        f"{_reduction(still, NAIVE)}; with alpha = 100 s {_reduction(still, _MILD_NAIVE)}, and "
-        f"without any bonus {_reduction(still, _GREEDY_NAIVE)}: what is left is its payoff, which "
-        "depends on who was there before."
+        f"Why Naive MAB-CS takes so long: alpha = {ALPHA:g} s is called similar to T_inc, which "
+        f"is {increment:.0f} s here on average, so that its bonus outweighs what it has learned. "
+        f"Without fluctuation its reduction is {reduction_text(still, NAIVE)}; with alpha = 100 s "
+        f"{reduction_text(still, _MILD_NAIVE)}, and without any bonus "
+        f"{reduction_text(still, _GREEDY_NAIVE)}: what is left is due to its payoff, which depends "
+        "on who else was there."
     )
 
 
@@ -280,7 +186,7 @@ def _by_eta(times: Mapping[float | None, Times]) -> Table:
         rows=tuple(
             (
                 _named(eta),
-                *(_percent(own.against(label, comparisons=1)) for label in RIVALS),
+                *(percent(own.against(label, comparisons=1)) for label in RIVALS),
                 f"{own.total[FEDCS].mean() / own.comparison.rounds:,.0f}",
             )
             for eta, own in times.items()
@@ -295,7 +201,7 @@ def _others(still: Times, widest: Times) -> Table:
         title="Reduction of elapsed time against FedCS with other parameters, and in hindsight (%)",
         columns=("who", "no fluctuation", f"eta = {WIDEST}"),
         rows=tuple(
-            (label, *(_percent(own.against(label, comparisons=1)) for own in (still, widest)))
+            (label, *(percent(own.against(label, comparisons=1)) for own in (still, widest)))
             for label in labels
         ),
         footnotes=(
@@ -304,25 +210,6 @@ def _others(still: Times, widest: Times) -> Table:
             "the best order.",
         ),
     )
-
-
-def _listed(tests: Mapping[str, Difference]) -> str:
-    return "reduction: " + ", ".join(
-        f"{label} {_percent(test)} %" + (" (equal)" if test.verdict == "equal" else "")
-        for label, test in tests.items()
-    )
-
-
-def _means(times: Times) -> str:
-    return "reduction: " + ", ".join(f"{label} {_reduction(times, label)}" for label in RIVALS)
-
-
-def _reduction(times: Times, label: str) -> str:
-    return f"{100 * times.reduction(label).mean():.2f} %"
-
-
-def _percent(test: Difference) -> str:
-    return f"{100 * test.interval.mean:.2f} ± {100 * test.interval.half_width:.2f}"
 
 
 def _named(eta: float | None) -> str:

@@ -108,9 +108,9 @@ def _converges(comparison: Comparison, label: str) -> Finding:
 
 def _different_first(comparison: Comparison) -> Finding:
     shown = _SHOWN.watched(comparison.num_clients)
-    of_ten = _best_differs(comparison, shown)
-    of_all = _best_differs(comparison, np.arange(comparison.num_clients))
-    agreement = interval(_agreement(comparison))
+    of_ten = best_differs(comparison, shown)
+    of_all = best_differs(comparison, np.arange(comparison.num_clients))
+    agreement = interval(agreement_of_ranks(comparison))
     seeds = len(comparison.seeds)
     return Finding(
         sentence="The two algorithms assign their largest evaluation values to different clients "
@@ -135,13 +135,13 @@ def _last_scores(comparison: Comparison) -> Mapping[str, FloatArray]:
     }
 
 
-def _best_differs(comparison: Comparison, clients: IntArray) -> int:
+def best_differs(comparison: Comparison, clients: IntArray) -> int:
     """In how many seeds."""
     one, other = (last[:, clients].argmax(axis=1) for last in _last_scores(comparison).values())
     return int(np.count_nonzero(one != other))
 
 
-def _agreement(comparison: Comparison) -> FloatArray:
+def agreement_of_ranks(comparison: Comparison) -> FloatArray:
     """[seeds], Spearman's correlation: of the ranks of the scores."""
     ranks = [last.argsort(axis=1).argsort(axis=1) for last in _last_scores(comparison).values()]
     return np.array([np.corrcoef(*of_seed)[0, 1] for of_seed in zip(*ranks, strict=True)])
