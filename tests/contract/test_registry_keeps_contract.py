@@ -5,12 +5,28 @@ from typing import Any, NamedTuple
 import pytest
 
 from fedmuster.core.policy import Policy
+from fedmuster.estimators.gaussian_process import GaussianProcess
 from fedmuster.estimators.mean import DiscountedMean, WindowedMean
-from fedmuster.policies import BSFL, PAUSE, POLICIES, RBCSF, Genie, PowerOfChoice, Random
+from fedmuster.policies import (
+    BSFL,
+    PAUSE,
+    POLICIES,
+    RBCSF,
+    ElementWiseMABCS,
+    FedCS,
+    FedSUV,
+    Genie,
+    NaiveMABCS,
+    Oort,
+    PowerOfChoice,
+    Random,
+)
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.testing import CHECKS, Check, Knowledge
 
-NOTHING = Knowledge(data=False, clusters=False, num_features=0, losses=False)
+NOTHING = Knowledge(
+    data=False, clusters=False, num_features=0, losses=False, attributes=False
+)  # but forecasts: REFL looks at nothing else
 
 
 class Case(NamedTuple):
@@ -32,6 +48,11 @@ CASES = [
     Case("pow-d, few candidates", PowerOfChoice(variant="pow-d", num_candidates=6), Knowledge()),
     Case("cpow-d", PowerOfChoice(variant="cpow-d", num_candidates=6), Knowledge(data=False)),
     Case("rpow-d, few candidates", PowerOfChoice(num_candidates=6), Knowledge()),
+    Case("fedcs, few candidates", FedCS(request_fraction=0.7), Knowledge()),
+    Case("naive-mab-cs, few candidates", NaiveMABCS(request_fraction=0.7), Knowledge()),
+    Case("element-wise, few", ElementWiseMABCS(request_fraction=0.7), Knowledge()),
+    Case("oort, blacklist", Oort(blacklist_rounds=20), Knowledge()),
+    Case("fedsuv, random features", FedSUV(gp=GaussianProcess(exact_up_to=1)), Knowledge()),
     Case("random, by data", Random(by_data=True), Knowledge()),
     Case("genie, clusters", Genie(gamma=1.0, rho=0.1), Knowledge()),
 ]

@@ -13,6 +13,7 @@ from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+from tests.report.watching import write_candidates, write_scored
 
 from fedmuster.privacy.budget import Privacy
 from fedmuster.report.write import write_report
@@ -450,3 +451,82 @@ def test_other_shapes_draw_without_complaint(
     page = Page(chromium, tmp_path / "report" / "report.html")
     assert page.pixels(f"{_chart('loss-seconds')} canvas", BLUE) > 10
     assert page.errors() == []
+
+
+VIRIDIS_END = (253, 231, 37)
+
+
+@pytest.mark.parametrize("num_clients", [40, 700])
+def test_opinions_are_drawn(
+    num_clients: int, chromium: webdriver.Chrome, write_run: "WriteRun", tmp_path: Path
+) -> None:
+    folders = [
+        write_candidates(write_run, NASTY, num_clients=num_clients),
+        write_scored(write_run, "random", np.random.default_rng(0).random((12, num_clients))),
+    ]
+    write_report(folders, tmp_path / "report", formats=())
+    page = Page(chromium, tmp_path / "report" / "report.html")
+    score, counts = _chart("score-1"), _chart("candidates-0")
+    assert page.pixels(f"{score} canvas", BLUE) > 30
+    assert len(page.all(f"{score} .keys span")) == 10
+    assert page.pixels(f"{counts} canvas", ORANGE) > 30
+    keys = [key.text for key in page.all(f"{counts} .keys span")]
+    assert keys == ["still candidates", "eliminated for validity", "dominated"]
+    assert page.pixels(f"{_chart('candidates-validity')} canvas", BLUE) > 30
+    for plane in ("[data-plane='lasting-0']", "[data-plane='chosen-0']"):
+        assert page.pixels(f"{plane} canvas", VIRIDIS_END) > 20
+        assert page.pixels(f"{plane} canvas", ORANGE) > 100  # the Pareto front
+    canvas = page.one("[data-plane='lasting-0'] > canvas")
+    page.run("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    where = page.run(
+        "const plane = JSON.parse(document.getElementById('data').textContent).opinions.planes[0];"
+        "return plane.xEdges ? null : [plane.clients[0], plane.lasting[0], plane.chosen[0]]"
+    )
+    _sweep(page, canvas, 40 if where is None else 16)
+    text = page.run("return window.told.filter((text) => text)")
+    if where is None:
+        assert any(line.startswith("mean of a cell") for line in text)
+    else:
+        client, lasting, chosen = where
+        assert any(
+            line.startswith(f"client {client}validity")
+            and line.endswith(f"rounds as a candidate{lasting} of 12times chosen{chosen}")
+            for line in text
+        )
+    page.toggle(0)
+    for gone in (counts, "[data-plane='lasting-0']", "[data-plane='chosen-0']"):
+        assert not page.one(gone).is_displayed()
+    assert page.one(score).is_displayed()
+    page.toggle(0)
+    assert page.pixels(f"{counts} canvas", ORANGE) > 30
+    page.set_media(width=390, dark=True)
+    page.settle()
+    assert page.run("return document.documentElement.scrollWidth") <= 390
+    assert page.pixels("[data-plane='lasting-0'] canvas", (255, 122, 69)) > 100  # in the dark
+    assert page.errors() == []
+
+
+def _sweep(page: Page, canvas: WebElement, step: int) -> None:
+    """Point at a canvas every so many pixels; ``window.told`` is what the box says there."""
+    page.run(
+        """
+        const [canvas, step] = arguments, box = canvas.parentElement.querySelector(".tip");
+        const { left, top, width, height } = canvas.getBoundingClientRect();
+        const point = (clientX, clientY) => new PointerEvent("pointermove", { clientX, clientY });
+        window.told = [];
+        for (let x = 0; x < width; x += step) {
+          for (let y = 0; y < height; y += step) {
+            canvas.dispatchEvent(point(left + x, top + y));
+            const text = box.hidden ? undefined : box.textContent;
+            if (text !== window.told.at(-1)) window.told.push(text);
+          }
+        }
+        canvas.dispatchEvent(new PointerEvent("pointerleave"));""",
+        canvas,
+        step,
+    )
+
+
+def test_without_opinions_there_are_no_such_sections(page: Page) -> None:
+    for section in ("#scores", "#candidates"):
+        assert not page.one(section).is_displayed()

@@ -67,7 +67,10 @@ class Task:
 
     def quick(self) -> "Task":
         """Digits and an MLP, which need no download."""
-        return replace(self, data=Digits(), model=MLP(hidden=(32,)), rounds=40, seeds=2)
+        local = replace(self.local, learning_rate=0.1, epochs=1)
+        return replace(
+            self, data=Digits(), model=MLP(hidden=(32,)), local=local, rounds=20, seeds=2
+        )
 
     def describe(self) -> str:
         """In words."""

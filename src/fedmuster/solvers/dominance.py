@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from fedmuster.core.records import FloatArray, IntArray
 
-_FEW = 1000
+_FEW = 1_000
 """So few candidates are looked at faster than sifted."""
 _STRIDES = (31, 1)
 """Sifted coarsely with the help of a sample, then finely. Odd, as periods of two are common."""

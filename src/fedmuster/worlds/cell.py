@@ -12,7 +12,7 @@ from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.client_data import ClientData, UniformSizes
 from fedmuster.worlds.layout import speed_groups
-from fedmuster.worlds.setting import _DATA_KEY, Setting
+from fedmuster.worlds.setting import DATA_KEY, Setting
 from fedmuster.worlds.truncated_normal import FluctuatingRate
 from fedmuster.worlds.update_upload import UpdateUploadLatency
 from fedmuster.worlds.world import Draw, WorldRun
@@ -145,7 +145,7 @@ class LTECell(Setting):
         K, layout = self.num_clients, stream(seed, LAYOUT)
         distance = 1000.0 * self.radius_km * np.sqrt(layout.random(K))  # uniform in the disc
         speed = layout.uniform(*self.samples_per_second, K)
-        samples, _ = self.data.draw(K, stream(seed, LAYOUT, _DATA_KEY))  # as the problem has them
+        samples, _ = self.data.draw(K, stream(seed, LAYOUT, DATA_KEY))  # as the problem has them
         return UpdateUploadLatency(
             samples=np.full(K, _USUAL_SAMPLES) if samples is None else samples.astype(np.float64),
             compute=self._rate(speed),

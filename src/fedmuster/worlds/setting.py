@@ -17,7 +17,7 @@ from fedmuster.worlds.latency import LatencyLaw
 from fedmuster.worlds.round_time import RoundTime
 from fedmuster.worlds.world import Clients, Draw, WorldRun
 
-_DATA_KEY = 1
+DATA_KEY = 1
 """Data has a layout stream of its own: with other data, the same clients are fast."""
 
 
@@ -115,7 +115,7 @@ class Setting:
         num_clients = len(groups)
         # ceil, but 1.3 · 10 is 13 and not 13.000000000000002
         num_to_ask = math.ceil(round(self.over_selection * self.cohort_size, 9))
-        samples, quality = self.data.draw(num_clients, stream(seed, LAYOUT, _DATA_KEY))
+        samples, quality = self.data.draw(num_clients, stream(seed, LAYOUT, DATA_KEY))
         problem = Problem(
             num_clients=num_clients,
             cohort_size=self.cohort_size,

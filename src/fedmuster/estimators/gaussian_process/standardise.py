@@ -19,12 +19,12 @@ def standardised(attributes: FloatArray) -> FloatArray:
             f"standardised: attributes of shape {attributes.shape}, expected finite numbers "
             "[K, d], one row for each client"
         )
-    # By the largest first, so that squares neither overflow nor vanish, whatever the units. What is
-    # the same for all is seen from its ends: rounding errors must not be blown up to size one.
-    largest = np.abs(attributes).max(axis=0)
-    varies = attributes.max(axis=0) > attributes.min(axis=0)
-    result = attributes / np.where(varies, largest, 1.0)
+    # Between 0 and 1 first, so that squares neither overflow nor vanish, whatever the units, and
+    # what is the same for all is exactly 0 instead of rounding errors blown up to size one.
+    half = 0.5 * attributes
+    result = half - half.min(axis=0)
+    largest = result.max(axis=0)
+    result /= np.where(largest > 0, largest, 1.0)
     result -= result.mean(axis=0)
-    result /= np.where(varies, result.std(axis=0), 1.0)
-    result[:, ~varies] = 0.0
+    result /= np.where(largest > 0, result.std(axis=0), 1.0)
     return np.asarray(result)

@@ -10,7 +10,7 @@ function makePlanes(section, planes) {
   const grid = element("div", { class: "planes" });
   section.append(grid);
   for (const [key, what, power] of [["lasting", "Rounds as a candidate", 1], ["chosen", "Times chosen", 0.5]]) {
-    const most = Math.max(1, ...planes.flatMap((plane) => plane[key].filter((value) => value != null)));
+    const most = Math.max(...planes.flatMap((plane) => plane[key])) || 1;  // null counts as 0
     for (const plane of planes) makePlane(grid, plane, { key, what, most, power });
   }
 }

@@ -67,7 +67,7 @@ def elimination(comparison: Comparison) -> Figure:
             first_seed=True,
         )
         grid = figure.subplots(
-            rows * len(parts), columns, squeeze=False, height_ratios=parts * rows, sharex="col"
+            rows * len(parts), columns, squeeze=False, height_ratios=parts * rows
         )
         # A policy has a column of panels; its own below the others' of the row above.
         own = grid.reshape(rows, len(parts), columns).transpose(0, 2, 1).reshape(-1, len(parts))
@@ -100,8 +100,8 @@ def _draw_planes(
         label: values[label].astype(np.float64) if cells is None else cells.mean(values[label])
         for label, cells in bins.items()
     }
-    most = max(float(np.nanmax(one, initial=1.0)) for one in shown.values())
-    norm = PowerNorm(gamma, 0.0, most)
+    most = max(float(np.nanmax(one)) for one in shown.values())
+    norm = PowerNorm(gamma, 0.0, most or 1.0)
     for (label, own), panel in zip(found.items(), panels, strict=False):
         if (cells := bins[label]) is None:
             size = float(np.clip(6000 / (len(own.clients) + 1), 8, 40))
@@ -122,10 +122,10 @@ def _draw_planes(
         panel.xaxis.set_major_formatter(PLAIN)
         panel.yaxis.set_major_formatter(PLAIN)
     bar = figure.colorbar(drawn, ax=panels, aspect=30, pad=0.01)
-    bar.ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     bar.ax.yaxis.set_major_formatter(PLAIN)
     bar.ax.minorticks_off()
     averaged = any(cells is not None for cells in bins.values())
+    bar.ax.yaxis.set_major_locator(MaxNLocator(6, integer=not averaged))
     bar.set_label(f"{what}: mean of a cell" if averaged else what, fontsize=7.5)
 
 
@@ -156,7 +156,8 @@ def _draw_timeline(panels: Sequence[Axes], line: Timeline) -> None:
         panels[1].set_ylabel("mean expected\nvalidity of\ncandidates")
     for panel in panels:
         panel.yaxis.set_major_formatter(PLAIN)
+        panel.set_xlim(0.5, last)
+        panel.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+        panel.xaxis.set_major_formatter(PLAIN)
+        panel.tick_params(labelbottom=panel is panels[-1])
     panels[-1].set_xlabel("round")
-    panels[-1].set_xlim(0.5, last)
-    panels[-1].xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
-    panels[-1].xaxis.set_major_formatter(PLAIN)

@@ -30,8 +30,7 @@ def score_convergence(comparison: Comparison) -> Figure:
         figure = new_figure(
             comparison, "What policies think of clients", height=0.6 + height, first_seed=True
         )
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=not comparison.uneven)
-        panels: list[Axes] = list(grid.flat)
+        panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
         for panel in panels[len(lines) :]:
             panel.set_visible(False)
         for (label, own), panel in zip(lines.items(), panels, strict=False):
