@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedmuster.core.records import FloatArray
-from fedmuster.estimators.gaussian_process import GaussianProcess, GPState
+from fedmuster.estimators.gaussian_process import GaussianProcess, GPState, random_features
 from fedmuster.estimators.gaussian_process.kernel import Family, Kernel
 from fedmuster.estimators.gaussian_process.random_features import FeatureBelief
 
@@ -127,3 +127,20 @@ def test_fitted_on_many_clients_it_covers_the_truth() -> None:
     mean, deviation = process.posterior(play(process, rounds=30, size=20)[0])
     assert np.sqrt(np.mean((mean - TRUTH) ** 2)) < 0.25 * np.std(TRUTH)
     assert np.mean(np.abs(mean - TRUTH) < 3 * deviation) > 0.95
+
+
+def test_no_bit_depends_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_clients = 5_000
+    attributes = np.random.default_rng(0).standard_normal((num_clients, 3))
+    found = []
+    for cores in (1, 2, 3):
+        monkeypatch.setattr(random_features, "_WORTH_THREADS", 1)
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        process = GaussianProcess(exact_up_to=1, num_features=32)
+        state = process.init(num_clients, attributes)
+        for round_ in (1, 2):
+            clients = np.arange(round_, num_clients, 250)
+            process.observe(state, clients, np.sin(attributes[clients, 0]), round_=round_)
+        mean, sd = process.posterior(state)
+        found.append(mean.tobytes() + sd.tobytes())
+    assert found[0] == found[1] == found[2]

@@ -193,7 +193,7 @@ _REDUCED_TASK = replace(
     _FULL,
     model=SmallCNN(),
     local=replace(_FULL.local, learning_rate=0.1, epochs=1),
-    rounds=100,
+    rounds=80,
     seeds=5,
 )
 _STATEMENT = f"All algorithms yield similar prediction accuracy (eta = {_ETA})."

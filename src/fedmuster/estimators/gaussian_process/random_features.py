@@ -1,6 +1,8 @@
 """An approximate posterior for a million clients: Bayesian regression on random features."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +16,11 @@ from fedmuster.estimators.gaussian_process.kernel import Family, Kernel, draw_fr
 from fedmuster.estimators.gaussian_process.triangular import lower_root, solve_lower
 
 _BLOCK = 1024  # clients whose features are made at once: few enough for the cache
+_WORTH_THREADS = 100_000  # clients
 
 Single = NDArray[np.float32]
+Work = Callable[[slice, Single, Single], None]
+"""(rows, their cosines, their sines): both are overwritten by the next block."""
 
 
 @dataclass(slots=True)
@@ -83,12 +88,15 @@ class FeatureBelief:
             explained = np.linalg.qr(explained)[1]
         half = len(self.frequencies)
         directions = self._single(kernel, np.vstack([explained, step]).T)
-        for rows, cosines, sines in self._waves(kernel, attributes):
+
+        def update(rows: slice, cosines: Single, sines: Single) -> None:
             # One product of the features with every direction that has changed.
             change = cosines @ directions[:half]
             change += sines @ directions[half:]
             self.mean[rows] += change[:, -1]
             self.variance[rows] -= np.einsum("ij,ij->i", change[:, :-1], change[:, :-1])
+
+        self._for_all_clients(kernel, attributes, update)
 
     def _spread_to_clients(
         self, kernel: Kernel, attributes: FloatArray, inverse_root: FloatArray
@@ -97,7 +105,8 @@ class FeatureBelief:
         half = len(self.frequencies)
         weights = self._single(kernel, self.weights)
         root = self._single(kernel, inverse_root.T)
-        for rows, cosines, sines in self._waves(kernel, attributes):
+
+        def spread(rows: slice, cosines: Single, sines: Single) -> None:
             self.mean[rows] = cosines @ weights[:half] + sines @ weights[half:]
             # The root is upper triangular: the first half of its columns needs no sines.
             first, second = cosines @ root[:half, :half], cosines @ root[:half, half:]
@@ -105,21 +114,41 @@ class FeatureBelief:
             self.variance[rows] = np.einsum("ij,ij->i", first, first)
             self.variance[rows] += np.einsum("ij,ij->i", second, second)
 
+        self._for_all_clients(kernel, attributes, spread)
+
     def _single(self, kernel: Kernel, directions: FloatArray) -> Single:
         """Single precision, with the features' amplitude, which :meth:`_waves` leaves out."""
         amplitude = np.sqrt(kernel.signal / len(self.frequencies))
         return np.asarray(directions * amplitude, dtype=np.float32)
 
-    def _waves(
-        self, kernel: Kernel, attributes: FloatArray
-    ) -> Iterator[tuple[slice, Single, Single]]:
-        """Cosines and sines of all clients, each block in the same memory as the one before."""
+    def _for_all_clients(self, kernel: Kernel, attributes: FloatArray, work: Work) -> None:
+        """Let ``work`` have the waves of every block of clients, on all cores where it pays.
+
+        The blocks are the same for any number of cores, and so is every bit of the result.
+        """
+        num_workers = 1 if len(attributes) < _WORTH_THREADS else os.cpu_count() or 1
+        share = -(-len(attributes) // (num_workers * _BLOCK)) * _BLOCK
+
+        def make(first: int) -> None:
+            self._make_waves(kernel, attributes, first, first + share, work)
+
+        if num_workers == 1:
+            make(0)
+            return
+        with ThreadPoolExecutor(num_workers) as pool:
+            list(pool.map(make, range(0, len(attributes), share)))  # a list, to raise what failed
+
+    def _make_waves(
+        self, kernel: Kernel, attributes: FloatArray, first: int, last: int, work: Work
+    ) -> None:
+        """Cosines and sines of some clients, each block in the same memory as the one before."""
         frequencies = (self.frequencies / kernel.length_scales).T.astype(np.float32)
-        shape = min(_BLOCK, len(attributes)), len(self.frequencies)
+        last = min(last, len(attributes))
+        shape = min(_BLOCK, last - first), len(self.frequencies)
         phases, cosines = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
-        for start in range(0, len(attributes), _BLOCK):
-            rows = slice(start, min(start + _BLOCK, len(attributes)))
+        for start in range(first, last, _BLOCK):
+            rows = slice(start, min(start + _BLOCK, last))
             phase, cosine = phases[: rows.stop - start], cosines[: rows.stop - start]
             np.matmul(attributes[rows].astype(np.float32), frequencies, out=phase)
             np.cos(phase, out=cosine)
-            yield rows, cosine, np.sin(phase, out=phase)
+            work(rows, cosine, np.sin(phase, out=phase))
