@@ -8,6 +8,9 @@ from fedmuster.claims import (
     bsfl_regret,
     bsfl_sensitivity,
     bsfl_training,
+    mab_cs_accuracy,
+    mab_cs_elapsed,
+    mab_cs_scores,
     pause_exact,
     pause_regret,
     pause_training,
@@ -29,5 +32,8 @@ CLAIMS: Final[dict[str, Claim]] = {
         pause_exact.CLAIM,
         pause_regret.CLAIM,
         *pause_training.TRAINING,
+        mab_cs_elapsed.CLAIM,
+        *mab_cs_accuracy.TRAINING,
+        mab_cs_scores.CLAIM,
     )
 }
