@@ -193,8 +193,8 @@ _REDUCED_TASK = replace(
     _FULL,
     model=SmallCNN(),
     local=replace(_FULL.local, learning_rate=0.1, epochs=1),
-    rounds=80,
-    seeds=5,
+    rounds=60,
+    seeds=4,
 )
 _STATEMENT = f"All algorithms yield similar prediction accuracy (eta = {_ETA})."
 
