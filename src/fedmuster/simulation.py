@@ -126,6 +126,7 @@ class Simulation(Generic[S]):
         world: who answers, when.
         seed: of world and policy; two policies with the same seed face the same luck.
         genie: whose reward measures regret; None to do without (faster).
+        must_judge: whether to complain where regret is not defined, instead of doing without.
         training: what the chosen clients train; None for selection alone.
         horizon: when the run ends, so that its last round is evaluated; None for open end.
         protection: what is promised to clients and the ledger that keeps it; None for no privacy.
@@ -147,6 +148,7 @@ class Simulation(Generic[S]):
         *,
         seed: int,
         genie: Genie | None = None,
+        must_judge: bool = True,
         training: Learner | None = None,
         horizon: Horizon | None = None,
         protection: Protection | None = None,
@@ -154,12 +156,14 @@ class Simulation(Generic[S]):
     ) -> None:
         self.world = world.start(seed)
         problem = self.world.problem
-        if genie is not None and self.world.num_to_ask > problem.cohort_size:
-            raise ConfigError(
-                "regret is defined for cohorts that are waited for, not for over_selection > 1: "
-                "write regret = false",
-                key=("regret",),
-            )
+        if genie is not None and not self.world.waits_for_all:
+            if must_judge:
+                raise ConfigError(
+                    "regret is defined for cohorts that are waited for, not for over_selection > 1 "
+                    "or uploads one after the other: write regret = false, or leave it out",
+                    key=("regret",),
+                )
+            genie = None
         self.trainer = None
         if training is not None:
             if problem.quality is not None:
@@ -209,7 +213,8 @@ class Simulation(Generic[S]):
         )
         scores = self._watched_scores(selection)
         verdict = Verdict(regret=np.nan, additive=np.nan)
-        if self.judge is not None:
+        # With a quota the round does not wait for the cohort, and regret is not defined.
+        if self.judge is not None and selection.quota is None:
             verdict = self.judge.assess(self._whole_view(drawn, privacy_left), selection)
         # From here on clients are asked: whoever is must have paid.
         grant = None if budget is None else budget.debit(selection.round, selection.clients)

@@ -25,9 +25,9 @@ from fedmuster.learning.models import MLP
 from fedmuster.learning.networks import OwnModel
 from fedmuster.learning.partition import DirichletLabels
 from fedmuster.learning.training import Model, Training
-from fedmuster.policies import BSFL, PowerOfChoice, Random
+from fedmuster.policies import BSFL, SAFA, FedCS, PowerOfChoice, Random
 from fedmuster.report.runs import load
-from fedmuster.worlds import BSFLRates, ExponentialSizes
+from fedmuster.worlds import BSFLRates, ExponentialSizes, LTECell
 
 ROUNDS = 150
 SPEC = """\
@@ -152,9 +152,22 @@ def test_the_world_may_not_speak_of_data_too() -> None:
         experiment.rehearse()
 
 
-def test_over_selection_has_no_regret() -> None:
+def test_over_selection_has_no_regret(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="regret = false"):
         replace(cell(), regret=True).rehearse()
+    where_defined = replace(cell(), regret=None).simulation(tmp_path, run="run")
+    assert np.isnan(where_defined.step().regret)
+
+
+def test_nor_have_uploads_in_turn_and_rounds_with_a_quota(tmp_path: Path) -> None:
+    in_turn = Experiment(policies={"fedcs": FedCS()}, world=LTECell(num_clients=9), rounds=3)
+    assert np.isnan(in_turn.simulation(tmp_path, run="run").step().regret)
+    with pytest.raises(ConfigError, match="one after the other"):
+        replace(in_turn, regret=True).rehearse()
+    quota = Experiment(policies={"safa": SAFA()}, world=BSFLRates(), rounds=3, regret=True)
+    assert np.isnan(quota.simulation(tmp_path, run="run").step().regret)
+    usual = replace(quota, policies={"random": Random()})
+    assert not np.isnan(usual.simulation(tmp_path, run="run").step().regret)
 
 
 def test_policies_hear_the_losses(tmp_path: Path) -> None:

@@ -5,55 +5,51 @@ in a round, what is known of them, how utility fluctuates, or delta. So we also 
 these matters for how soon clients leave.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
+from fedmuster.claims import fedsuv_candidates as candidates
+from fedmuster.claims.claim import Claim, Evidence, RunCells, play
+from fedmuster.claims.fedsuv_candidates import FEDSUV, LATE, SOON, number, over, percent, stays_of
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import BoolArray, FloatArray
 from fedmuster.experiments.spec import Experiment
 from fedmuster.policies import FedSUV, Oort, Random
-from fedmuster.report.candidates import plane
-from fedmuster.report.runs import Comparison, Run
-from fedmuster.report.statistics import Interval, interval, paired
+from fedmuster.report.runs import Comparison
+from fedmuster.report.statistics import interval
 from fedmuster.report.tables import Table
 from fedmuster.simulation import Watch
 from fedmuster.worlds import ValidityUtilityWorld
 
-FEDSUV = "fedsuv"
-_LOW_VALIDITY = 0.4
-_SOON, _LATE = 20.0, 40.0
-"""What counts as "approximately 30 rounds"."""
-_GONE = 0.95
-_MIDDLE = 0.5
-_QUARTER = (1 - _MIDDLE) ** 2
-"""The upper right quarter of the plane, and how many clients are there."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Simulation:
-    """One setting of the simulation.
+class Setting:
+    """The simulation, with what the paper does not state.
 
     Args:
         world: the clients.
-        policies: who chooses.
+        policy: FedSUV.
         rounds: how many.
         seeds: how many.
+        alone: whether there is nobody to compare with.
     """
 
-    world: ValidityUtilityWorld
-    policies: Mapping[str, Policy[Any]]
-    rounds: int
-    seeds: int
+    world: ValidityUtilityWorld = field(default_factory=ValidityUtilityWorld)
+    policy: FedSUV = field(default_factory=FedSUV)
+    rounds: int = 100
+    seeds: int = 3
+    alone: bool = True
 
     def experiment(self) -> Experiment:
         """To be run. What is thought of all clients in the end tells when each of them left."""
+        policies: dict[str, Policy[Any]] = {FEDSUV: self.policy}
+        if not self.alone:
+            policies |= {"oort": Oort(), "random": Random()}
         return Experiment(
-            policies=self.policies,
+            policies=policies,
             world=self.world,
             rounds=self.rounds,
             seeds=tuple(range(self.seeds)),
@@ -61,239 +57,103 @@ class Simulation:
             watch=Watch(every=self.rounds - 1, clients=self.world.num_clients),
         )
 
-    def quick(self) -> "Simulation":
-        """With fewer clients."""
+    def quick(self) -> "Setting":
+        """With fewer clients and rounds."""
         return replace(self, world=replace(self.world, num_clients=400), rounds=50, seeds=2)
 
 
-_PAPER = Simulation(
-    world=ValidityUtilityWorld(),
-    policies={FEDSUV: FedSUV(), "oort": Oort(), "random": Random()},
-    rounds=100,
-    seeds=5,
-)
-
-
-def _other(name: str, **changes: Any) -> tuple[str, Simulation]:
-    """The paper's simulation with another of the choices that it does not state."""
-    policy, world = FedSUV(), _PAPER.world
-    if changes.keys() <= set(FedSUV.__dataclass_fields__):
-        policy = replace(policy, **changes)
-    else:
-        world = replace(world, **changes)
-    return name, replace(_PAPER, world=world, policies={FEDSUV: policy}, seeds=3)
-
-
-_VARIANTS = dict(
-    (
-        _other("m = 5", cohort_size=5),
-        _other("m = 10", cohort_size=10),
-        _other("2 attributes", num_attributes=2),
-        _other("16 attributes", num_attributes=16),
-        _other("noise 0.3 in attributes", attribute_noise=0.3),
-        _other("utility fluctuates by 0.3", utility_sd=0.3),
-        _other("delta = 0.001", delta=0.001),
-        _other("lambda = 0.1", regularisation=0.1),
-        _other("lambda = 10", regularisation=10.0),
-    )
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Stay:
-    """Who was a candidate for how long in one run of FedSUV, and who was chosen.
-
-    Args:
-        validity: [K], true.
-        utility: [K], true.
-        rounds: [K], for how many of the rounds each was a candidate.
-        remained: [K], who still is one in the last round.
-        eliminated: [K], who left for its validity (and not because another dominates it).
-        chosen: [K], how often each was.
-    """
-
-    validity: FloatArray
-    utility: FloatArray
-    rounds: FloatArray
-    remained: BoolArray
-    eliminated: BoolArray
-    chosen: FloatArray
-
-    @classmethod
-    def of(cls, run: Run) -> "Stay":
-        """From a journal in which all clients were watched."""
-        assert run.scores is not None
-        own = plane(run)
-        left_by = run.scores.values["left_by"][-1]
-        return cls(
-            validity=own.validity,
-            utility=own.utility,
-            rounds=own.candidate_rounds.astype(np.float64),
-            remained=left_by == 0,
-            eliminated=left_by == 1,
-            chosen=own.chosen.astype(np.float64),
-        )
-
-    @property
-    def low(self) -> BoolArray:
-        """Of whom the paper says that they are gone after 30 rounds."""
-        return self.validity < _LOW_VALIDITY
-
-    @property
-    def upper_right(self) -> BoolArray:
-        """Who is above the middle in both."""
-        return (self.validity > _MIDDLE) & (self.utility > _MIDDLE)
+_MAIN = Setting(seeds=5, alone=False)
+_OTHERS: Mapping[str, Setting] = {
+    "m = 5": Setting(world=ValidityUtilityWorld(cohort_size=5)),
+    "m = 10": Setting(world=ValidityUtilityWorld(cohort_size=10)),
+    "2 attributes": Setting(world=ValidityUtilityWorld(num_attributes=2)),
+    "16 attributes": Setting(world=ValidityUtilityWorld(num_attributes=16)),
+    "noise 0.3 in attributes": Setting(world=ValidityUtilityWorld(attribute_noise=0.3)),
+    "utility fluctuates by 0.3": Setting(world=ValidityUtilityWorld(utility_sd=0.3)),
+    "delta = 0.001": Setting(policy=FedSUV(delta=0.001)),
+    "lambda = 0.1": Setting(policy=FedSUV(regularisation=0.1)),
+    "lambda = 10": Setting(policy=FedSUV(regularisation=10.0)),
+}
 
 
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
     from fedmuster.report import figures
 
-    variants = dict(list(_VARIANTS.items())[:2]) if quick else _VARIANTS
-    paper = _PAPER.quick() if quick else _PAPER
-    comparison = play(paper.experiment(), folder, run)
-    others = {
-        name: play((one.quick() if quick else one).experiment(), folder / name, run)
-        for name, one in variants.items()
+    settings = {"": _MAIN, **_OTHERS}
+    if quick:
+        settings = {name: settings[name].quick() for name in ("", "m = 5")}
+    found = {
+        name: play(setting.experiment(), folder / (name or "main"), run)
+        for name, setting in settings.items()
     }
-    stays = [Stay.of(one) for one in comparison.runs[FEDSUV]]
+    comparison = found.pop("")
+    stays = stays_of(comparison)
+    world, policy = settings[""].world, settings[""].policy
     return Evidence(
-        setting=f"{comparison.num_clients:,} clients uniform on the unit square of validity and "
-        f"utility, {comparison.cohort_size} asked in each of {comparison.rounds} rounds, "
-        f"{len(stays)} seeds; {_PAPER.world.num_attributes} attributes from which both follow "
-        f"linearly, utility fluctuates by {_PAPER.world.utility_sd:g}, delta = "
-        f"{FedSUV().delta:g}, lambda = {FedSUV().regularisation:g}, rho = {FedSUV().rho:g}",
+        setting=f"{world.num_clients:,} clients uniform on the unit square of validity and utility,"
+        f" {world.cohort_size} asked in each of {comparison.rounds} rounds, {len(stays)} seeds; "
+        f"{world.num_attributes} attributes from which both follow linearly, utility fluctuates by "
+        f"{world.utility_sd:g}, delta = {policy.delta:g}, lambda = {policy.regularisation:g}, "
+        f"rho = {policy.rho:g}",
         findings=(
-            _leave_around_30(stays),
-            _eliminated(stays),
-            _remain_upper_right(stays),
-            _chosen_upper_right(stays),
-            _worth(comparison),
+            candidates.leave_around_30(stays),
+            candidates.effectively_removed(stays),
+            candidates.upper_right(stays, "remained"),
+            candidates.upper_right(stays, "chosen"),
+            candidates.worth_more(comparison),
         ),
-        tables=(_sensitivity(comparison, others), _choices(comparison)),
+        tables=(_sensitivity(comparison, found), _choices(comparison)),
         figures={
             "plane": figures.validity_utility(comparison),
             "candidates": figures.elimination(comparison),
         },
         notes=(
-            f'"Approximately 30 rounds" was read as {_SOON:g} to {_LATE:g} before anything was '
-            "run. That no more than 40 % leave for their validity is rho = 0.4, not what was "
-            "learned: with validity uniform, these are the clients below 40 %.",
-            _why(comparison, others),
+            f'"Approximately 30 rounds" was read as {SOON} to {LATE} before the first run. That '
+            "the means must be high, too, was asked of the upper right corner after it: half of "
+            "the remaining candidates were above the middle in both only because all had a high "
+            "validity.",
+            "The 40 % in the paper's sentence are rho: no more than 40 % of the clients can be "
+            "eliminated, and where validity is uniform these are the ones below 40 %.",
+            _what_matters(comparison, found),
             "Oort goes by losses, and there are none in this simulation: it sees latencies alone. "
             "Neither it nor random has candidates that leave.",
         ),
     )
 
 
-def _leave_around_30(stays: list[Stay]) -> Finding:
-    low = _over_seeds(stays, lambda stay: stay.rounds[stay.low].mean())
-    high = _over_seeds(stays, lambda stay: stay.rounds[~stay.low].mean())
-    return Finding(
-        sentence="Clients with a validity below 40 % are candidates in approximately 30 rounds "
-        f"(tested as: on average in {_SOON:g} to {_LATE:g})",
-        measured=f"in {_text(low)} rounds on average; the others in {_text(high)}",
-        holds=low.low >= _SOON and low.high <= _LATE,
-    )
+def _what_matters(comparison: Comparison, others: Mapping[str, Comparison]) -> str:
+    """Which of the unstated choices decides how soon clients leave."""
 
+    def low(one: Comparison) -> float:
+        return over(stays_of(one), lambda stay: stay.low_rounds).mean
 
-def _eliminated(stays: list[Stay]) -> Finding:
-    gone = _over_seeds(stays, lambda stay: (stay.rounds[stay.low] < _LATE).mean())
-    by_validity = _over_seeds(stays, lambda stay: stay.eliminated[stay.low].mean())
-    return Finding(
-        sentence="The elimination process effectively removes these clients (tested as: "
-        f"{_GONE:.0%} of them are gone after {_LATE:g} rounds, most of them for their validity)",
-        measured=f"{gone.mean:.1%} are gone, {by_validity.mean:.1%} for their validity, the others "
-        "because another client dominates them",
-        holds=gone.mean >= _GONE and by_validity.mean > 0.5,
-    )
-
-
-def _remain_upper_right(stays: list[Stay]) -> Finding:
-    shares = _over_seeds(stays, lambda stay: stay.upper_right[stay.remained].mean())
-    count = np.mean([stay.remained.sum() for stay in stays])
-    return Finding(
-        sentence="The remaining candidates tend to be in the upper right (tested as: "
-        f"significantly more of them than {_QUARTER:.0%} are above the middle in both)",
-        measured=f"{_percent(shares)} of the {count:,.0f} who remain on average; "
-        f"mean validity {_mean_of(stays, 'validity', 'remained'):.2f}, mean utility "
-        f"{_mean_of(stays, 'utility', 'remained'):.2f}, where all clients have 0.50",
-        holds=shares.low > _QUARTER,
-    )
-
-
-def _chosen_upper_right(stays: list[Stay]) -> Finding:
-    shares = _over_seeds(stays, lambda stay: _weighted(stay.upper_right, stay.chosen))
-    ranks = {
-        what: np.mean([_correlation(stay.chosen, getattr(stay, what)) for stay in stays])
-        for what in ("validity", "utility")
-    }
-    return Finding(
-        sentence="Clients in the upper right are selected more frequently (tested as: significantly"
-        f" more of the selections than {_QUARTER:.0%} go to them)",
-        measured=f"{_percent(shares)} of the selections; mean validity "
-        f"{_mean_of(stays, 'validity', 'chosen'):.2f} and utility "
-        f"{_mean_of(stays, 'utility', 'chosen'):.2f} of a selected client; the number of "
-        f"selections correlates with validity ({ranks['validity']:.2f}) and with utility "
-        f"({ranks['utility']:.2f})",
-        holds=shares.low > _QUARTER,
-    )
-
-
-def _worth(comparison: Comparison) -> Finding:
-    worth = {label: worth_of(runs) for label, runs in _all_runs(comparison).items()}
-    rivals = [label for label in worth if label != FEDSUV]
-    beaten = [
-        label
-        for label in rivals
-        if paired(worth[FEDSUV], worth[label], comparisons=len(rivals)).verdict == "higher"
-    ]
-    return Finding(
-        sentence="FedSUV's cohorts are worth more than the others' in the sum of v u that the paper"
-        " sets out to maximise (significantly)",
-        measured=", ".join(f"{label} {_percent(interval(own))}" for label, own in worth.items())
-        + " of what the best cohort is worth",
-        holds=beaten == rivals,
-        ours=True,
-    )
-
-
-def worth_of(runs: tuple[Run, ...]) -> FloatArray:
-    """[seeds], the sum of v u over all choices, as a share of the best cohort's (FedSUV's OPT)."""
-    shares = []
-    for run in runs:
-        assert run.validity is not None
-        assert run.utility is not None
-        worth = run.validity * run.utility
-        best = np.sort(worth)[-run.cohort_size :].sum() * run.rounds
-        shares.append(float(run.selection_counts() @ worth) / best)
-    return np.array(shares)
-
-
-def _why(comparison: Comparison, others: Mapping[str, Comparison]) -> str:
-    """Which unstated choice matters most for how soon clients leave."""
-    here = _low_rounds(comparison).mean()
-    there = {name: float(_low_rounds(one).mean()) for name, one in others.items()}
-    latest = max(there, key=lambda name: there[name])
-    nearest = min(there, key=lambda name: abs(there[name] - (_SOON + _LATE) / 2))
+    here, there = low(comparison), {name: low(one) for name, one in others.items()}
+    order = sorted(there, key=lambda name: abs(there[name] - here), reverse=True)
+    most = ", ".join(f"{name} ({there[name]:.1f} rounds)" for name in order[:3])
+    least = ", ".join(f"{name} ({there[name]:.1f})" for name in order[3:][-3:])
     return (
-        f"Of what the paper does not state, the table below has what matters. Clients of low "
-        f"validity leave latest ({there[latest]:.1f} rounds, here {here:.1f}) with {latest}, and "
-        f"{nearest} is nearest to the paper's 30 ({there[nearest]:.1f}). An upper bound falls "
-        "with the root of the number of answers and nonanswers: m matters most, for all clients "
-        "share one linear model, and each of the m adds to it."
+        f"Clients below 40 % leave after {here:.1f} rounds on average. Of what the paper does not "
+        f"state, this changes it most: {most}"
+        + (f"; and this least: {least}" if least else "")
+        + ". Upper and lower bounds part as the asked add up, and all clients share one linear "
+        "model: so what counts is how many are asked, and hardly how many numbers describe them."
     )
 
 
 def _sensitivity(comparison: Comparison, others: Mapping[str, Comparison]) -> Table:
     rows = []
     for name, one in {"as above": comparison, **others}.items():
-        stays = [Stay.of(run) for run in one.runs[FEDSUV]]
-        low = _over_seeds(stays, lambda stay: stay.rounds[stay.low].mean())
-        high = _over_seeds(stays, lambda stay: stay.rounds[~stay.low].mean())
-        gone = _over_seeds(stays, lambda stay: (stay.rounds[stay.low] < _LATE).mean())
-        right = _over_seeds(stays, lambda stay: _weighted(stay.upper_right, stay.chosen))
-        texts = (_text(low), _text(high), f"{gone.mean:.1%}", _percent(right))
-        rows.append((name, str(len(stays)), *texts))
+        stays = stays_of(one)
+        rows.append(
+            (
+                name,
+                str(len(stays)),
+                number(over(stays, lambda stay: stay.low_rounds)),
+                number(over(stays, lambda stay: stay.other_rounds)),
+                f"{over(stays, lambda stay: stay.low_gone).mean:.1%}",
+                percent(over(stays, lambda stay: stay.upper_right(stay.chosen))),
+            )
+        )
     return Table(
         title="Rounds as a candidate, with other choices of what the paper does not state",
         columns=(
@@ -301,7 +161,7 @@ def _sensitivity(comparison: Comparison, others: Mapping[str, Comparison]) -> Ta
             "seeds",
             "validity below 40 %",
             "the others",
-            f"below 40 %, gone after {_LATE:g}",
+            f"below 40 %: gone after {LATE}",
             "selections in the upper right",
         ),
         rows=tuple(rows),
@@ -311,17 +171,13 @@ def _sensitivity(comparison: Comparison, others: Mapping[str, Comparison]) -> Ta
 
 def _choices(comparison: Comparison) -> Table:
     rows = []
-    for label, runs in _all_runs(comparison).items():
-        answers = np.array([run.columns["num_completed"].mean() for run in runs])
+    for label, runs in comparison.runs.items():
         counts = [run.selection_counts() for run in runs]
-        means = [
-            np.mean([_weighted(getattr(run, what), run.selection_counts()) for run in runs])
-            for what in ("validity", "utility")
-        ]
-        distinct = np.mean([np.count_nonzero(own) for own in counts])
-        worth = _percent(interval(worth_of(runs)))
-        rows.append((label, *(f"{mean:.2f}" for mean in means), f"{answers.mean():.1f}"))
-        rows[-1] += (f"{distinct:,.0f}", worth)
+        asked = [f"{candidates.mean_of_chosen(runs, what):.2f}" for what in ("validity", "utility")]
+        answers = np.mean([run.columns["num_completed"].mean() for run in runs])
+        different = np.mean([np.count_nonzero(own) for own in counts])
+        worth = percent(interval(candidates.worth_of(runs)))
+        rows.append((label, *asked, f"{answers:.1f}", f"{different:,.0f}", worth))
     return Table(
         title="Who was chosen",
         columns=(
@@ -335,41 +191,6 @@ def _choices(comparison: Comparison) -> Table:
         rows=tuple(rows),
         footnotes=("Means over the seeds.",),
     )
-
-
-def _all_runs(comparison: Comparison) -> Mapping[str, tuple[Run, ...]]:
-    return comparison.runs
-
-
-def _low_rounds(comparison: Comparison) -> FloatArray:
-    stays = [Stay.of(run) for run in comparison.runs[FEDSUV]]
-    return np.array([stay.rounds[stay.low].mean() for stay in stays])
-
-
-def _over_seeds(stays: list[Stay], of: Callable[[Stay], float]) -> Interval:
-    return interval(np.array([float(of(stay)) for stay in stays]))
-
-
-def _mean_of(stays: list[Stay], what: str, weights: str) -> float:
-    return float(
-        np.mean([_weighted(getattr(stay, what), getattr(stay, weights)) for stay in stays])
-    )
-
-
-def _weighted(values: Any, weights: Any) -> float:
-    return float(np.average(values, weights=weights))
-
-
-def _correlation(one: FloatArray, other: FloatArray) -> float:
-    return float(np.corrcoef(one, other)[0, 1])
-
-
-def _text(around: Interval) -> str:
-    return f"{around.mean:.1f} ± {around.half_width:.1f}"
-
-
-def _percent(around: Interval) -> str:
-    return f"{100 * around.mean:.1f} ± {100 * around.half_width:.1f} %"
 
 
 CLAIM = Claim(

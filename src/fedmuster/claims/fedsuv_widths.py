@@ -61,7 +61,7 @@ def widths_of(run: Run) -> FloatArray:
         for what in ("validity", "utility")
     ]
     diagonals = np.where(scores.values["left_by"] == 0, np.hypot(*sides), -np.inf)
-    return np.nan_to_num(diagonals, nan=np.inf).max(axis=1)
+    return np.asarray(np.nan_to_num(diagonals, nan=np.inf, neginf=-np.inf).max(axis=1))
 
 
 def widths_over_rounds(comparison: Comparison, courses: Sequence[Course]) -> "Figure":

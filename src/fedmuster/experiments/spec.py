@@ -80,7 +80,8 @@ class Experiment:
     rounds: int
     seeds: tuple[int, ...] = (0,)
     reward: CohortReward = CohortReward()
-    regret: bool = True
+    regret: bool | None = None
+    """Whether to measure regret; None to do it where it is defined."""
     training: Training | None = None
     seconds: float | None = None
     """End a run with the round in which simulated time reaches this; ``rounds`` at the latest."""
@@ -129,7 +130,7 @@ class Experiment:
     @property
     def genie(self) -> Genie | None:
         """Who measures regret."""
-        if not self.regret:
+        if self.regret is False:
             return None
         return Genie.of(self.reward)
 
@@ -152,6 +153,7 @@ class Experiment:
             self.world,
             seed=seed,
             genie=self.genie,
+            must_judge=self.regret is True,
             training=self.training,
             horizon=self.horizon,
             protection=self._protection(label, folder, run),
@@ -303,9 +305,10 @@ class Experiment:
         table: dict[str, Any] = {"rounds": self.rounds}
         if self.seconds is not None:
             table["seconds"] = self.seconds
+        if self.regret is not None:
+            table["regret"] = self.regret
         table |= {
             "seeds": list(self.seeds),
-            "regret": self.regret,
             "world": to_table(self.world),
             "reward": to_table(self.reward),
         }
@@ -323,7 +326,7 @@ class _Numbers:
     rounds: int
     seed: int | None = None
     seeds: tuple[int, ...] | None = None
-    regret: bool = True
+    regret: bool | None = None
     seconds: float | None = None
 
 

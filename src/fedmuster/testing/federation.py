@@ -105,8 +105,20 @@ class Draw:
             latency_seconds=np.where(completed, latency, np.inf),
             completed=completed,
             signals={name: np.where(completed, rows, np.nan) for name, rows in signals.items()},
+            used=self._used(selection, completed, latency),
             round_seconds=float(latency.max(initial=0.0)),
         )
+
+    def _used(
+        self, selection: Selection, completed: BoolArray, latency: FloatArray
+    ) -> BoolArray | None:
+        """The first answers of preferred clients, as many as the quota has; None without one."""
+        if selection.quota is None or selection.preferred is None:
+            return None
+        first = np.lexsort((latency, ~selection.preferred, ~completed))[: selection.quota]
+        used = np.zeros(len(completed), dtype=np.bool_)
+        used[first] = completed[first]
+        return used
 
     def of_first(self, count: int) -> "Draw":
         """The same round before all but the first ``count`` clients joined."""

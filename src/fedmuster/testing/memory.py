@@ -92,6 +92,7 @@ def _rows(feedback: Feedback, rows: slice) -> Feedback:
         latency_seconds=feedback.latency_seconds[rows],
         completed=feedback.answered[rows],
         signals={name: values[rows] for name, values in feedback.signals.items()},
+        used=None if feedback.used is None else feedback.used[rows],
     )
 
 

@@ -147,4 +147,5 @@ def _reordered(feedback: Feedback, order: IntArray) -> Feedback:
         latency_seconds=feedback.latency_seconds[order],
         completed=feedback.answered[order],
         signals={name: values[order] for name, values in feedback.signals.items()},
+        used=None if feedback.used is None else feedback.used[order],
     )

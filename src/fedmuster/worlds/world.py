@@ -184,6 +184,11 @@ class WorldRun:
         self._forecast_accuracy = forecast_accuracy
         self.columns = {} if columns is None else columns
 
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether a round is as long as its slowest client alone, as regret supposes."""
+        return self._time.keep_first is None and not self._time.sequential
+
     def typical_latency_seconds(self) -> FloatArray:
         """[K], what to expect of each client in the long run, for reports."""
         if self._usual_latency_seconds is not None:
