@@ -58,7 +58,7 @@ def one_round(
     last_fit = int(state.fitted)
 
     def play() -> None:
-        process.observe(state, clients, values, round_=1)
+        process.observe(state, clients, values)
         process.posterior(state)
 
     return cpu_seconds(play), int(state.fitted) != last_fit

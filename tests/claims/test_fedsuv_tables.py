@@ -119,10 +119,10 @@ def test_who_was_chosen() -> None:
 
 
 def test_less_data_is_noticed() -> None:
-    assert findings.as_much_data(comparison()).holds
+    assert not findings.less_data(comparison()).holds
     chosen = ((2, 3), (1, 3), (2, 3))
     wide = tuple(run("fedavg", s, (0.1, 0.6), chosen=own) for s, own in enumerate(chosen))
-    assert not findings.as_much_data(comparison(fedavg=wide)).holds
+    assert findings.less_data(comparison(fedavg=wide)).holds
     assert not findings.more_answers(comparison()).holds
     often = tuple(run("fedsuv", s, (0.1, 0.6), completed=1.5 + s / 50) for s in range(3))
     assert findings.more_answers(comparison(fedsuv=often)).holds

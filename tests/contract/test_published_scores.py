@@ -1,4 +1,4 @@
-"""What policies publish as their opinion is what they choose by."""
+"""What policies publish as scores is what they choose by."""
 
 from itertools import combinations
 from typing import Any
@@ -77,7 +77,7 @@ def test_latency_and_queue_are_what_rbcs_f_weighs() -> None:
         assert worth(chosen) == pytest.approx(best)
 
 
-def test_losses_that_must_be_asked_for_are_nobodys_opinion() -> None:
+def test_losses_that_must_be_asked_for_are_nobodys_score() -> None:
     policy = PowerOfChoice(variant="pow-d")
     selector = Selector(policy, Problem(num_clients=K, cohort_size=M), seed=3)
     selector.select(ask_loss=lambda clients, *, batch_size=None: np.ones(len(clients)))

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from fedmuster.core.records import FloatArray
 from fedmuster.estimators.boxes import (
     BoxState,
+    clipped,
     describe,
     diagonals,
     intersect,
-    utility_radius,
-    validity_radius,
+    raise_scale,
     whole_plane,
-    winsorised,
 )
+from fedmuster.estimators.confidence import utility_radius, validity_radius
 
 INTERVAL = st.tuples(st.integers(-4, 4), st.integers(-4, 4)).map(sorted)
 
@@ -121,32 +121,38 @@ def test_unknown_corners_are_told_as_nan() -> None:
     assert sum(np.isnan(values).sum() for values in columns.values()) == 9
 
 
+def counted(boxes: BoxState, utilities: FloatArray) -> FloatArray:
+    """What a round's utilities count as, after they have raised the scale."""
+    raise_scale(boxes, utilities)
+    return clipped(utilities, float(boxes.utility_scale))
+
+
 def test_the_scale_is_a_maximum_that_one_outlier_does_not_move() -> None:
     boxes = whole_plane(1)
     scale = boxes.utility_scale
-    assert winsorised(boxes, column()).shape == (0,)
+    assert counted(boxes, column()).shape == (0,)
     assert scale == 0.0
-    counted = winsorised(boxes, np.append(np.arange(19.0), 1e300))
+    outlier = counted(boxes, np.append(np.arange(19.0), 1e300))
     assert scale == 17.0  # position 0.9 · 19 = 17.1, rounded down
-    assert counted.tolist() == [*range(19), 170.0]
-    assert winsorised(boxes, column(5.0, -600.0)).tolist() == [5.0, -170.0]
+    assert outlier.tolist() == [*range(19), 170.0]
+    assert counted(boxes, column(5.0, -600.0)).tolist() == [5.0, -170.0]
     assert scale == 17.0
-    winsorised(boxes, column(-30.0, -20.0))
+    raise_scale(boxes, column(-30.0, -20.0))
     assert scale == 20.0  # a loss of accuracy is as large as a gain
     assert scale.shape == ()
 
 
 def test_no_utility_is_too_large_or_cut_off_at_nothing() -> None:
     boxes = whole_plane(1)
-    assert winsorised(boxes, column(0.0, 0.5)).tolist() == [0.0, 0.5]  # the scale is still 0
-    assert winsorised(boxes, column(1.7e308)).tolist() == [1e100]
+    assert counted(boxes, column(0.0, 0.5)).tolist() == [0.0, 0.5]  # the scale is still 0
+    assert counted(boxes, column(1.7e308)).tolist() == [1e100]
     assert boxes.utility_scale == 1e100
 
 
 def test_a_new_scale_measures_the_past_anew() -> None:
     boxes = whole_plane(1)
     intersect(boxes, (column(0), column(3)), (column(0), column(40)))
-    winsorised(boxes, column(10.0))
+    raise_scale(boxes, column(10.0))
     assert diagonals(boxes, slice(None)).tolist() == [5.0]
-    winsorised(boxes, column(20.0))
+    raise_scale(boxes, column(20.0))
     assert diagonals(boxes, slice(None)) == pytest.approx([math.hypot(3, 2)])

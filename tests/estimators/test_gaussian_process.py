@@ -11,8 +11,9 @@ from fedmuster.core import state as states
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.estimators.gaussian_process import GaussianProcess, GPState, standardised
+from fedmuster.estimators.gaussian_process import GaussianProcess, GPState
 from fedmuster.estimators.gaussian_process.kernel import Family, Kernel
+from fedmuster.estimators.standardise import standardised
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class History:
         return np.concatenate([values for _, values in self.rounds])
 
     def play(self, process: GaussianProcess, state: GPState) -> None:
-        for number, (clients, values) in enumerate(self.rounds, start=1):
-            process.observe(state, clients, values, round_=number)
+        for clients, values in self.rounds:
+            process.observe(state, clients, values)
 
 
 def history(num_clients: int, rounds: int, size: int, seed: int = 3) -> History:
@@ -135,8 +136,8 @@ def test_without_attributes_noise_is_told_from_differences() -> None:
     rng = np.random.default_rng(4)
     process, truth = GaussianProcess(), rng.normal(10.0, 3.0, size=200)
     state = process.init(200, None)
-    for number in range(1, 11):
-        process.observe(state, np.arange(200), truth + rng.normal(size=200), round_=number)
+    for _ in range(10):
+        process.observe(state, np.arange(200), truth + rng.normal(size=200))
     scale = float(state.hyper.scale)
     # 200 draws of each: their standard deviations are known to 5 % and, from repeats, 2 %.
     assert np.sqrt(state.hyper.individual) * scale == pytest.approx(3.0, rel=0.2)
@@ -171,7 +172,7 @@ def test_no_observations_change_nothing() -> None:
     state = process.init(40, ATTRIBUTES)
     past.play(process, state)
     before = {name: array.copy() for name, array in states.to_arrays(state).items()}
-    process.observe(state, np.array([], dtype=np.int64), np.array([]), round_=4)
+    process.observe(state, np.array([], dtype=np.int64), np.array([]))
     process.posterior(state)
     for name, array in states.to_arrays(state).items():
         np.testing.assert_array_equal(array, before[name])
@@ -267,7 +268,7 @@ def test_all_observations_equal(
 ) -> None:
     state = process.init(40, attributes)
     for number in range(1, 6):
-        process.observe(state, np.arange(number, number + 5), np.full(5, value), round_=number)
+        process.observe(state, np.arange(number, number + 5), np.full(5, value))
     mean, deviation = process.posterior(state)
     np.testing.assert_allclose(mean, np.full(40, value))
     assert (deviation > 0).all()
@@ -280,8 +281,8 @@ def test_one_client_observed_a_thousand_times(
 ) -> None:
     rng = np.random.default_rng(5)
     state, values = process.init(40, attributes), rng.normal(7.0, 2.0, size=1000)
-    for number, value in enumerate(values, start=1):
-        process.observe(state, np.array([4]), np.array([value]), round_=number)
+    for value in values:
+        process.observe(state, np.array([4]), np.array([value]))
     mean, deviation = process.posterior(state)
     # 2 / sqrt(1000) = 0.063: four standard errors.
     assert mean[4] == pytest.approx(7.0, abs=0.26)
@@ -295,7 +296,7 @@ def test_a_single_client(exact_up_to: int) -> None:
     process = GaussianProcess(exact_up_to=exact_up_to)
     state = process.init(1, np.array([[3.0, 4.0]]))
     for number in range(1, 40):
-        process.observe(state, np.array([0]), np.array([number % 2]), round_=number)
+        process.observe(state, np.array([0]), np.array([number % 2]))
     mean, deviation = process.posterior(state)
     assert mean[0] == pytest.approx(0.5, abs=0.1)
     assert 0 < deviation[0] < 0.3

@@ -96,10 +96,10 @@ def learned(truth: FloatArray, attributes: FloatArray, noise: float) -> tuple[Fl
     rng = np.random.default_rng(9)
     process = GaussianProcess()
     state = process.init(len(truth), attributes)
-    for number in range(1, 31):
+    for _ in range(30):
         clients = rng.permutation(len(truth))[:20]
         values = truth[clients] + noise * rng.normal(size=20)
-        process.observe(state, clients, values, round_=number)
+        process.observe(state, clients, values)
     deviation_of_noise = np.sqrt(state.hyper.noise) * state.hyper.scale
     return (state.hyper.length_scales, *process.posterior(state), deviation_of_noise)
 
@@ -135,7 +135,7 @@ def test_fits_come_when_observations_have_doubled() -> None:
     state, fits = process.init(50, rng.normal(size=(50, 2))), []
     for number in range(1, 34):
         before = state.hyper.length_scales.copy()
-        process.observe(state, np.array([number]), rng.normal(size=1), round_=number)
+        process.observe(state, np.array([number]), rng.normal(size=1))
         if (state.hyper.length_scales != before).any():
             fits.append(number)
             assert int(state.fitted) == number
@@ -145,7 +145,7 @@ def test_fits_come_when_observations_have_doubled() -> None:
 def test_without_fitting_values_and_hyperparameters_stay_as_they_are() -> None:
     process = GaussianProcess(fit=False, length_scale=2.0, signal=3.0, noise=0.5)
     state = process.init(50, np.random.default_rng(13).normal(size=(50, 4)))
-    process.observe(state, np.arange(9), np.arange(9.0), round_=1)
+    process.observe(state, np.arange(9), np.arange(9.0))
     assert state.hyper.length_scales.tolist() == [4.0] * 4
     assert [float(state.hyper.signal), float(state.hyper.noise)] == [3.0, 0.5]
     assert [float(state.hyper.offset), float(state.hyper.scale)] == [0.0, 1.0]

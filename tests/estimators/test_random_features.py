@@ -17,10 +17,10 @@ def play(process: GaussianProcess, *, rounds: int, size: int) -> tuple[GPState, 
     """The state after some rounds, and the sum of counts and values of each client."""
     rng = np.random.default_rng(2)
     state, sums = process.init(CLIENTS, ATTRIBUTES), np.zeros((2, CLIENTS))
-    for number in range(1, rounds + 1):
+    for _ in range(rounds):
         clients = rng.permutation(CLIENTS // 3)[:size]  # many of them again and again
         values = TRUTH[clients] + 0.5 * rng.normal(size=size)
-        process.observe(state, clients, values, round_=number)
+        process.observe(state, clients, values)
         sums[:, clients] += np.stack([np.ones(size), values])
     return state, sums
 
@@ -140,7 +140,7 @@ def test_no_bit_depends_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) 
         state = process.init(num_clients, attributes)
         for round_ in (1, 2):
             clients = np.arange(round_, num_clients, 250)
-            process.observe(state, clients, np.sin(attributes[clients, 0]), round_=round_)
+            process.observe(state, clients, np.sin(attributes[clients, 0]))
         mean, sd = process.posterior(state)
         found.append(mean.tobytes() + sd.tobytes())
     assert found[0] == found[1] == found[2]

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from fedmuster.core.errors import DataError
-from fedmuster.estimators.gaussian_process import standardised
 from fedmuster.estimators.gaussian_process.triangular import lower_root, solve_lower
+from fedmuster.estimators.standardise import standardised
 
 
 def test_columns_have_mean_zero_and_deviation_one_whatever_their_units() -> None:

@@ -20,9 +20,10 @@ from fedmuster.core.records import (
 )
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
+from fedmuster.estimators.boxes import diagonals
 from fedmuster.estimators.gaussian_process import GaussianProcess
+from fedmuster.policies.elimination import DOMINATED, ELIMINATED
 from fedmuster.policies.fedsuv import FedSUV, FedSUVState
-from fedmuster.solvers.candidates import DOMINATED, ELIMINATED
 from fedmuster.testing import CHECKS, Check
 from fedmuster.worlds.validity_utility import ValidityUtilityWorld
 
@@ -211,7 +212,7 @@ def playing(case: Case) -> tuple[PlainFedSUV, FedSUVState]:
         ):
             np.testing.assert_allclose(low, corners[:, side, LOW], rtol=1e-7, atol=1e-9)
             np.testing.assert_allclose(high, corners[:, side, HIGH], rtol=1e-7, atol=1e-9)
-        assert state.largest_diagonal == pytest.approx(
+        assert diagonals(state.boxes, state.candidates.remaining()).max() == pytest.approx(
             max(plain.diagonal(k) for k in plain.candidates), rel=1e-7
         )
     return plain, state
@@ -332,8 +333,9 @@ def test_goes_on_when_nobody_answers(heard: str) -> None:
     boxes = selector.state.boxes
     assert (boxes.validity_low < 0.2).all()
     assert boxes.utility_scale == 0.0
-    assert np.isfinite(selector.state.largest_diagonal)
-    assert len(selector.state.candidates.remaining()) >= 3
+    remaining = selector.state.candidates.remaining()
+    assert np.isfinite(diagonals(boxes, remaining)).all()
+    assert len(remaining) >= 3
 
 
 def test_validity_is_learned_from_all_and_utility_from_those_who_answer() -> None:
@@ -409,8 +411,8 @@ def test_the_largest_diagonal_is_that_of_the_scores_and_falls() -> None:
         view = RoundView(round=t + 1, cohort_size=10, available=drawn.available)
         scores = selector.policy.scores(state, view)
         candidate = scores["left_by"] == 0
-        largest.append(float(state.largest_diagonal))
-        assert largest[-1] == scores["diagonal"][candidate].max()
+        largest.append(float(scores["diagonal"][candidate].max()))
+        assert largest[-1] == diagonals(state.boxes, state.candidates.remaining()).max()
         assert largest[-1] <= largest[-2] + 1e-12  # the proof of Theorem 5.4
         assert np.isnan(scores["left_round"][candidate]).all()
         assert (scores["left_round"][~candidate] <= t + 1).all()

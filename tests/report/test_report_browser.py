@@ -457,7 +457,7 @@ VIRIDIS_END = (253, 231, 37)
 
 
 @pytest.mark.parametrize("num_clients", [40, 700])
-def test_opinions_are_drawn(
+def test_scores_are_drawn(
     num_clients: int, chromium: webdriver.Chrome, write_run: "WriteRun", tmp_path: Path
 ) -> None:
     folders = [
@@ -479,7 +479,7 @@ def test_opinions_are_drawn(
     canvas = page.one("[data-plane='lasting-0'] > canvas")
     page.run("arguments[0].scrollIntoView({block: 'center'})", canvas)
     where = page.run(
-        "const plane = JSON.parse(document.getElementById('data').textContent).opinions.planes[0];"
+        "const plane = JSON.parse(document.getElementById('data').textContent).scores.planes[0];"
         "return plane.xEdges ? null : [plane.clients[0], plane.lasting[0], plane.chosen[0]]"
     )
     _sweep(page, canvas, 40 if where is None else 16)
@@ -527,6 +527,6 @@ def _sweep(page: Page, canvas: WebElement, step: int) -> None:
     )
 
 
-def test_without_opinions_there_are_no_such_sections(page: Page) -> None:
+def test_without_scores_there_are_no_such_sections(page: Page) -> None:
     for section in ("#scores", "#candidates"):
         assert not page.one(section).is_displayed()

@@ -18,10 +18,10 @@ from tests.report.watching import write_candidates, write_scored
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.report import exports, figures
-from fedmuster.report.candidates import plane, timeline
 from fedmuster.report.convergence import score_lines
+from fedmuster.report.elimination import plane, timeline
 from fedmuster.report.figures.convergence import spread
-from fedmuster.report.page.opinions import opinion_data
+from fedmuster.report.page.scores import score_data
 from fedmuster.report.runs import Comparison, load
 from fedmuster.report.write import write_report
 from fedmuster.simulation import Simulation, Watch
@@ -256,8 +256,8 @@ def test_the_page_has_the_same_numbers(write_run: "WriteRun") -> None:
             write_candidates(write_run, "random", num_clients=4, rounds=3),
         ]
     )
-    data = opinion_data(comparison)
-    (chart,) = data["scores"]
+    data = score_data(comparison)
+    (chart,) = data["lines"]
     assert (chart["name"], chart["title"], chart["x"]) == ("score-0", "bsfl", [1, 2, 3])
     assert [curve["name"] for curve in chart["curves"]] == ["client 1", "client 0"]
     assert chart["curves"][1]["mean"] == [None, 3.0, None]
@@ -285,7 +285,7 @@ class _Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _LeastAsked(PolicyTraits):
-    """Whoever was asked least, with that as its opinion."""
+    """Whoever was asked least, with that as its score."""
 
     name: ClassVar[str] = "least-asked"
 

@@ -9,8 +9,8 @@ from tests.report.watching import described, write_candidates, write_scored
 
 from fedmuster.core.errors import StateError
 from fedmuster.core.records import BoolArray, FloatArray
-from fedmuster.report.candidates import plane, planes, timeline, timelines
 from fedmuster.report.convergence import score_lines, scored
+from fedmuster.report.elimination import plane, planes, timeline, timelines
 from fedmuster.report.runs import Run, load
 from fedmuster.report.scores import Scores
 
@@ -60,7 +60,7 @@ def test_damaged_journals_are_refused(watched: list[int] | None, write_run: "Wri
         load([path])
 
 
-def test_the_last_opinion(write_run: "WriteRun") -> None:
+def test_the_last_score(write_run: "WriteRun") -> None:
     values = np.array([[1.0, NAN, 3.0], [4.0, NAN, NAN], [NAN, NAN, 5.0]])
     scores = _scores(_first(write_scored(write_run, "bsfl", values)))
     np.testing.assert_array_equal(scores.last("score"), [4.0, NAN, 5.0])
@@ -91,7 +91,7 @@ def test_few_clients_all_have_a_line(write_run: "WriteRun") -> None:
     assert [line.client for line in score_lines(run)] == [1, 0, 2]
 
 
-def test_a_policy_without_an_opinion_has_no_lines(write_run: "WriteRun") -> None:
+def test_a_policy_without_a_score_has_no_lines(write_run: "WriteRun") -> None:
     comparison = load(
         [
             write_scored(write_run, "bsfl", np.full((3, 4), NAN)),
@@ -203,8 +203,8 @@ def test_equal_clients_have_cells_too(write_run: "WriteRun") -> None:
         500, watched=np.arange(500), validity=np.full(500, 0.5), utility=np.full(500, 0.25)
     )
     names = ("validity_low", "validity_high", "utility_low", "utility_high", "left_by")
-    opinions = {name: np.zeros(500) for name in names} | {"left_round": np.full(500, NAN)}
-    own = plane(_first(write_run(scores={1: opinions}, clients=alike)))
+    scores = {name: np.zeros(500) for name in names} | {"left_round": np.full(500, NAN)}
+    own = plane(_first(write_run(scores={1: scores}, clients=alike)))
     bins = own.bins()
     assert bins is not None
     assert np.count_nonzero(~np.isnan(bins.mean(own.chosen))) == 1

@@ -1,4 +1,4 @@
-"""Runs whose policy had opinions that can be checked by hand."""
+"""Runs whose policy had scores that can be checked by hand."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,13 +65,13 @@ def write_candidates(
     for t in range(1, rounds + 1, every):
         width = np.nan if t == 1 else 1 / t
         gone = left <= t
-        opinions = {
+        everybody = {
             "left_round": np.where(gone, left, np.nan),
             "left_by": np.where(gone, why, 0.0),
             **{f"{name}_low": of - width for name, of in expected.items()},
             **{f"{name}_high": of + width for name, of in expected.items()},
         }
-        scores[t] = {name: of[watched] for name, of in opinions.items()}
+        scores[t] = {name: of[watched] for name, of in everybody.items()}
     told = {name: expected[name] for name in truth}
     cohorts = [np.sort(rng.choice(num_clients, 2, replace=False)).tolist() for _ in range(rounds)]
     return write_run(

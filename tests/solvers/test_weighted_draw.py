@@ -9,8 +9,9 @@ from numpy.random import Generator
 from scipy import stats
 
 from fedmuster.core.records import RoundView
-from fedmuster.solvers.filling import filled_up, not_too_often
-from fedmuster.solvers.guided_score import value_at
+from fedmuster.objectives.guided_score import value_at
+from fedmuster.solvers.blacklist import not_too_often
+from fedmuster.solvers.cohort import filled_up
 from fedmuster.solvers.weighted_draw import draw_near_top, weighted_draw
 
 LEVEL = 1e-3

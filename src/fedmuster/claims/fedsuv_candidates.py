@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmuster.claims.claim import Finding
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
-from fedmuster.report.candidates import plane
+from fedmuster.report.elimination import plane
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import Interval, interval, paired
 

@@ -43,7 +43,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells, task: Task) -> Evidence
             *(findings.fewest_rounds(one, targets[name], name) for name, one in by_server.items()),
             *(findings.highest_accuracy(one, name) for name, one in by_server.items()),
             findings.more_answers(by_server[_FIRST]),
-            findings.as_much_data(by_server[_FIRST]),
+            findings.less_data(by_server[_FIRST]),
         ),
         tables=(
             _rounds_table(by_server, targets),
@@ -62,10 +62,11 @@ def _gather(folder: Path, *, quick: bool, run: RunCells, task: Task) -> Evidence
 
 
 _NOTES = (
-    "SAFA has everybody train who is there, about five times as many as the others, and takes the "
-    "first m answers; rounds to accuracy do not show what that costs.",
-    "REFL is told by clients whether they will be there soon, right in 90 % of cases, and uses "
-    "late answers as SAFA does; the others throw them away.",
+    "SAFA has everybody train who is there and not still busy, two to three times as many as the "
+    "others, and averages the last models of all clients, of whom it has not heard of many at "
+    "first; rounds to accuracy do not show what that costs or gains.",
+    "REFL is told by clients whether they will be there soon, right in 90 % of cases, and late "
+    "answers count in it, as they do in SAFA; the others throw them away.",
     "What a policy ends with is the mean of the evaluations in the last tenth of its time, ± the "
     "half-width of the 95 % Student-t interval over the seeds.",
 )

@@ -314,6 +314,13 @@ class Feedback:
         """bool[n]: whose answers enter the round's model."""
         return self.answered if self.used is None else self.answered & self.used
 
+    @property
+    def lasted_seconds(self) -> float:
+        """How long the round took: by the server's clock, or else until the slowest answer."""
+        if self.round_seconds is not None:
+            return self.round_seconds
+        return float(self.latency_seconds[self.answered].max(initial=0.0))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Late:

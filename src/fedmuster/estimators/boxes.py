@@ -5,13 +5,14 @@ when its scale changes. Order and dominance do not depend on that scale; only th
 which adds a utility to a probability.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.state import shared
+from fedmuster.estimators.confidence import utility_radius as utility_radius
+from fedmuster.estimators.confidence import validity_radius as validity_radius
 
 Interval = tuple[FloatArray, FloatArray]
 """Lower and upper bounds of every client."""
@@ -47,28 +48,6 @@ def whole_plane(num_clients: int) -> BoxState:
         utility_high=high.copy(),
         utility_scale=np.array(0.0),
     )
-
-
-def validity_radius(delta: float) -> float:
-    """alpha, how many ``||x||_{H^-1}`` the validity may be off (Eq. 4).
-
-    Example:
-        >>> round(validity_radius(0.1), 6)
-        2.358102
-    """
-    return 1.0 + math.sqrt(math.log(4.0 / delta) / 2.0)  # Eq. 4
-
-
-def utility_radius(num_clients: int, round_: int, delta: float) -> float:
-    """The root of beta_t, how many standard deviations the utility may be off (Eq. 5).
-
-    Example:
-        >>> round(utility_radius(2500, 1, 0.1) ** 2, 6)  # 2 ln(2500 pi² / 0.3)
-        22.634957
-    """
-    # Two logarithms, because t² |X| would leave the floats one day.
-    beta = 2.0 * (math.log(num_clients * math.pi**2 / (3.0 * delta)) + 2.0 * math.log(round_))
-    return math.sqrt(beta)  # Eq. 5
 
 
 def interval(centre: FloatArray, radius: FloatArray) -> Interval:
@@ -107,25 +86,32 @@ def diagonals(boxes: BoxState, rows: IntArray | slice) -> FloatArray:
     return np.sqrt(validity * validity + utility * utility)  # Eq. 10
 
 
-def winsorised(boxes: BoxState, utilities: FloatArray) -> FloatArray:
-    """A round's utilities without outliers, after they have raised the scale (in place).
+def raise_scale(boxes: BoxState, utilities: FloatArray) -> None:
+    """Let a round's utilities raise the scale, in place.
 
     Their 90 % quantile (rounded down to an observation) stands for the maximum, so that one absurd
-    value in a round does not make all others look alike; what exceeds ten times the largest such
-    maximum so far is cut off there. The scale never falls: diagonals would grow, where Theorem 5.4
-    needs them to shrink.
+    value in a round does not make all others look alike. The scale never falls: diagonals would
+    grow, where Theorem 5.4 needs them to shrink.
 
     Example:
         >>> boxes = whole_plane(5)
-        >>> winsorised(boxes, np.array([1.0, 3.0, 1e9]))
-        array([ 1.,  3., 30.])
+        >>> raise_scale(boxes, np.array([1.0, 3.0, 1e9]))
         >>> boxes.utility_scale
         array(3.)
     """
     if len(utilities) > 0:
         highest = np.quantile(np.abs(utilities), _MAXIMUM, method="lower")
         np.maximum(boxes.utility_scale, min(highest, _MOST), out=boxes.utility_scale)
-    limit = min(_MOST_SCALES * float(boxes.utility_scale) or _MOST, _MOST)
+
+
+def clipped(utilities: FloatArray, scale: float) -> FloatArray:
+    """What exceeds ten times the scale is cut off there; a scale of 0 says nothing yet.
+
+    Example:
+        >>> clipped(np.array([1.0, 3.0, 1e9]), 3.0)
+        array([ 1.,  3., 30.])
+    """
+    limit = min(_MOST_SCALES * scale or _MOST, _MOST)
     return np.clip(utilities, -limit, limit)
 
 

@@ -1,4 +1,4 @@
-"""The mean reward ``1 - tau / tau_max`` of each client, as CS-UCB has it."""
+"""The mean latency of each client, and its reward ``1 - tau / tau_max``, as CS-UCB has it."""
 
 from dataclasses import dataclass
 
@@ -51,6 +51,16 @@ class LatencyReward:
 
     def mean(self, state: LatencyState, rows: IntArray | slice) -> FloatArray:
         """Mean of ``1 - tau / tau_max``; no answer earns 0, and so does a client never asked."""
-        slowest = self.tau_max_seconds or float(state.slowest_seconds) or 1.0
+        slowest = self._longest_seconds(state) or 1.0
         reward = state.answered[rows] - state.latency_sum[rows] / slowest
         return np.asarray(reward / np.maximum(state.asked[rows], 1))
+
+    def mean_seconds(self, state: LatencyState, rows: IntArray | slice) -> FloatArray:
+        """Mean of ``tau``; no answer took ``tau_max``, and a client never asked has 0."""
+        asked = state.asked[rows]
+        missing = (asked - state.answered[rows]) * self._longest_seconds(state)
+        return np.asarray((state.latency_sum[rows] + missing) / np.maximum(asked, 1))
+
+    def _longest_seconds(self, state: LatencyState) -> float:
+        """``tau_max``; 0 before it is known."""
+        return self.tau_max_seconds or float(state.slowest_seconds)

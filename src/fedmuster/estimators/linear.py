@@ -12,7 +12,7 @@ from fedmuster.core.blocks import blocks
 from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.state import given
-from fedmuster.estimators.gaussian_process.standardise import standardised
+from fedmuster.estimators.standardise import standardised
 
 
 @dataclass(slots=True)

@@ -63,7 +63,8 @@ class Pacer:
             return
         last, this = float(state.last_window), float(state.this_window)
         change, percentile = abs(this - last), float(state.percentile)
-        if round_ >= 2 * self.window:
+        if round_ >= 2 * self.window:  # before, there is no window to compare with
+            # As in the authors' code; Oort Alg. 1 adds to T itself when utility falls.
             if change <= self.flat * last:
                 percentile = min(100.0, percentile + self.step)
             elif change >= self.sharp * last:

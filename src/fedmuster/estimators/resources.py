@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from fedmuster.core.records import Feedback, FloatArray, IntArray
 from fedmuster.estimators.mean import MeanEstimator
 from fedmuster.estimators.seconds import Seconds, SecondsState, reported_seconds
@@ -24,10 +22,6 @@ class ResourceState:
     def of(self, rows: IntArray | slice) -> tuple[FloatArray, FloatArray]:
         """Mean seconds of update and of upload; 0 of the unseen."""
         return self.update.of_client.mean[rows], self.upload.of_client.mean[rows]
-
-    def unseen_as(self, value: float, known: FloatArray) -> FloatArray:
-        """[K], ``known`` with another value for the unseen."""
-        return np.where(self.count > 0, known, value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

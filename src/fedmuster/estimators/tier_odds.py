@@ -56,5 +56,5 @@ class TierOdds:
         """
         if accuracy[tier] <= state.accuracy[tier]:
             shares = np.count_nonzero(accuracy >= accuracy[:, None], axis=1)
-            state.probability[:] = shares / shares.sum()
+            state.probability[:] = shares / shares.sum()  # TiFL Alg. 2
         state.accuracy[:] = accuracy

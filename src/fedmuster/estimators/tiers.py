@@ -51,11 +51,7 @@ class LatencyTiers:
 
     def mean_seconds(self, state: TierState, rows: IntArray | slice) -> FloatArray:
         """Mean latency; 0 of a client that was never asked."""
-        latency = state.latency
-        longest = self.timeout_seconds or float(latency.slowest_seconds)
-        asked = latency.asked[rows]
-        missing = (asked - latency.answered[rows]) * longest
-        return np.asarray((latency.latency_sum[rows] + missing) / np.maximum(asked, 1))
+        return self._latency.mean_seconds(state.latency, rows)
 
     def divide(self, state: TierState) -> None:
         """Set the bounds so that all tiers have as many of the clients that ever answered.

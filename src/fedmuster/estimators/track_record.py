@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem
+from fedmuster.core.records import SHORTEST_SECONDS, Feedback, FloatArray, IntArray, Problem
 
 
 @dataclass(slots=True)
@@ -15,6 +15,16 @@ class TrackRecord:
     seconds: FloatArray
     last_round: IntArray
     times: IntArray
+
+    def of(self, rows: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Utility, duration and last round of ``rows`` (increasing); no copy where that is all."""
+        index: IntArray | slice = slice(None) if len(rows) == len(self.times) else rows
+        return self.utility[index], self.seconds[index], self.last_round[index]
+
+    def expected_speed(self, rows: IntArray) -> FloatArray:
+        """One by the duration; the same for all where none is known, and while nobody was asked."""
+        seconds = self.seconds[rows] if (self.last_round > 0).any() else np.zeros(len(rows))
+        return np.asarray(1.0 / np.maximum(seconds, SHORTEST_SECONDS))
 
 
 def blank_record(problem: Problem) -> TrackRecord:
@@ -32,8 +42,7 @@ def learn_record(record: TrackRecord, feedback: Feedback, utility: FloatArray) -
     """Enter a round; the mean utility of those who answered and had been asked before.
 
     Who did not answer is given the mean utility of those who did (or keeps its own, if nobody
-    did), and the duration of the round, or its own if that is longer. Without a clock on the
-    server a round lasts as long as its slowest answer.
+    did), and the duration of the round, or its own if that is longer.
 
     Args:
         record: is changed.
@@ -43,13 +52,10 @@ def learn_record(record: TrackRecord, feedback: Feedback, utility: FloatArray) -
     clients, answered = feedback.clients, feedback.answered
     again = answered & (record.last_round[clients] > 0)
     brought = _mean(utility[again])
-    slowest = float(feedback.latency_seconds[answered].max(initial=0.0))
-    lasted = slowest if feedback.round_seconds is None else feedback.round_seconds
     guessed = _mean(utility[answered]) if answered.any() else record.utility[clients]
     record.utility[clients] = np.where(answered, utility, guessed)
-    record.seconds[clients] = np.where(
-        answered, feedback.latency_seconds, np.maximum(record.seconds[clients], lasted)
-    )
+    at_least = np.maximum(record.seconds[clients], feedback.lasted_seconds)
+    record.seconds[clients] = np.where(answered, feedback.latency_seconds, at_least)
     record.last_round[clients] = feedback.round
     record.times[clients] += 1
     return brought

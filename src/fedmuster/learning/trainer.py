@@ -12,8 +12,7 @@ from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Late, Problem
 from fedmuster.learning.aggregation import FedAvg, Server, finite_rows
 from fedmuster.learning.engine import Engine
-from fedmuster.learning.late import Answers, merging
-from fedmuster.learning.late.merging import NOBODY, some
+from fedmuster.learning.late import NOBODY, Answers, merger_for, some
 from fedmuster.learning.records import Evaluation, FederatedData, Updates
 from fedmuster.learning.sketch import sketch
 
@@ -75,7 +74,7 @@ class Trainer:
         self.min_answers = min_answers
         self.evaluate_every = evaluate_every
         self.parameters = engine.initial()
-        self._merging, self._combining = merging(
+        self._merger, self._combining = merger_for(
             late_answers,
             self.server,
             data.sizes,
@@ -88,7 +87,7 @@ class Trainer:
     @property
     def busy(self) -> Late:
         """Whose late answers are still on their way: these clients are not to be asked again."""
-        return self._merging.busy
+        return self._merger.busy
 
     def describe(self, problem: Problem) -> Problem:
         """The problem with the sizes and qualities of the clients' data, unless all are alike."""
@@ -144,12 +143,12 @@ class Trainer:
         completed = answered.copy()
         completed[answered] = usable
         kept = some(updates, usable)
-        awaited = late if late is not None and self._merging.keeps_late else NOBODY
+        awaited = late if late is not None and self._merger.keeps_late else NOBODY
         held = some(updates, np.zeros(len(usable), dtype=np.bool_))
         if len(awaited.clients) > 0:
             held = self._sent(awaited.clients, feedback.round, release)
         holdable = finite_rows(held)
-        merged = self._merging.merge(
+        merged = self._merger.merge(
             self.parameters,
             Answers(
                 round=feedback.round,
@@ -200,7 +199,7 @@ class Trainer:
     def to_bytes(self) -> bytes:
         """The global model, the server's memory, and what is held of late answers."""
         arrays = {f"server.{k}": a for k, a in states.to_arrays(self._server_state).items()}
-        arrays |= {f"late.{k}": a for k, a in self._merging.arrays().items()}
+        arrays |= {f"late.{k}": a for k, a in self._merger.arrays().items()}
         return states.to_bytes({"parameters": self.parameters, **arrays}, {"format": _FORMAT})
 
     def load(self, image: bytes, *, source: str) -> None:
@@ -209,17 +208,17 @@ class Trainer:
         if meta.get("format") != _FORMAT or arrays["parameters"].shape != self.parameters.shape:
             raise StateError(f"{source} holds another model than this training's")
         late = _under("late.", arrays)
-        if late.keys() != self._merging.arrays().keys():
+        if late.keys() != self._merger.arrays().keys():
             raise StateError(
                 f"{source} was written by a training that does something else with late answers"
             )
         states.load_arrays(self._server_state, _under("server.", arrays))
-        self._merging.load(late)
+        self._merger.load(late)
         self.parameters = arrays["parameters"]
 
     def _sent(self, clients: IntArray, round_number: int, release: Release | None) -> Updates:
         """What these clients send when they have trained."""
-        updates = self._merging.train(self.engine, self.parameters, clients, round_number)
+        updates = self._merger.train(self.engine, self.parameters, clients, round_number)
         return updates if release is None else _released(updates, release)
 
 

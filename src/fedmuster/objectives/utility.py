@@ -6,7 +6,7 @@ from fedmuster.core.records import Feedback, FloatArray, IntArray
 
 
 def statistical_utility(feedback: Feedback, num_samples: FloatArray | IntArray) -> FloatArray:
-    """``|B| sqrt(mean loss²)`` of each row, over the samples that it was trained on (Oort Eq. 2).
+    """``|B| sqrt(mean loss²)`` of each row, over the samples that it was trained on (Oort).
 
     From the signals "root_mean_square_loss" (or else "loss", which is the same where all samples
     are alike) and "trained_samples" (or else ``num_samples``, [n] or 0-d). NaN for those who did

@@ -15,7 +15,7 @@ from fedmuster.estimators.mean import SampleMean
 from fedmuster.estimators.resources import Resources, ResourceState
 from fedmuster.estimators.seconds import typical_seconds
 from fedmuster.policies.published import published
-from fedmuster.policies.resource_request import candidates, in_order
+from fedmuster.policies.resource_request import in_order, requested
 from fedmuster.solvers.schedule import added_seconds, greedy_schedule
 
 _ALL = Resources(mean=SampleMean())
@@ -54,6 +54,8 @@ class ElementWiseMABCS(PolicyTraits):
            upload of 0 s.
         5. Candidates that prolong the round alike: the shorter upload goes first, then the shorter
            update, then chance decides.
+        6. C is 1 by default, where the paper has 0.1; never fewer than m clients are asked for
+           their times.
 
     References:
         N. Yoshida, T. Nishio, M. Morikura, K. Yamamoto, MAB-based Client Selection for Federated
@@ -82,7 +84,7 @@ class ElementWiseMABCS(PolicyTraits):
 
     def select(self, state: ResourceState, view: RoundView, rng: Generator) -> Selection:
         """The unseen, then Algorithm 1 on the optimistic times."""
-        rows, size = candidates(view, self.request_fraction, rng), view.num_to_choose
+        rows, size = requested(view, self.request_fraction, rng), view.num_to_choose
         seen = state.count[rows] > 0
         unseen = np.flatnonzero(~seen)
         if len(unseen) >= size:

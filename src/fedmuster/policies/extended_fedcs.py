@@ -36,6 +36,8 @@ class ExtendedFedCS(PolicyTraits):
            upload of 0 s.
         3. Candidates that prolong the round alike: the shorter upload goes first, then the shorter
            update, then chance decides.
+        4. C is 1 by default, where the paper has 0.1; never fewer than m clients are asked for
+           their times.
 
     References:
         N. Yoshida, T. Nishio, M. Morikura, K. Yamamoto, MAB-based Client Selection for Federated

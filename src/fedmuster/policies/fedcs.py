@@ -12,8 +12,7 @@ from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.estimators.mean import WindowedMean
 from fedmuster.estimators.resources import Resources, ResourceState
-from fedmuster.policies.published import published
-from fedmuster.policies.resource_request import candidates, in_order
+from fedmuster.policies.resource_request import in_order, requested
 from fedmuster.solvers.schedule import added_seconds, greedy_schedule
 
 _LAST = Resources(mean=WindowedMean(window=1))
@@ -47,6 +46,8 @@ class FedCS(PolicyTraits):
            upload of 0 s.
         4. Candidates that prolong the round alike: the shorter upload goes first, then the shorter
            update, then chance decides.
+        5. C is 1 by default, where the paper has 0.1; never fewer than m clients are asked for
+           their times.
 
     References:
         T. Nishio, R. Yonetani, Client Selection for Federated Learning with Heterogeneous
@@ -89,10 +90,11 @@ def shortest_schedule(
     state: ResourceState, view: RoundView, request_fraction: float, rng: Generator
 ) -> Selection:
     """Algorithm 1 with ``f = -T_inc`` on the means of ``state``; the unseen count as 0 s."""
-    rows = candidates(view, request_fraction, rng)
+    rows = requested(view, request_fraction, rng)
     return in_order(view, rows, greedy_schedule(*state.of(rows), view.num_to_choose, rng))
 
 
 def first_scores(state: ResourceState) -> dict[str, FloatArray]:
-    """``-T_inc({}, k)`` of each client."""
-    return published(state.unseen_as(np.inf, -added_seconds(*state.of(slice(None)))))
+    """``-T_inc({}, k)`` of each client that was seen."""
+    score = -added_seconds(*state.of(slice(None)))
+    return {"score": np.where(state.count > 0, score, np.nan)}

@@ -19,24 +19,24 @@ from fedmuster.core.records import (
     Selection,
     of_rows,
 )
-from fedmuster.core.state import given, shared
+from fedmuster.core.state import given
 from fedmuster.estimators import boxes as box
+from fedmuster.estimators.confidence import utility_radius, validity_radius
 from fedmuster.estimators.gaussian_process import GaussianProcess, GPState
 from fedmuster.estimators.linear import LinearModel, LinearState
 from fedmuster.objectives.utility import gained_utility
-from fedmuster.solvers.candidates import CandidateState, drop_dominated, eliminate, everyone
+from fedmuster.policies.elimination import CandidateState, drop_dominated, eliminate, everyone
 from fedmuster.solvers.top_k import top_k
 
 
 @dataclass(slots=True)
 class FedSUVState:
-    """Both models, the boxes, the candidates, and the largest diagonal among them (w_t)."""
+    """Both models, the boxes, and the candidates."""
 
     validity: LinearState
     utility: GPState
     boxes: box.BoxState
     candidates: CandidateState
-    largest_diagonal: FloatArray = shared()
     num_samples: FloatArray = given()
     cohort_size: IntArray = given()
 
@@ -74,6 +74,8 @@ class FedSUV(PolicyTraits):
            quantile of any round, and is cut off at ten of them. Validity is not clipped to [0, 1],
            which a linear model leaves: boxes would collapse there and pass for certain.
         5. A side of a box that would become empty starts anew from Q_t.
+        6. x is an intercept and standardised columns, log(1 + number of samples) among them. Kernel
+           parameters are fitted under a log-normal prior. Nothing is forgotten.
 
     References:
         FedSUV: Validity and Utility-Guided Client Selection for Federated Learning.
@@ -112,7 +114,6 @@ class FedSUV(PolicyTraits):
             utility=self.gp.init(K, attributes),
             boxes=box.whole_plane(K),
             candidates=everyone(K),
-            largest_diagonal=np.array(np.inf),
             num_samples=np.array(1.0) if samples is None else samples.astype(np.float64),
             cohort_size=np.array(problem.cohort_size),
         )
@@ -133,15 +134,13 @@ class FedSUV(PolicyTraits):
         self._learn(state, selection, feedback)
         t, K, m = selection.round + 1, len(state.boxes.utility_low), int(state.cohort_size)
         expected, width = self._linear.predict(state.validity)
-        validity = box.interval(expected, box.validity_radius(self.delta) * width)  # Eq. 4
+        validity = box.interval(expected, validity_radius(self.delta) * width)  # Eq. 4
         mean, sd = self.gp.posterior(state.utility)
-        utility = box.interval(mean, box.utility_radius(K, t, self.delta) * sd)  # Eq. 5
+        utility = box.interval(mean, utility_radius(K, t, self.delta) * sd)  # Eq. 5
         floor = max(m, ceil(round((1.0 - self.rho) * K, 9)))  # 0.3 · 10 is 3, not 3 + 4e-16
         eliminate(state.candidates, validity, round_=t, floor=floor)  # Eq. 7
         box.intersect(state.boxes, validity, utility)  # Eq. 8
         drop_dominated(state.candidates, state.boxes, round_=t, floor=m)
-        left = box.diagonals(state.boxes, state.candidates.remaining())
-        state.largest_diagonal[...] = left.max()
 
     def scores(self, state: FedSUVState, view: RoundView) -> Mapping[str, FloatArray]:
         """The boxes, their diagonals, and since when and why somebody is no candidate."""
@@ -154,5 +153,6 @@ class FedSUV(PolicyTraits):
         self._linear.observe(state.validity, asked, answered.astype(np.float64))
         utility = gained_utility(feedback, of_rows(state.num_samples, feedback.clients))  # Eq. 3
         heard = np.isfinite(utility)
-        who, worth = feedback.clients[heard], box.winsorised(state.boxes, utility[heard])
-        self.gp.observe(state.utility, who, worth, round_=selection.round)
+        box.raise_scale(state.boxes, utility[heard])
+        worth = box.clipped(utility[heard], float(state.boxes.utility_scale))
+        self.gp.observe(state.utility, feedback.clients[heard], worth)

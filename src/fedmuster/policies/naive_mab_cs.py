@@ -14,7 +14,7 @@ from fedmuster.estimators.confidence import confidence_radius, log_rounds
 from fedmuster.estimators.mean import SampleMean
 from fedmuster.estimators.seconds import Seconds, SecondsState, reported_seconds, typical_seconds
 from fedmuster.policies.published import published
-from fedmuster.policies.resource_request import candidates, in_order
+from fedmuster.policies.resource_request import in_order, requested
 from fedmuster.solvers.schedule import increments
 from fedmuster.solvers.top_k import top_k
 
@@ -50,6 +50,8 @@ class NaiveMABCS(PolicyTraits):
            upload of 0 s.
         4. The paper says that the bonus is smaller the less often a client was selected; by (4) it
            is larger.
+        5. C is 1 by default, where the paper has 0.1; never fewer than m clients are asked for
+           their times.
 
     References:
         N. Yoshida, T. Nishio, M. Morikura, K. Yamamoto, MAB-based Client Selection for Federated
@@ -78,7 +80,7 @@ class NaiveMABCS(PolicyTraits):
 
     def select(self, state: SecondsState, view: RoundView, rng: Generator) -> Selection:
         """The m highest scores, the highest first."""
-        rows = candidates(view, self.request_fraction, rng)
+        rows = requested(view, self.request_fraction, rng)
         score = self._score(state, rows)
         best = rng.permutation(top_k(score, view.num_to_choose, rng))
         return in_order(view, rows, best[np.argsort(-score[best], kind="stable")])

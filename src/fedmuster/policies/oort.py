@@ -10,7 +10,6 @@ from numpy.random import Generator
 from fedmuster.core.config import check_types, require
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import (
-    SHORTEST_SECONDS,
     Feedback,
     FloatArray,
     IntArray,
@@ -22,9 +21,10 @@ from fedmuster.core.records import (
 from fedmuster.core.state import given
 from fedmuster.estimators.pacer import Pacer, PacerState
 from fedmuster.estimators.track_record import TrackRecord, blank_record, learn_record
+from fedmuster.objectives.guided_score import guided_score, preferred_seconds
 from fedmuster.objectives.utility import known_utility
-from fedmuster.solvers.filling import filled_up, not_too_often
-from fedmuster.solvers.guided_score import GuidedScore, check_guided_score
+from fedmuster.solvers.blacklist import not_too_often
+from fedmuster.solvers.cohort import filled_up
 from fedmuster.solvers.weighted_draw import draw_near_top, weighted_draw
 
 
@@ -71,7 +71,9 @@ class Oort(PolicyTraits):
            in the code), and as slow as the round, or as it was before if that is slower.
         3. Without losses U is the number of samples. An unknown D is in no percentile.
         4. If ``m eps < 1``, one place is explored with that probability: floor would say never.
-        5. Faults of public code that are avoided: too few or absent clients; IndexError with nobody
+        5. The unexplored are drawn by expected speed, as the paper's text has it; by size times
+           penalty within a window in the code, which also cuts off at rank e + 1.
+        6. Faults of public code that are avoided: too few or absent clients; IndexError with nobody
            explored, or no more than there are places; TypeError when the blacklist is full; loss of
            the last mini-batch only; u scaled by the outliers that were clipped and by sizes of the
            unexplored; newcomers not explored once everybody was.
@@ -101,10 +103,11 @@ class Oort(PolicyTraits):
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_guided_score(self)
-        shares = ("exploration", "exploration_decay", "exploration_floor", "cut_off")
+        shares = ("exploration", "exploration_decay", "exploration_floor", "cut_off", "clip")
         for name in (*shares, "blacklist_share"):
             require(0 <= getattr(self, name) <= 1, self, name, "a number in [0, 1]")
+        for name in ("staleness", "slow_penalty"):
+            require(0 <= getattr(self, name) < np.inf, self, name, "a number >= 0")
         require((self.blacklist_rounds or 0) >= 0, self, "blacklist_rounds", "an integer >= 0")
 
     def init(self, problem: Problem) -> OortState:
@@ -128,9 +131,8 @@ class Oort(PolicyTraits):
         exploit = min(count - explore, len(known))
         score = self._score(state, known, view.round)
         best = known[draw_near_top(score, exploit, self.cut_off, rng)]
-        seconds = record.seconds[unknown] if explored.any() else np.zeros(len(unknown))
-        speed = 1.0 / np.maximum(seconds, SHORTEST_SECONDS)  # the same for all where unknown
-        tried = unknown[weighted_draw(speed, min(count - exploit, len(unknown)), rng)]
+        speed, tries = record.expected_speed(unknown), min(count - exploit, len(unknown))
+        tried = unknown[weighted_draw(speed, tries, rng)]
         return filled_up(view, np.concatenate([best, tried]), allowed, rng)
 
     def observe(self, state: OortState, selection: Selection, feedback: Feedback) -> None:
@@ -149,6 +151,9 @@ class Oort(PolicyTraits):
         return dict(zip(("score", "utility", "duration_seconds"), table, strict=True))
 
     def _score(self, state: OortState, rows: IntArray, round_: int) -> FloatArray:
-        """What Alg. 1 calls Util, of explored clients."""
-        percentile = float(state.pacer.percentile)
-        return GuidedScore.of(self).score(state.record, rows, percentile=percentile, round_=round_)
+        """What Alg. 1 calls Util, of explored clients (increasing)."""
+        preferred = preferred_seconds(state.record.seconds, float(state.pacer.percentile))
+        known = (*state.record.of(rows), round_, preferred)
+        return guided_score(
+            *known, clip=self.clip, staleness=self.staleness, slow_penalty=self.slow_penalty
+        )

@@ -6,7 +6,7 @@ from fedmuster.core.records import FloatArray
 
 
 def published(index: FloatArray) -> dict[str, FloatArray]:
-    """``{"score": index}`` with NaN, no opinion, for the unseen, whose index is infinite.
+    """``{"score": index}`` with NaN, no score, for the unseen, whose index is infinite.
 
     Example:
         >>> published(np.array([0.5, np.inf]))

@@ -10,7 +10,7 @@ from fedmuster.core.config import check_types
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
-from fedmuster.solvers.top_k import top_k
+from fedmuster.solvers.weighted_draw import weighted_draw
 
 
 @dataclass(slots=True)
@@ -80,9 +80,4 @@ def draw(data: FloatArray, view: RoundView, count: int, rng: Generator) -> IntAr
     """
     if data.ndim == 0:
         return rng.choice(view.num_available, count, replace=False, shuffle=False)
-    # The first arrivals E_k / d_k: exponential races are won in proportion to their rate
-    # (Efraimidis and Spirakis 2006). Clients without data come last.
-    race = rng.exponential(size=view.num_available)
-    with np.errstate(divide="ignore"):
-        arrival = race / data[view.candidates()]
-    return top_k(-arrival, count, rng)
+    return weighted_draw(data[view.candidates()], count, rng)

@@ -108,12 +108,8 @@ class REFL(PolicyTraits):
 
     def observe(self, state: REFLState, selection: Selection, feedback: Feedback) -> None:
         """Note who took part, and how long it took."""
-        answered = feedback.answered
-        state.last_round[feedback.clients[answered]] = selection.round
-        seconds = feedback.round_seconds
-        if seconds is None:
-            seconds = float(feedback.latency_seconds[answered].max(initial=0.0))
-        if seconds > 0:
+        state.last_round[feedback.clients[feedback.answered]] = selection.round
+        if (seconds := feedback.lasted_seconds) > 0:
             memory = self.memory if state.window_seconds > 0 else 0.0
             state.window_seconds *= memory
             state.window_seconds += (1 - memory) * seconds

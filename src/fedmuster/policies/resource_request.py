@@ -10,11 +10,11 @@ from fedmuster.core.records import IntArray, RoundView, Selection
 from fedmuster.policies.random import draw
 
 
-def candidates(view: RoundView, fraction: float, rng: Generator) -> IntArray | slice:
-    """The resource request: ``ceil(K C)`` random clients, as far as so many are available.
+def requested(view: RoundView, fraction: float, rng: Generator) -> IntArray | slice:
+    """Whom the resource request reaches: ``ceil(K C)`` random clients, if so many are available.
 
     Never fewer than the round can use. To be called before anything else is drawn, so that all
-    policies have the same candidates under the same seed.
+    policies ask the same clients under the same seed.
 
     Args:
         view: of the round.
@@ -30,7 +30,11 @@ def candidates(view: RoundView, fraction: float, rng: Generator) -> IntArray | s
 
 
 def in_order(view: RoundView, rows: IntArray | slice, positions: IntArray) -> Selection:
-    """The candidates at ``positions``, who upload in this order."""
+    """The clients of ``rows`` at ``positions``, who upload in this order."""
     chosen = positions if isinstance(rows, slice) else rows[positions]
     cohort = Selection.of(view, rows, positions)
     return replace(cohort, order=np.searchsorted(cohort.clients, chosen))
+
+
+candidates = requested
+"""The former name, as long as claims say it."""

@@ -100,9 +100,10 @@ class TiFL(PolicyTraits):
             return nobody(view)
         rows, asked = view.candidates(), state.tiers.asked
         drawn = rng.choice(self.num_tiers, p=self._odds.chances(state.odds))
-        steps = np.arange(self.num_tiers) - drawn
-        nearness = (steps < 0) - 2.0 * np.abs(steps)  # of two neighbours the faster one first
-        priority = nearness[self._tiers.tier(state.tiers, rows)]
+        slower_by = np.arange(self.num_tiers) - drawn  # how many tiers; negative if faster
+        # 0, -1, -2, -3, …: the tier itself, the next faster, the next slower, the one before …
+        priority_of_tier = (slower_by < 0) - 2.0 * np.abs(slower_by)
+        priority = priority_of_tier[self._tiers.tier(state.tiers, rows)]
         priority[asked[rows] == 0] = 0.0  # as if of the tier that is drawn
         lacking = self.profiling_rounds - asked
         if np.count_nonzero(lacking <= 0) < self.profiled_share * len(asked):
@@ -114,8 +115,10 @@ class TiFL(PolicyTraits):
         clients, due = selection.clients, feedback.round % self.interval == 0
         profiled = clients[state.tiers.asked[clients] >= self.profiling_rounds]
         members = np.bincount(self._tiers.tier(state.tiers, profiled), minlength=self.num_tiers)
-        likely = (1 + members) * (self._odds.chances(state.odds) > 0)
-        at_hand = self.num_tiers - 1 - int(likely[::-1].argmax())
+        # Tiers without credits cannot have been drawn: they have fewer votes than an open one, even
+        # without members. Backwards, so that of two tiers the slower one is taken.
+        votes = np.where(self._odds.chances(state.odds) > 0, 1 + members, 0)
+        at_hand = self.num_tiers - 1 - int(votes[::-1].argmax())
         self._tiers.update(state.tiers, feedback)
         sent = _accuracy(feedback)
         heard = feedback.answered & np.isfinite(sent)

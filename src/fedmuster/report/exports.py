@@ -62,7 +62,7 @@ def client_columns(run: Run, *, everyone: bool = True) -> Columns:
 
 
 def score_columns(run: Run, *, most_rounds: int) -> Columns:
-    """One entry for each opinion of a client in a round, of at most so many rounds, evenly."""
+    """One entry for each score of a client in a round, of at most so many rounds, evenly."""
     scores = run.scores
     assert scores is not None
     places = np.arange(len(scores.rounds))
@@ -163,12 +163,12 @@ def _kinds(comparison: Comparison) -> dict[str, tuple[list[Run], Callable[[Run],
     }
     if watched:
         # Of every run the same number of rounds, and of each round all scores of all clients.
-        opinions = sum(
+        entries_a_round = sum(
             len(run.scores.clients) * len(run.scores.values)
             for run in watched
             if run.scores is not None
         )
-        most = max(_MOST_SCORE_ROWS // opinions, 1)
+        most = max(_MOST_SCORE_ROWS // entries_a_round, 1)
         kinds["scores"] = watched, partial(score_columns, most_rounds=most)
     return kinds
 

@@ -12,12 +12,12 @@ from fedmuster.experiments.journal import JournalReader
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Scores:
-    """Opinions of one run, as the policy had them when it chose.
+    """Scores of one run, as the policy had them when it chose.
 
     Args:
         rounds: [R], those in which they were written down, increasing.
         clients: [n], whose they are.
-        values: [R, n] by name, NaN for no opinion.
+        values: [R, n] by name, NaN where it had none.
     """
 
     rounds: IntArray
@@ -25,7 +25,7 @@ class Scores:
     values: Mapping[str, FloatArray]
 
     def last(self, name: str) -> FloatArray:
-        """[n], the last opinion of each client; NaN where there never was one."""
+        """[n], the last score of each client; NaN where there never was one."""
         values = self.values[name]
         known = np.isfinite(values)
         row = len(values) - 1 - np.argmax(known[::-1], axis=0)

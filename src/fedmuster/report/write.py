@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.files import write_file
-from fedmuster.report.candidates import planes, timelines
 from fedmuster.report.convergence import scored
+from fedmuster.report.elimination import planes, timelines
 from fedmuster.report.exports import write_csv, write_parquet, write_tensorboard
 from fedmuster.report.page import to_html
 from fedmuster.report.runs import load

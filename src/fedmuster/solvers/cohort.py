@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.records import FloatArray, IntArray, RoundView, Selection
+from fedmuster.core.records import BoolArray, FloatArray, IntArray, RoundView, Selection
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.brute_force import BruteForce
@@ -42,6 +42,23 @@ def highest(
 ) -> Selection:
     """The candidates with the highest scores."""
     return Selection.of(view, candidates, top_k(scores, view.num_to_choose, rng))
+
+
+def filled_up(view: RoundView, chosen: IntArray, first: BoolArray, rng: Generator) -> Selection:
+    """``chosen`` and as many others as are missing: uniformly, those in ``first`` (bool[K]) first.
+
+    Example:
+        >>> view = RoundView(round=1, cohort_size=3, available=np.array([1, 1, 0, 1, 1], bool))
+        >>> first = np.array([False, True, True, True, False])
+        >>> filled_up(view, np.array([4]), first, np.random.default_rng(0)).clients
+        array([1, 3, 4])
+    """
+    missing = view.num_to_choose - len(chosen)
+    if missing > 0:
+        others = np.setdiff1d(np.flatnonzero(view.available), chosen)
+        added = others[top_k(first[others].astype(np.float64), missing, rng)]
+        chosen = np.concatenate([chosen, added])
+    return Selection.of(view, slice(None), chosen)
 
 
 def nobody(view: RoundView) -> Selection:

@@ -57,17 +57,18 @@ def added_seconds(
     Args:
         update_seconds: of each candidate.
         upload_seconds: of each candidate.
-        elapsed: how long ago the distribution will have ended when the last of S has uploaded.
-        distribution: how long it takes for S.
+        elapsed: from the end of the distribution to the last upload of S.
+        distribution: how long that takes for S.
 
     Example:
         >>> added_seconds(np.array([3.0, 1.0]), np.array([2.0, 4.0]))
         array([7., 9.])
     """
-    longer = np.maximum(upload_seconds - distribution, 0.0)
-    longer += np.maximum(update_seconds - elapsed, 0.0)
-    longer += upload_seconds
-    return longer  # Eq. 1
+    # The terms of Eq. 1 one after the other, in place: a million candidates are many.
+    added = np.maximum(upload_seconds - distribution, 0.0)  # a longer distribution
+    added += np.maximum(update_seconds - elapsed, 0.0)  # a pause until the update is ready
+    added += upload_seconds
+    return added  # Eq. 1
 
 
 def greedy_schedule(

@@ -13,10 +13,10 @@ from fedmuster.estimators.gaussian_process.exact import ExactBelief
 from fedmuster.estimators.gaussian_process.hyperparameters import Hyperparameters, fitted
 from fedmuster.estimators.gaussian_process.kernel import Family, Kernel
 from fedmuster.estimators.gaussian_process.random_features import FeatureBelief
-from fedmuster.estimators.gaussian_process.standardise import standardised
 from fedmuster.estimators.gaussian_process.tally import Tally
+from fedmuster.estimators.standardise import standardised
 
-__all__ = ["GPState", "GaussianProcess", "standardised"]
+__all__ = ["GPState", "GaussianProcess"]
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class GaussianProcess:
     Example:
         >>> process = GaussianProcess(fit=False, noise=0.01)
         >>> state = process.init(3, np.array([[0.0], [0.1], [5.0]]))
-        >>> process.observe(state, np.array([0]), np.array([2.0]), round_=1)
+        >>> process.observe(state, np.array([0]), np.array([2.0]))
         >>> mean, deviation = process.posterior(state)
         >>> mean.round(2), deviation.round(2)
         (array([1.98, 1.98, 0.2 ]), array([0.1 , 0.11, 0.99]))
@@ -110,9 +110,7 @@ class GaussianProcess:
             fitted=np.array(0),
         )
 
-    def observe(
-        self, state: GPState, clients: IntArray, values: FloatArray, *, round_: int
-    ) -> None:
+    def observe(self, state: GPState, clients: IntArray, values: FloatArray) -> None:
         """One new value for each of ``clients`` (distinct)."""
         if not len(clients):
             return

@@ -5,16 +5,23 @@ import numpy as np
 from fedmuster.core.late_answers import Cached, LateAnswers, Stale
 from fedmuster.core.records import IntArray
 from fedmuster.learning.aggregation import Server
-from fedmuster.learning.late.cache import CacheMerging
-from fedmuster.learning.late.merging import Answers, Discarding, Merged, Merging
-from fedmuster.learning.late.stale import StaleMerging
-from fedmuster.learning.late.weighing import weighing
+from fedmuster.learning.late.cache import CacheMerger
+from fedmuster.learning.late.merger import (
+    NOBODY,
+    Answers,
+    DiscardingMerger,
+    Merger,
+    ToCombine,
+    some,
+)
+from fedmuster.learning.late.stale import StaleMerger
+from fedmuster.learning.late.weighted_server import weighted_server
 from fedmuster.learning.records import Parameters
 
-__all__ = ["Answers", "Merged", "Merging", "merging"]
+__all__ = ["NOBODY", "Answers", "Merger", "ToCombine", "merger_for", "some"]
 
 
-def merging(
+def merger_for(
     late_answers: LateAnswers,
     server: Server,
     sizes: IntArray,
@@ -22,8 +29,8 @@ def merging(
     *,
     num_trainable: int,
     min_answers: int,
-) -> tuple[Merging, Server]:
-    """How answers are merged as ``late_answers`` says, and the server that it needs for that.
+) -> tuple[Merger, Server]:
+    """Who merges answers as ``late_answers`` says, and the server that this needs.
 
     Args:
         late_answers: what becomes of late answers.
@@ -35,8 +42,8 @@ def merging(
     """
     data = sizes.astype(np.float64)
     if isinstance(late_answers, Stale):
-        server, weights = weighing(server, data)
-        stale = StaleMerging(
+        server, weights = weighted_server(server, data)
+        stale = StaleMerger(
             late_answers,
             weights,
             num_parameters=len(model),
@@ -45,6 +52,6 @@ def merging(
         )
         return stale, server
     if isinstance(late_answers, Cached):
-        server, weights = weighing(server, data, clips=False)
-        return CacheMerging(late_answers, weights, model), server
-    return Discarding(data), server
+        server, weights = weighted_server(server, data, clips=False)
+        return CacheMerger(late_answers, weights, model), server
+    return DiscardingMerger(data), server

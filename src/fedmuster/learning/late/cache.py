@@ -12,7 +12,7 @@ from fedmuster.core.records import BoolArray, FloatArray, IntArray, Late
 from fedmuster.core.state import Array
 from fedmuster.learning.combine import WeightedMean
 from fedmuster.learning.engine import Engine
-from fedmuster.learning.late.merging import Answers, Merged
+from fedmuster.learning.late.merger import Answers, ToCombine
 from fedmuster.learning.late.pending import Pending
 from fedmuster.learning.records import Parameters, Updates
 
@@ -23,7 +23,7 @@ Starts = list[tuple[IntArray, Parameters]]
 """Positions among some clients, and the model from which those train."""
 
 
-class CacheMerging:
+class CacheMerger:
     """SAFA: lag-tolerant distribution, and an average of the last models of all clients.
 
     With W(t) the model after round t, v the round in which a client last answered or was last
@@ -104,7 +104,7 @@ class CacheMerging:
                 signals.setdefault(name, np.empty(len(clients)))[positions] = values
         return Updates(clients=clients, deltas=deltas, signals=signals)
 
-    def merge(self, model: Parameters, answers: Answers) -> Merged:
+    def merge(self, model: Parameters, answers: Answers) -> ToCombine:
         """Distribution, and SAFA's three steps of aggregation."""
         t, pending, updates = answers.round, self._pending, answers.updates
         late = self._trained(model, answers.late, t)
@@ -131,7 +131,7 @@ class CacheMerging:
         pending.add(answers.late.clients, t, answers.arrives_at_seconds, late)
         self._remember(model, t)
         change = Updates(clients=np.array([-1]), deltas=(after - model)[np.newaxis], signals={})
-        return Merged(change, np.ones(1), count)
+        return ToCombine(change, np.ones(1), count)
 
     def arrays(self) -> dict[str, Array]:
         """The cache, who holds what, and what is pending."""

@@ -11,12 +11,12 @@ from fedmuster.core.records import BoolArray, FloatArray, IntArray, Late
 from fedmuster.core.state import Array
 from fedmuster.learning.combine import Deltas, WeightedMean
 from fedmuster.learning.engine import Engine
-from fedmuster.learning.late.merging import Answers, Merged, some
+from fedmuster.learning.late.merger import Answers, ToCombine, some
 from fedmuster.learning.late.pending import Pending
 from fedmuster.learning.records import Parameters, Updates
 
 
-class StaleMerging:
+class StaleMerger:
     """Late updates weigh the less the older they are, and the more the more they differ.
 
     A client that is late trains from the model of the round t0 in which it was asked. In the first
@@ -72,7 +72,7 @@ class StaleMerging:
         """All from the global model."""
         return engine.train(model, clients, round_number)
 
-    def merge(self, model: Parameters, answers: Answers) -> Merged:
+    def merge(self, model: Parameters, answers: Answers) -> ToCombine:
         """The fresh updates, and the late ones that have arrived."""
         del model
         pending, oldest = self._pending, self._config.max_rounds
@@ -80,7 +80,7 @@ class StaleMerging:
         if oldest is not None:
             pending.drop(pending.arrived & (answers.round - pending.rounds > oldest))
         fresh = some(answers.updates, answers.used)
-        merged = Merged(fresh, self._weights[fresh.clients], len(fresh.clients))
+        merged = ToCombine(fresh, self._weights[fresh.clients], len(fresh.clients))
         due = pending.arrived
         count = merged.num_answers + int(np.count_nonzero(due))
         if count > merged.num_answers > 0 and count >= self._min_answers:
@@ -99,7 +99,7 @@ class StaleMerging:
         """Continue from :meth:`arrays`."""
         self._pending.load(arrays)
 
-    def _with_late(self, fresh: Merged, due: BoolArray, round_number: int) -> Merged:
+    def _with_late(self, fresh: ToCombine, due: BoolArray, round_number: int) -> ToCombine:
         pending, beta = self._pending, self._config.beta
         clients, deltas = pending.clients[due], pending.vectors[due]
         weights, trained = self._weights[clients], slice(self._num_trainable)
@@ -108,13 +108,14 @@ class StaleMerging:
         )
         tau = round_number - pending.rounds[due]
         share = np.divide(change, change.max(), out=np.zeros(len(change)), where=change.max() > 0)
-        factor = (1 - beta) / (tau + 1) + beta * (1 - np.exp(-share))  # REFL's weight
+        # REFL's weight of a late update: (1 - b) / (tau + 1) + b (1 - exp(-L / Lmax))
+        factor = (1 - beta) / (tau + 1) + beta * (1 - np.exp(-share))
         both = Updates(
             clients=np.concatenate([fresh.updates.clients, clients]),
             deltas=np.concatenate([fresh.updates.deltas, deltas]),
             signals={},
         )
-        return Merged(both, np.concatenate([fresh.weights, weights * factor]), len(both.clients))
+        return ToCombine(both, np.concatenate([fresh.weights, weights * factor]), len(both.clients))
 
 
 def _change(

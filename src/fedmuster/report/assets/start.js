@@ -2,6 +2,6 @@ makeSwitches();
 makeCharts();
 makeBars();
 makeMaps();
-makeOpinions();
+makeScores();
 makeClients();
 document.documentElement.dataset.ready = "true";

@@ -3,8 +3,8 @@
 from fedmuster.core.errors import MissingExtraError
 
 try:
-    from fedmuster.report.figures.candidates import elimination, validity_utility
     from fedmuster.report.figures.convergence import score_convergence
+    from fedmuster.report.figures.elimination import elimination, validity_utility
     from fedmuster.report.figures.learning import accuracy, loss
     from fedmuster.report.figures.overview import overview
     from fedmuster.report.figures.privacy import leakage, privacy_utility

@@ -20,7 +20,7 @@ from fedmuster.report.curves import (
 )
 from fedmuster.report.page.clients import client_tables
 from fedmuster.report.page.numbers import rounded
-from fedmuster.report.page.opinions import opinion_data
+from fedmuster.report.page.scores import score_data
 from fedmuster.report.promise import cap_in_sight, cap_text, spent_title
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL
@@ -43,7 +43,7 @@ def page_data(summary: Summary) -> dict[str, Any]:
         "groups": _groups(comparison),
         "maps": _maps(comparison),
         "clients": client_tables(comparison),
-        "opinions": opinion_data(comparison),
+        "scores": score_data(comparison),
     }
 
 

@@ -24,7 +24,7 @@ _SCRIPTS = (
     "bars",
     "heatmaps",
     "planes",
-    "opinions",
+    "scores",
     "clients",
     "start",
 )

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedmuster.core.records import FloatArray
 from fedmuster.estimators.boxes import BoxState, Interval
-from fedmuster.solvers.candidates import (
+from fedmuster.policies.elimination import (
     DOMINATED,
     ELIMINATED,
     CandidateState,

@@ -10,7 +10,9 @@ from fedmuster.learning.aggregation import FedAvg, FedMedian, FedTrimmedMean, Se
 from fedmuster.learning.combine import UniformMean, WeightedMean
 
 
-def weighing(server: Server, data: FloatArray, *, clips: bool = True) -> tuple[Server, FloatArray]:
+def weighted_server(
+    server: Server, data: FloatArray, *, clips: bool = True
+) -> tuple[Server, FloatArray]:
     """The same server, but one that heeds any weights, and [K] what clients weigh in its mean.
 
     Args:

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.report.candidates import Plane, Timeline, planes, timelines
+from fedmuster.report.elimination import Plane, Timeline, planes, timelines
 from fedmuster.report.figures.selection import grid_of
 from fedmuster.report.figures.style import PLAIN, STYLE, new_figure, shortened
 from fedmuster.report.runs import Comparison

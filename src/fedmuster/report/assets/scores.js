@@ -1,9 +1,9 @@
 // What policies think of clients: their scores over rounds, and who remains a candidate.
-function makeOpinions() {
-  const { seed, scores, timelines, planes } = data.opinions;
+function makeScores() {
+  const { seed, lines, timelines, planes } = data.scores;
   const run = data.seeds > 1 ? ` Shown is seed ${seed}.` : "";
-  if (scores.length) {
-    fill("scores", scores, "The score with which each policy chooses, of at most ten of the clients that were watched, "
+  if (lines.length) {
+    fill("scores", lines, "The score with which each policy chooses, of at most ten of the clients that were watched, "
       + `evenly from the highest last score to the lowest.${run}`);
   }
   if (timelines.length) {

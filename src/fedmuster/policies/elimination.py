@@ -1,4 +1,4 @@
-"""Candidates that leave for good: too unlikely to answer, or dominated (FedSUV, section 4.4)."""
+"""FedSUV's candidates, who leave for good: too unlikely to answer, or dominated (section 4.4)."""
 
 from dataclasses import dataclass
 from typing import Final

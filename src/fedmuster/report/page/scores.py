@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.report.candidates import Plane, Timeline, planes, timelines
 from fedmuster.report.convergence import ScoreLine, scored
 from fedmuster.report.curves import last_before, thinned
+from fedmuster.report.elimination import Plane, Timeline, planes, timelines
 from fedmuster.report.page.numbers import rounded
 from fedmuster.report.runs import Comparison
 
@@ -17,12 +17,12 @@ _KINDS = {"candidates": 0, "eliminated": 1, "dominated": 3}
 _WORDS = ("still candidates", "eliminated for validity", "dominated")
 
 
-def opinion_data(comparison: Comparison) -> dict[str, Any]:
+def score_data(comparison: Comparison) -> dict[str, Any]:
     """Empty lists where no policy has published such scores. Of each policy the first seed."""
     labels, lines = comparison.labels, timelines(comparison)
     return {
         "seed": comparison.seeds[0],
-        "scores": [
+        "lines": [
             _score_chart(labels.index(label), label, own)
             for label, own in scored(comparison).items()
         ],

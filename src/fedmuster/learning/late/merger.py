@@ -1,4 +1,4 @@
-"""The protocol of merging, and its usual form: who is late is lost."""
+"""What makes of the answers of a round what a server combines; usually, who is late is lost."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Answers:
 NOBODY = Late(clients=np.empty(0, dtype=np.int64), arrives_at_seconds=np.empty(0))
 
 
-class Merged(NamedTuple):
+class ToCombine(NamedTuple):
     """What a server shall combine: rows and their weights, which stand for so many answers."""
 
     updates: Updates
@@ -46,7 +46,7 @@ class Merged(NamedTuple):
     num_answers: int
 
 
-class Merging(Protocol):
+class Merger(Protocol):
     """From the answers of a round to what the server combines."""
 
     keeps_late: ClassVar[bool]
@@ -63,7 +63,7 @@ class Merging(Protocol):
         """Train each of these clients from the model that it holds. Pure."""
         ...
 
-    def merge(self, model: Parameters, answers: Answers) -> Merged:
+    def merge(self, model: Parameters, answers: Answers) -> ToCombine:
         """Take the answers of a round in; the only place that changes anything."""
         ...
 
@@ -87,7 +87,7 @@ def some(updates: Updates, rows: BoolArray) -> Updates:
     )
 
 
-class Discarding:
+class DiscardingMerger:
     """Every round stands for itself: late answers are lost.
 
     Args:
@@ -110,11 +110,11 @@ class Discarding:
         """All from the global model."""
         return engine.train(model, clients, round_number)
 
-    def merge(self, model: Parameters, answers: Answers) -> Merged:
+    def merge(self, model: Parameters, answers: Answers) -> ToCombine:
         """The answers that count, weighted by data."""
         del model
         fresh = some(answers.updates, answers.used)
-        return Merged(fresh, self._weights[fresh.clients], len(fresh.clients))
+        return ToCombine(fresh, self._weights[fresh.clients], len(fresh.clients))
 
     def arrays(self) -> dict[str, Array]:
         """Nothing."""

@@ -7,13 +7,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
+from fedmuster.policies.elimination import ELIMINATED
 from fedmuster.report.curves import thinned
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.scores import Scores
 from fedmuster.solvers.pareto import pareto_front
 
 _DEPARTURES: Final = ("left_round", "left_by")
-"""Since when a client is no candidate, and why: 1 eliminated for validity, 2 dominated."""
+"""Since when a client is no candidate, and why, see :mod:`fedmuster.policies.elimination`."""
 _BOUNDS: Final = ("validity_low", "validity_high", "utility_low", "utility_high")
 
 _MOST_DOTS = 400
@@ -143,7 +144,7 @@ def timeline(run: Run) -> Timeline:
     rounds = thinned(np.arange(1.0, scores.rounds[-1] + 1))
     order = np.argsort(left, kind="stable")
     gone = np.searchsorted(left[order], rounds, side="right")
-    eliminated = np.append(0, np.cumsum(why[order] == 1))[gone]
+    eliminated = np.append(0, np.cumsum(why[order] == ELIMINATED))[gone]
     validity = None
     if run.validity is not None:
         own = run.validity[scores.clients][order]
