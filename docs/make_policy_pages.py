@@ -43,7 +43,8 @@ def index() -> str:
 
 
 def _arguments(policy: type[Any], body: str) -> str:
-    defaults = {item.name: item.default for item in fields(policy)}
+    plain = policy()  # every policy constructs with no arguments
+    defaults = {item.name: getattr(plain, item.name) for item in fields(policy)}
     entries = re.split(r"^(\w+): ", body, flags=re.MULTILINE)[1:]
     rows = [
         f"| `{name}` | `{defaults[name]!r}` | {_code(' '.join(text.split()))} |"

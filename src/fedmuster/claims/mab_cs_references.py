@@ -7,7 +7,7 @@ import numpy as np
 
 from fedmuster.core.records import FloatArray, IntArray, RoundView
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.policies.resource_request import candidates
+from fedmuster.policies.resource_request import requested
 from fedmuster.solvers.schedule import finish_seconds, greedy_schedule
 from fedmuster.worlds import LTECell
 
@@ -45,7 +45,7 @@ def replay(world: LTECell, *, seed: int, rounds: int, request_fraction: float) -
     asked = []
     for one in drawn:
         view = RoundView(round=one.round, cohort_size=world.cohort_size, available=one.available)
-        rows = candidates(view, request_fraction, stream(seed, POLICY, one.round))
+        rows = requested(view, request_fraction, stream(seed, POLICY, one.round))
         asked.append(np.arange(world.num_clients)[rows])
     return Rounds(
         seed=seed,

@@ -34,7 +34,3 @@ def in_order(view: RoundView, rows: IntArray | slice, positions: IntArray) -> Se
     chosen = positions if isinstance(rows, slice) else rows[positions]
     cohort = Selection.of(view, rows, positions)
     return replace(cohort, order=np.searchsorted(cohort.clients, chosen))
-
-
-candidates = requested
-"""The former name, as long as claims say it."""
