@@ -91,6 +91,8 @@ def test_fewest_rounds_must_be_significant_and_in_every_seed() -> None:
     assert not findings.fewest_rounds(wavering, TARGET, "averaging").holds
     missing = comparison(fedsuv=fedsuv(*[(0.6, NAN, 0.6, 0.6)] * 2, (0.1, NAN, 0.1, 0.1)))
     assert not findings.fewest_rounds(missing, TARGET, "averaging").holds
+    too_high = Target(column="accuracy", value=0.99)
+    assert not findings.fewest_rounds(soon, too_high, "averaging").holds
 
 
 def test_rivals_that_never_arrive_are_beaten() -> None:

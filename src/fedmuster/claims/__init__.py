@@ -8,6 +8,9 @@ from fedmuster.claims import (
     bsfl_regret,
     bsfl_sensitivity,
     bsfl_training,
+    fedsuv_selection,
+    fedsuv_tables,
+    fedsuv_uncertainty,
     mab_cs_accuracy,
     mab_cs_elapsed,
     mab_cs_scores,
@@ -35,5 +38,8 @@ CLAIMS: Final[dict[str, Claim]] = {
         mab_cs_elapsed.CLAIM,
         *mab_cs_accuracy.TRAINING,
         mab_cs_scores.CLAIM,
+        fedsuv_selection.CLAIM,
+        fedsuv_uncertainty.CLAIM,
+        *fedsuv_tables.TABLES,
     )
 }

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedmuster.claims.claim import Finding
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
+from fedmuster.policies.elimination import ELIMINATED
 from fedmuster.report.elimination import plane
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import Interval, interval, paired
@@ -53,7 +54,7 @@ class Stay:
             utility=own.utility,
             rounds=own.candidate_rounds,
             remained=left_by == 0,
-            eliminated=left_by == 1,
+            eliminated=left_by == ELIMINATED,
             chosen=own.chosen,
         )
 

@@ -21,6 +21,7 @@ from fedmuster.claims.fedsuv_tasks import (
     Task,
 )
 from fedmuster.core.records import FloatArray
+from fedmuster.policies.elimination import DOMINATED, ELIMINATED
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.tables import Table
 from fedmuster.report.target import Target, find_target
@@ -78,7 +79,7 @@ def _candidates_note(comparison: Comparison) -> str:
     for run in comparison.runs[FEDSUV]:
         assert run.scores is not None
         left_by = run.scores.values["left_by"][-1]
-        shares.append([np.mean(left_by == why) for why in range(3)])
+        shares.append([np.mean(left_by == why) for why in (0, ELIMINATED, DOMINATED)])
         tenth = math.ceil(run.rounds / 10)
         loss = run.columns["train_loss"]
         losses.append([np.nanmean(loss[:tenth]), np.nanmean(loss[-tenth:])])

@@ -14,6 +14,7 @@ import numpy as np
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView
 from fedmuster.core.streams import POLICY, WORLD, stream
 from fedmuster.estimators import boxes as box
+from fedmuster.estimators.confidence import utility_radius, validity_radius
 from fedmuster.estimators.gaussian_process import GaussianProcess
 from fedmuster.estimators.gaussian_process.kernel import Kernel
 from fedmuster.estimators.linear import LinearModel
@@ -47,8 +48,8 @@ class Theorem54:
     def bound(self, gains: FloatArray) -> FloatArray:
         """After 1, 2, … rounds, where ``gains`` are gamma_1, gamma_2, …"""
         rounds = np.arange(1, len(gains) + 1)
-        alpha = box.validity_radius(self.delta)
-        beta = [box.utility_radius(self.num_clients, t, self.delta) ** 2 for t in rounds.tolist()]
+        alpha = validity_radius(self.delta)
+        beta = [utility_radius(self.num_clients, t, self.delta) ** 2 for t in rounds.tolist()]
         c_t, c = 2 * np.log1p(rounds / self.dimension), 2 / math.log1p(1 / self.noise)
         both = self.dimension * alpha**2 * c_t + np.array(beta) * gains * c
         return np.asarray(np.sqrt(both / rounds))  # Eq. 15
@@ -145,8 +146,8 @@ class Ideal:
         mean, sd = (np.broadcast_to(of, count) for of in self.policy.gp.posterior(state.utility))
         box.intersect(
             state.boxes,
-            box.interval(expected, box.validity_radius(delta) * width),
-            box.interval(mean, box.utility_radius(count, 1, delta) * sd),
+            box.interval(expected, validity_radius(delta) * width),
+            box.interval(mean, utility_radius(count, 1, delta) * sd),
         )
 
 

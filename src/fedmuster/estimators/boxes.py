@@ -11,8 +11,6 @@ import numpy as np
 
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.state import shared
-from fedmuster.estimators.confidence import utility_radius as utility_radius
-from fedmuster.estimators.confidence import validity_radius as validity_radius
 
 Interval = tuple[FloatArray, FloatArray]
 """Lower and upper bounds of every client."""
