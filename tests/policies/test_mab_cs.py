@@ -17,7 +17,7 @@ from fedmuster.policies.element_wise_mab_cs import ElementWiseMABCS
 from fedmuster.policies.extended_fedcs import ExtendedFedCS
 from fedmuster.policies.fedcs import FedCS
 from fedmuster.policies.naive_mab_cs import NaiveMABCS
-from fedmuster.policies.resource_request import candidates
+from fedmuster.policies.resource_request import requested
 from fedmuster.testing.optimality import replay
 
 Answers = dict[int, tuple[float, float] | None]
@@ -255,7 +255,7 @@ def test_a_client_cannot_boast_of_negative_times() -> None:
 def test_all_policies_have_the_same_candidates_first() -> None:
     """With C = 0.1 of 100 and m = 10, the candidates are the cohort."""
     view = view_of(100, 10, round_=3)
-    drawn = candidates(view, 0.1, stream(5, POLICY, 3))
+    drawn = requested(view, 0.1, stream(5, POLICY, 3))
     assert isinstance(drawn, np.ndarray)
     kinds: list[Any] = [FedCS, ExtendedFedCS, NaiveMABCS, ElementWiseMABCS]
     for kind in kinds:
@@ -274,7 +274,7 @@ def test_as_many_candidates_as_the_paper_says(
 ) -> None:
     """``ceil(K C)`` of all K, but no fewer than can be used and no more than are available."""
     view = view_of(100, size, away=tuple(range(away)))
-    rows = candidates(view, fraction, np.random.default_rng(0))
+    rows = requested(view, fraction, np.random.default_rng(0))
     clients = np.arange(100)[rows]
     assert len(set(clients.tolist())) == count
     assert clients.min() >= away
