@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fedmuster.learning.local import LocalSGD
 from fedmuster.learning.models import Logistic
 from fedmuster.learning.partition import Sampled
 from fedmuster.learning.training import Training
-from fedmuster.policies import BSFL, REFL, SAFA, NaiveMABCS, Random
+from fedmuster.policies import BSFL, REFL, SAFA, FedSUV, NaiveMABCS, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.simulation import Simulation, Watch
 from fedmuster.worlds import (
@@ -191,3 +192,14 @@ def test_the_worlds_sizes_reach_a_partition_that_takes_them_and_no_other() -> No
     quality = replace(world, data=ExponentialSizes())
     with pytest.raises(ConfigError, match="how good the data"):
         Simulation(BSFL(), quality, seed=1, training=sampled)
+
+
+@pytest.mark.parametrize(("policy", "heard"), [(FedSUV(), True), (Random(), False)])
+def test_who_wants_the_gain_gets_it(policy: Any, heard: bool) -> None:
+    """FedSUV Eq. 3 needs the gain in accuracy; nobody else pays for measuring it."""
+    simulation = Simulation(policy, HURRIED, seed=1, training=TRAINING)
+    drawn = simulation.world.realise(1)
+    selection = simulation.selector.select(available=drawn.available)
+    assert simulation.trainer is not None
+    feedback, _ = simulation.trainer.train(drawn.play(selection).feedback)
+    assert ("accuracy_gain" in feedback.signals) == heard

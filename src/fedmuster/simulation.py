@@ -177,6 +177,7 @@ class Simulation(Generic[S]):
                 seed=seed,
                 num_samples=problem.num_samples,
                 late_answers=policy.late_answers,
+                measure_gain=policy.wants_gain,
             )
             problem = self.trainer.describe(problem)
         self.selector = Selector(policy, problem, seed=seed)

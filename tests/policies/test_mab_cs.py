@@ -324,3 +324,18 @@ def test_configs_survive_tables(policy: Any) -> None:
 def test_refusals(kind: Any, fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(fields))):
         kind(**fields)
+
+
+def test_who_fails_before_anybody_has_answered_counts_as_slow_as_the_round() -> None:
+    policy = ElementWiseMABCS()
+    state = policy.init(Problem(num_clients=2, cohort_size=1))
+    nobody = Feedback(
+        round=1,
+        clients=np.array([1]),
+        latency_seconds=np.array([np.inf]),
+        completed=np.array([False]),
+        round_seconds=300.0,
+    )
+    policy.observe(state, Selection(round=1, clients=np.array([1])), nobody)
+    assert state.update.of_client.mean.tolist() == [0.0, 300.0]
+    assert state.upload.of_client.mean.tolist() == [0.0, 300.0]

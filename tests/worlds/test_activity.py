@@ -13,8 +13,11 @@ from scipy import stats
 
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError, DataError
+from fedmuster.core.records import FloatArray
 from fedmuster.worlds.activity import ActivityRun, ActivityTrace, OnOff
-from fedmuster.worlds.activity_file import read_activity
+from fedmuster.worlds.intervals import Intervals
+from fedmuster.worlds.traces.activity_trace import read_activity
+from fedmuster.worlds.traces.reader import TraceError
 
 K = 20_000
 
@@ -22,6 +25,15 @@ K = 20_000
 def within(values: Any, expected: float, *, level: float = 1e-4) -> bool:
     """Whether a t-test at this level lets the mean pass."""
     return bool(stats.ttest_1samp(np.asarray(values, dtype=np.float64), expected).pvalue > level)
+
+
+def share_of(intervals: Intervals) -> FloatArray:
+    """[K], the share of its period that each client is there."""
+    ends = np.minimum(
+        intervals.end_seconds, np.repeat(intervals.period_seconds, np.diff(intervals.offsets))
+    )
+    total = np.concatenate([[0.0], np.cumsum(ends - intervals.start_seconds)])
+    return np.asarray(np.diff(total[intervals.offsets]) / intervals.period_seconds)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +44,7 @@ def drawn() -> ActivityRun:
 def test_on_off_has_fedscales_means(drawn: ActivityRun) -> None:
     """Clients are independent: t-tests at 1e-4 each. 79,688 s / 20.81 = 3,829 s an interval."""
     intervals = drawn.intervals
-    share = intervals.share()
+    share = share_of(intervals)
     assert within(share, 0.2026)
     assert share.std() == pytest.approx(0.16, rel=0.05)
     counts = np.diff(intervals.offsets)
@@ -50,7 +62,7 @@ def test_on_times_are_exponential_given_their_sum() -> None:
     """Kolmogorov-Smirnov at 1e-3 for each, with many intervals so that the sum hardly matters."""
     law = OnOff(share=0.3, share_sd=0.0, intervals_per_period=400.0, period_seconds=1000.0)
     intervals = law.start(200, 3).intervals
-    assert intervals.share() == pytest.approx(np.full(200, 0.3))
+    assert share_of(intervals) == pytest.approx(np.full(200, 0.3))
     on = intervals.end_seconds - intervals.start_seconds
     first = np.zeros(len(on), dtype=np.bool_)
     first[intervals.offsets[:-1]] = True
@@ -97,7 +109,7 @@ def test_waiting_leads_to_the_moment_when_somebody_comes() -> None:
 def test_one_client_and_extreme_shares_are_drawn() -> None:
     assert OnOff(intervals_per_period=1.0).start(1, 1).at(1, 0.0).shape == (1,)
     torn = OnOff(share=0.5, share_sd=0.4999).start(2000, 1)  # nearly all are always or never there
-    assert torn.intervals.share().mean() == pytest.approx(0.5, abs=0.05)
+    assert share_of(torn.intervals).mean() == pytest.approx(0.5, abs=0.05)
     assert 0.35 < torn.intervals.throughout(0.0, 10_000.0).mean() < 0.5
 
 
@@ -211,7 +223,29 @@ def test_malformed_tables_are_refused(tmp_path: Path, text: str, message: str) -
 def test_a_missing_file_is_refused_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the activity trace") as caught:
         ActivityTrace(path=str(tmp_path / "none")).start(1, 1)
-    assert caught.value.key == ("path",)
+    assert caught.value.key == ("availability", "path")
+
+
+@pytest.mark.parametrize("name", ["activity.CSVX", "activity.json", "activity.csv.gz"])
+def test_other_endings_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"ends in '\.\w+', expected .csv or .parquet") as caught:
+        read_activity(written(tmp_path, GOOD, name))
+    assert "FedScale's own: no ending, .pkl or .pickle" in str(caught.value)
+    assert caught.value.key == ("availability", "path")
+
+
+@pytest.mark.parametrize("text", [GOOD, '{"1": {"active": []}}', "[]", "", "version https://x"])
+@pytest.mark.parametrize("name", ["client_behave_trace", "trace.pkl", "trace.PICKLE"])
+def test_what_is_no_pickle_is_no_fedscale_trace(tmp_path: Path, name: str, text: str) -> None:
+    with pytest.raises(TraceError, match="is no FedScale trace, CSV or Parquet file; get"):
+        read_activity(written(tmp_path, text, name))
+
+
+def test_a_malformed_file_comes_back_whole_from_a_worker(tmp_path: Path) -> None:
+    with pytest.raises(TraceError) as caught:
+        read_activity(written(tmp_path, "", "client_behave_trace"))
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.key) == (str(caught.value), ("availability", "path"))
 
 
 def test_fewer_and_more_clients_than_the_file_has(tmp_path: Path) -> None:
@@ -247,17 +281,24 @@ def fedscale(**changes: Any) -> dict[int, dict[str, Any]]:
     return collections.OrderedDict({2: second, 1: first | changes})
 
 
-def dumped(tmp_path: Path, value: object, protocol: int = 2) -> str:
-    path = tmp_path / "client_behave_trace"
+def dumped(
+    tmp_path: Path, value: object, protocol: int = 2, name: str = "client_behave_trace"
+) -> str:
+    path = tmp_path / name
     path.write_bytes(pickle.dumps(value, protocol))
     return str(path)
 
 
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
+@pytest.mark.parametrize("name", ["client_behave_trace", "trace.pkl", "trace.Pickle"])
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_fedscales_file_is_read(tmp_path: Path, protocol: int) -> None:
-    run = ActivityTrace(path=dumped(tmp_path, fedscale(), protocol)).start(2, 1)
+def test_fedscales_file_is_read(
+    tmp_path: Path, protocol: int, name: str, kind: type[dict[int, dict[str, Any]]]
+) -> None:
+    path = dumped(tmp_path, kind(fedscale()), protocol, name)
+    run = ActivityTrace(path=path).start(2, 1)
     np.testing.assert_array_equal(run.intervals.period_seconds, [518400, 86400])
-    assert run.intervals.share()[0] * 518400 == pytest.approx(211625)  # its "duration"
+    assert share_of(run.intervals)[0] * 518400 == pytest.approx(211625)  # its "duration"
     for now, expected in {
         0.0: [False, False],
         12788.0: [True, False],
@@ -272,7 +313,7 @@ def test_fedscales_file_is_read(tmp_path: Path, protocol: int) -> None:
 def test_fedscales_clock_never_shows_the_finish_time(tmp_path: Path) -> None:
     value = fedscale(active=[10, 90, 120], inactive=[20, 110, 130], finish_time=100)
     intervals = read_activity(dumped(tmp_path, value))
-    assert intervals.share()[0] == pytest.approx(0.2)
+    assert share_of(intervals)[0] == pytest.approx(0.2)
     np.testing.assert_array_equal(
         [bool(intervals.at(now)[0]) for now in (95.0, 100.0, 105.0, 115.0)],
         [True, False, False, True],
@@ -320,5 +361,5 @@ def test_other_shapes_are_refused(tmp_path: Path, value: object, message: str) -
 
 def test_a_trace_in_which_nobody_ever_comes_is_refused(tmp_path: Path) -> None:
     nobody = {1: {"active": [], "inactive": [], "finish_time": 100}}
-    with pytest.raises(DataError, match="none of the clients is ever there"):
+    with pytest.raises(TraceError, match="none of the clients is ever there"):
         ActivityTrace(path=dumped(tmp_path, nobody)).start(1, 1)

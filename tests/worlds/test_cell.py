@@ -311,6 +311,11 @@ def test_configs_survive_toml(world: LTECell) -> None:
     assert named({"lte-cell": LTECell}, tomllib.loads(text), key=(), what="world") == world
 
 
+def test_eta_says_why_it_is_below_2() -> None:
+    with pytest.raises(ConfigError, match="from 2 on, what fluctuates could fall to 0 or below"):
+        LTECell(eta=2.0)
+
+
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [

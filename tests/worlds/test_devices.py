@@ -12,13 +12,13 @@ import tomli_w
 from scipy import stats
 
 from fedmuster.core.config import from_table, to_table
-from fedmuster.core.errors import ConfigError, DataError
+from fedmuster.core.errors import ConfigError, DataError, FedmusterError
 from fedmuster.core.records import Selection
 from fedmuster.worlds import Always, WorldRun
 from fedmuster.worlds.activity import ActivityTrace, OnOff
-from fedmuster.worlds.device_file import read_devices
-from fedmuster.worlds.device_laws import ATTRIBUTES, DeviceTrace, DrawnDevices, attributes_of
+from fedmuster.worlds.device_sources import ATTRIBUTES, DeviceTrace, DrawnDevices, attributes_of
 from fedmuster.worlds.devices import DeviceWorld
+from fedmuster.worlds.traces.device_trace import read_devices
 
 K = 40_000
 SMALL = DeviceWorld(num_clients=400, cohort_size=10, availability=Always())
@@ -71,7 +71,8 @@ def test_who_is_in_time_answers_with_the_seconds_of_both_parts() -> None:
     assert 0 < feedback.answered.sum() < 10
     assert outcome.round_seconds == 100.0
     there = feedback.answered
-    both = feedback.signals["compute_seconds"] + feedback.signals["upload_seconds"]
+    # The model is sent down and up, and the upload is the second of these.
+    both = feedback.signals["compute_seconds"] + 2 * feedback.signals["upload_seconds"]
     np.testing.assert_allclose(both[there], feedback.latency_seconds[there])
     assert np.isnan(both[~there]).all()
     assert outcome.late is not None
@@ -223,6 +224,18 @@ def test_attributes_that_a_csv_knows_are_not_made_up(tmp_path: Path) -> None:
 def test_malformed_tables_are_refused(tmp_path: Path, rows: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_devices(written(tmp_path, f"{HEAD}\n{rows}"))
+
+
+def test_a_table_that_is_not_called_one_is_refused(tmp_path: Path) -> None:
+    for name, message in (
+        ("devices.txt", "ends in '.txt', expected .csv or .parquet"),
+        ("client_device_capacity", "is no FedScale trace, CSV or Parquet file"),
+    ):
+        path = tmp_path / name
+        path.write_text(f"{HEAD}\n1,5,8\n")
+        with pytest.raises(FedmusterError, match=message) as caught:
+            DeviceWorld(devices=DeviceTrace(path=str(path))).start(1)
+        assert getattr(caught.value, "key", None) == ("devices", "path")
 
 
 def dumped(tmp_path: Path, value: object, protocol: int = 2) -> str:

@@ -99,11 +99,6 @@ def test_of_clients_takes_them_in_any_order_and_again(
     np.testing.assert_array_equal(part.at(now), [fleet[number].is_there(now) for number in chosen])
 
 
-def test_share_counts_each_moment_once() -> None:
-    fleet = [ALWAYS, NEVER, OVER_THE_WRAP, Client(8, 3, [(1, 3), (2, 5), (5, 6)])]
-    assert intervals_of(fleet).share() == pytest.approx([1.0, 0.0, 0.5, 5 / 8])
-
-
 @pytest.mark.parametrize("now", [0.1, 12345.678, 3.3e7])
 def test_rounding_never_leaves_us_just_before_the_start(now: float) -> None:
     """Starts that are no dyadic numbers: at the next start somebody really is there."""

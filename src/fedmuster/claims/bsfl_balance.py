@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
+from fedmuster.claims.seeds import seeds
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
 from fedmuster.policies.bsfl import BSFL
@@ -32,7 +33,7 @@ def _experiment(policies: dict[str, BSFL], *, quick: bool) -> Experiment:
         policies=policies,
         world=BSFLGroups(),
         rounds=3000 if quick else 10_000,
-        seeds=tuple(range(2 if quick else 10)),
+        seeds=seeds(2 if quick else 10),
         regret=False,
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
 from fedmuster.claims.growth import Growth, growth, theorem_1_use
+from fedmuster.claims.seeds import seeds as first_seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
@@ -45,7 +46,7 @@ def _experiment(
             data=Alike() if iid else ExponentialSizes(),
         ),
         rounds=rounds,
-        seeds=tuple(range(seeds)),
+        seeds=first_seeds(seeds),
         reward=_REWARD,
     )
 

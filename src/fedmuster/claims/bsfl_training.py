@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
+from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
@@ -77,7 +78,7 @@ class Task:
             ),
             rounds=_MOST_ROUNDS,
             seconds=self.seconds,
-            seeds=tuple(range(self.seeds)),
+            seeds=seeds(self.seeds),
             regret=False,
             training=Training(
                 data=self.data,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from fedmuster.claims.seeds import seeds_from
 from fedmuster.core.files import write_file
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out_or_complete
@@ -76,11 +77,19 @@ class Claim:
     gather: Gather
     heavy: bool = False
 
-    def check(self, folder: Path, *, quick: bool, run: RunCells) -> "Result":
-        """Look whether the claim holds. ``quick``: fewer seeds and rounds."""
-        scale = "quick" if quick else "full"
-        evidence = self.gather(folder / scale, quick=quick, run=run)
-        return Result(claim=self, evidence=evidence, quick=quick)
+    def check(self, folder: Path, *, quick: bool, run: RunCells, first_seed: int = 0) -> "Result":
+        """Look whether the claim holds.
+
+        Args:
+            folder: for its runs.
+            quick: with fewer seeds and rounds, which decides nothing.
+            run: runs them.
+            first_seed: others than the usual ones, which begin with 0.
+        """
+        scale = _with_seeds("quick" if quick else "full", first_seed)
+        with seeds_from(first_seed):
+            evidence = self.gather(folder / scale, quick=quick, run=run)
+        return Result(claim=self, evidence=evidence, quick=quick, first_seed=first_seed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +99,7 @@ class Result:
     claim: Claim
     evidence: Evidence
     quick: bool
+    first_seed: int = 0
 
     @property
     def holds(self) -> bool:
@@ -99,7 +109,8 @@ class Result:
     @property
     def command(self) -> str:
         """What to type to see it again."""
-        return f"fedmuster claims {self.claim.name}" + (" --quick" if self.quick else "")
+        others = f" --first-seed {self.first_seed}" if self.first_seed else ""
+        return f"fedmuster claims {self.claim.name}" + " --quick" * self.quick + others
 
     def to_text(self) -> str:
         """The verdict, for the terminal."""
@@ -113,7 +124,8 @@ class Result:
             lines.append(f"  {verdict:<15} {_whose(finding)}{finding.sentence}")
             lines.append(f"  {'':<15} measured: {finding.measured}")
         lines += [f"  note: {note}" for note in self.evidence.notes]
-        lines.append(f"  in all: {_verdict(self.holds)}")
+        few = " (a quick run has too few seeds to decide)" if self.quick else ""
+        lines.append(f"  in all: {_verdict(self.holds)}{few}")
         return "\n".join(lines)
 
     def to_markdown(self) -> str:
@@ -139,7 +151,7 @@ class Result:
     @property
     def file_stem(self) -> str:
         """How its files begin."""
-        return self.claim.name + ("-quick" if self.quick else "")
+        return _with_seeds(self.claim.name + "-quick" * self.quick, self.first_seed)
 
     def write(self, folder: Path) -> list[Path]:
         """The page, its pictures, and the findings as JSON."""
@@ -166,6 +178,10 @@ def play(experiment: Experiment, folder: Path, run: RunCells) -> Comparison:
     """Run an experiment, or what is missing of it, and read its journals."""
     run(lay_out_or_complete(folder, experiment))
     return load([folder])
+
+
+def _with_seeds(name: str, first_seed: int) -> str:
+    return name + (f"-from-seed-{first_seed}" if first_seed else "")
 
 
 def _whose(finding: Finding) -> str:

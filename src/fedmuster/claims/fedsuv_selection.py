@@ -15,6 +15,7 @@ import numpy as np
 from fedmuster.claims import fedsuv_candidates as candidates
 from fedmuster.claims.claim import Claim, Evidence, RunCells, play
 from fedmuster.claims.fedsuv_candidates import FEDSUV, LATE, SOON, number, over, percent, stays_of
+from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
 from fedmuster.policies import FedSUV, Oort, Random
@@ -52,7 +53,7 @@ class Setting:
             policies=policies,
             world=self.world,
             rounds=self.rounds,
-            seeds=tuple(range(self.seeds)),
+            seeds=seeds(self.seeds),
             regret=False,
             watch=Watch(every=self.rounds - 1, clients=self.world.num_clients),
         )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
 from fedmuster.learning.aggregation import FedAvg, FedYogi, Server
@@ -81,7 +82,7 @@ class Task:
             policies=self.policies(),
             world=self.world,
             rounds=self.rounds,
-            seeds=tuple(range(self.seeds)),
+            seeds=seeds(self.seeds),
             regret=False,
             training=Training(
                 data=self.data,

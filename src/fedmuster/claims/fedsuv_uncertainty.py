@@ -17,6 +17,7 @@ from fedmuster.claims.fedsuv_theorem import (
     theorem_for,
 )
 from fedmuster.claims.fedsuv_widths import Course, widths_of, widths_over_rounds
+from fedmuster.claims.seeds import seeds as first_seeds
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
 from fedmuster.policies import FedSUV
@@ -91,7 +92,7 @@ def _experiment(world: ValidityUtilityWorld, rounds: int, seeds: int) -> Experim
         policies={_FITTED: FedSUV(), _FIXED: fixed(world)},
         world=world,
         rounds=rounds,
-        seeds=tuple(range(seeds)),
+        seeds=first_seeds(seeds),
         regret=False,
         watch=Watch(every=1, clients=world.num_clients),
     )
@@ -118,7 +119,7 @@ def _bound(policy: FedSUV, world: ValidityUtilityWorld, seed: int, rounds: int) 
 
 
 def _ideal(world: ValidityUtilityWorld, rounds: int, seeds: int) -> Course:
-    ideals = [Ideal.of(world, seed) for seed in range(seeds)]
+    ideals = [Ideal.of(world, seed) for seed in first_seeds(seeds)]
     return Course(
         title="as the proof needs it",
         widths=np.stack([ideal.widths(rounds) for ideal in ideals]),

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
 from fedmuster.claims.mab_cs_cell import ELEMENT_WISE, FEDCS, NAIVE, SETTING, cell, policies
+from fedmuster.claims.seeds import seeds
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
 from fedmuster.learning.data import CIFAR10, Data, Digits
@@ -54,7 +55,7 @@ class Task:
             policies=policies(),
             world=cell(_ETA),
             rounds=self.rounds,
-            seeds=tuple(range(self.seeds)),
+            seeds=seeds(self.seeds),
             regret=False,
             training=Training(
                 data=self.data,

@@ -39,6 +39,7 @@ from fedmuster.claims.mab_cs_findings import (
     reduction_text,
 )
 from fedmuster.claims.mab_cs_pictures import difference_over_rounds, reduction_over_eta
+from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
@@ -101,7 +102,7 @@ def _played(eta: float | None, folder: Path, run: RunCells, *, quick: bool) -> T
         policies=chosen,
         world=world,
         rounds=40 if quick else 500,
-        seeds=tuple(range(2 if quick else 20)),
+        seeds=seeds(2 if quick else 20),
         regret=False,
     )
     comparison = play(experiment, folder / f"eta-{_named(eta)}", run)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
 from fedmuster.claims.mab_cs_cell import ELEMENT_WISE, NAIVE, SETTING, cell, element_wise, naive
+from fedmuster.claims.seeds import seeds as first_seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.experiments.spec import Experiment
@@ -67,7 +68,7 @@ def _experiment(policies: Mapping[str, Policy[Any]], rounds: int, *, seeds: int)
         policies=policies,
         world=cell(_ETA),
         rounds=rounds,
-        seeds=tuple(range(seeds)),
+        seeds=first_seeds(seeds),
         regret=False,
         watch=Watch(every=_EVERY, clients=100),
     )

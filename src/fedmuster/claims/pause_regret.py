@@ -11,6 +11,7 @@ from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
 from fedmuster.claims.growth import Growth, growth, theorem_1_use
 from fedmuster.claims.pause_networks import KAPPA, LARGE, SMALL, Network, sa_pause
 from fedmuster.claims.pause_theorem import Theorem3, smallest_difference
+from fedmuster.claims.seeds import seeds as first_seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
@@ -107,7 +108,7 @@ def _case(network: Network, folder: Path, *, rounds: int, seeds: int, run: RunCe
         policies=_policies(network),
         world=network.world,
         rounds=rounds,
-        seeds=tuple(range(seeds)),
+        seeds=first_seeds(seeds),
         reward=network.reward,
     )
     # Seeds shuffle the same latencies among the clients.

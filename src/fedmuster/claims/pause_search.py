@@ -9,6 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.claims.pause_networks import KAPPA, SMALL, Network, sa_pause
+from fedmuster.claims.seeds import seeds as first_seeds
 from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import stream
 from fedmuster.solvers.bottleneck import Exact
@@ -87,7 +88,7 @@ def search(network: Network, *, seeds: int, rounds: Sequence[int], steps: int) -
     exact_seconds: list[float] = []
     annealing_seconds: dict[int, list[float]] = {FEW: [], MORE: []}
     spreads = []
-    for seed in range(seeds):
+    for seed in first_seeds(seeds):
         for number, instance in enumerate(network.problems(seed=seed, rounds=rounds)):
             rng = stream(seed, "pause-exact", network.num_clients, number)
             optimum, spent = _solve(Exact(), instance, rng)

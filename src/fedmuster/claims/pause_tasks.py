@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedmuster.claims.pause_networks import KAPPA, LARGE, SMALL, Network, sa_pause
+from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
 from fedmuster.learning.data import CIFAR10, MNIST, Data, Digits
@@ -107,7 +108,7 @@ class Task:
             world=self.network.world,
             rounds=self.rounds,
             seconds=self.seconds,
-            seeds=tuple(range(self.seeds)),
+            seeds=seeds(self.seeds),
             regret=False,
             training=Training(
                 data=self.data,

@@ -280,9 +280,21 @@ def partition(partition: str | None, data_set: str, clients: int, seed: int, out
 @click.option(
     "--pages", type=click.Path(path_type=Path), help="Folder for the pages [default: OUT/CLAIM]."
 )
+@click.option(
+    "--first-seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Run with other seeds, from this one on: was it luck?",
+)
 @_PROCESSES
 def claims(
-    names: tuple[str, ...], quick: bool, out: Path, pages: Path | None, processes: int | None
+    names: tuple[str, ...],
+    quick: bool,
+    out: Path,
+    pages: Path | None,
+    first_seed: int,
+    processes: int | None,
 ) -> None:
     """Re-run what the papers claim.
 
@@ -300,7 +312,12 @@ def claims(
             raise ConfigError(f"unknown claim {name!r}; expected all or: {', '.join(CLAIMS)}")
     light = [name for name, claim in CLAIMS.items() if not claim.heavy]
     for name in light if "all" in names else names:
-        result = CLAIMS[name].check(out / name, quick=quick, run=lambda c: _execute(c, processes))
+        result = CLAIMS[name].check(
+            out / name,
+            quick=quick,
+            run=lambda cells: _execute(cells, processes),
+            first_seed=first_seed,
+        )
         console.print(result.to_text(), highlight=False, markup=False)
         for path in result.write(pages or out / name):
             console.print(f"wrote {path}", markup=False)

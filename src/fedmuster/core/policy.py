@@ -25,6 +25,7 @@ class Policy(Protocol[S]):
     cohort_rule: ClassVar[CohortRule]
     oracle: ClassVar[bool]
     learns: ClassVar[bool]
+    wants_gain: ClassVar[bool]
 
     @property
     def wanted_sketch_size(self) -> int:
@@ -63,6 +64,9 @@ class PolicyTraits:
     """Whether it must be told the true expectations (``RoundView.truth``)."""
     learns: ClassVar[bool] = True
     """Whether what it observes changes what it selects."""
+    wants_gain: ClassVar[bool] = False
+    """Whether clients are to measure their accuracy before and after training, for the signals
+    "accuracy_gain" and "accuracy_before", which costs them two more passes over their data."""
 
     @property
     def wanted_sketch_size(self) -> int:

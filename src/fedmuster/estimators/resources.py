@@ -44,5 +44,10 @@ class Resources:
         times = reported_seconds(feedback)
         for part, seconds in zip((state.update, state.upload), times, strict=True):
             Seconds(mean=self.mean).update(
-                part, feedback.clients, seconds, feedback.answered, round_=feedback.round
+                part,
+                feedback.clients,
+                seconds,
+                feedback.answered,
+                round_=feedback.round,
+                round_seconds=feedback.lasted_seconds,
             )

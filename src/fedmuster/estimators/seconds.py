@@ -49,13 +49,19 @@ class Seconds:
         answered: BoolArray,
         *,
         round_: int,
+        round_seconds: float,
     ) -> None:
-        """One new sample for each of ``clients``; ``seconds`` means nothing without an answer."""
+        """One new sample for each of ``clients``; ``seconds`` means nothing without an answer.
+
+        Who did not answer counts as the longest time seen so far, or ``round_seconds`` as long as
+        nobody has ever answered.
+        """
         heard = seconds[answered]
         state.longest[...] = heard.max(initial=float(state.longest))
         state.total += math.fsum(heard)  # the same in whatever order the answers are
         state.answers += len(heard)
-        counted = np.where(answered, seconds, state.longest)
+        silent = state.longest if state.answers > 0 else round_seconds
+        counted = np.where(answered, seconds, silent)
         self.mean.update(state.of_client, clients, counted, round_=round_)
 
 

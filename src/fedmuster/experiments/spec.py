@@ -40,8 +40,8 @@
 
 import math
 import tomllib
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -188,23 +188,28 @@ class Experiment:
 
     def rehearse(self) -> None:
         """Play one round of each policy, so that what does not fit fails before anything runs."""
+        seed = self.seeds[0]
+        with _blaming("world"):
+            problem = self.world.start(seed).problem
         if self.training is not None:
-            problem = self.world.start(self.seeds[0]).problem
-            try:
-                self.training.start(
-                    num_clients=problem.num_clients,
-                    seed=self.seeds[0],
-                    num_samples=problem.num_samples,
-                ).close()
-            except FedmusterError as error:
-                key = ("training", *getattr(error, "key", ()))
-                raise ConfigError(str(error), key=key) from error
+            protected = self.privacy is not None and self.unprotected < set(self.policies)
+            for late_answers in {policy.late_answers for policy in self.policies.values()}:
+                with (
+                    _blaming("training"),
+                    closing(
+                        self.training.start(
+                            num_clients=problem.num_clients,
+                            seed=seed,
+                            num_samples=problem.num_samples,
+                            late_answers=late_answers,
+                        )
+                    ) as trainer,
+                ):
+                    if protected:
+                        trainer.require_releasable()
         for number, label in enumerate(self.policies):
-            try:
-                self._cell(label, self.seeds[0])._rehearse_cell()
-            except FedmusterError as error:
-                key = ("policy", str(number), *getattr(error, "key", ()))
-                raise ConfigError(str(error), key=key) from error
+            with _blaming("policy", str(number)):
+                self._cell(label, seed)._rehearse_cell()
 
     def _rehearse_cell(self) -> None:
         """A round with a ledger that is thrown away: trying something out costs nobody privacy."""
@@ -331,6 +336,18 @@ class _Numbers:
 
 
 _NUMBERS = tuple(item.name for item in fields(_Numbers))
+
+
+@contextmanager
+def _blaming(*table: str) -> Iterator[None]:
+    """Put what fails down to this table, unless the error names a key of the whole spec itself."""
+    try:
+        yield
+    except FedmusterError as error:
+        key: tuple[str, ...] = getattr(error, "key", ())
+        if not key or key[0] not in _KEYS:
+            key = (*table, *key)
+        raise ConfigError(str(error), key=key) from error
 
 
 def take_private(table: dict[str, Any], *, key: tuple[str, ...] = ()) -> bool:

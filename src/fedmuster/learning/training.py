@@ -1,7 +1,7 @@
 """What to train, as a part of an experiment: ``[training]`` in its TOML file."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fedmuster.core.config import check_types, require
@@ -42,6 +42,7 @@ class Learner(Protocol):
         seed: int,
         num_samples: IntArray | None = None,
         late_answers: LateAnswers = _DISCARD,
+        measure_gain: bool = False,
     ) -> Trainer:
         """Give the clients their data and make the initial model.
 
@@ -51,6 +52,8 @@ class Learner(Protocol):
             num_samples: [K], how much data each client has, where that is decided elsewhere; None
                 where the partition decides.
             late_answers: what becomes of answers that come when their round is over.
+            measure_gain: whether clients measure their accuracy before and after training, even if
+                nobody has asked for that elsewhere.
         """
         ...
 
@@ -96,10 +99,12 @@ class Training:
         seed: int,
         num_samples: IntArray | None = None,
         late_answers: LateAnswers = _DISCARD,
+        measure_gain: bool = False,
     ) -> Trainer:
         """See :class:`Learner`."""
         data = self._share_out(self.data.load(seed), num_clients, seed, num_samples)
-        return self._trainer(data, self._engine(data, seed), seed, late_answers)
+        engine = self._engine(data, seed, self._local(measure_gain))
+        return self._trainer(data, engine, seed, late_answers)
 
     def with_own(
         self, *, data: DataSet | None = None, module: "Callable[[], nn.Module] | None" = None
@@ -119,13 +124,16 @@ class Training:
         shares = split(self.partition, data, num_clients, seed=seed, num_samples=num_samples)
         return federate(data, shares, seed=seed)
 
-    def _engine(self, data: FederatedData, seed: int) -> Engine:
+    def _local(self, measure_gain: bool) -> LocalSGD:
+        return replace(self.local, measure_gain=self.local.measure_gain or measure_gain)
+
+    def _engine(self, data: FederatedData, seed: int, local: LocalSGD) -> Engine:
         model = self.model
         if isinstance(model, Linear | Logistic | MLP):
-            return NumpyEngine(model, data, self.local, seed)
+            return NumpyEngine(model, data, local, seed)
         from fedmuster.learning.torch_engine import TorchEngine  # here, because it needs PyTorch
 
-        return TorchEngine(model, data, self.local, seed, workers=self.workers)
+        return TorchEngine(model, data, local, seed, workers=self.workers)
 
     def _trainer(
         self, data: FederatedData, engine: Engine, seed: int, late_answers: LateAnswers
@@ -156,17 +164,17 @@ class OwnTraining:
         seed: int,
         num_samples: IntArray | None = None,
         late_answers: LateAnswers = _DISCARD,
+        measure_gain: bool = False,
     ) -> Trainer:
         """See :class:`Learner`."""
         training = self.training
         data = training.data.load(seed) if self.data is None else self.data
         federated = training._share_out(data, num_clients, seed, num_samples)
+        local = training._local(measure_gain)
         if self.module is None:
-            engine = training._engine(federated, seed)
+            engine = training._engine(federated, seed, local)
             return training._trainer(federated, engine, seed, late_answers)
         from fedmuster.learning.torch_engine import TorchEngine
 
-        network = TorchEngine(
-            self.module, federated, training.local, seed, workers=training.workers
-        )
+        network = TorchEngine(self.module, federated, local, seed, workers=training.workers)
         return training._trainer(federated, network, seed, late_answers)

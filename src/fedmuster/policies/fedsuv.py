@@ -76,6 +76,7 @@ class FedSUV(PolicyTraits):
         5. A side of a box that would become empty starts anew from Q_t.
         6. x is an intercept and standardised columns, log(1 + number of samples) among them. Kernel
            parameters are fitted under a log-normal prior. Nothing is forgotten.
+        7. Where clients send no gain in accuracy (a private run), it counts as 1 in Eq. 3.
 
     References:
         FedSUV: Validity and Utility-Guided Client Selection for Federated Learning.
@@ -87,6 +88,7 @@ class FedSUV(PolicyTraits):
     """
 
     name: ClassVar[str] = "fedsuv"
+    wants_gain: ClassVar[bool] = True
 
     delta: float = 0.1
     rho: float = 0.4

@@ -92,7 +92,14 @@ class NaiveMABCS(PolicyTraits):
         turns = turns[feedback.answered[turns]]
         added = np.zeros(len(feedback.clients))
         added[turns] = increments(update[turns], upload[turns])  # Eq. 1
-        _SECONDS.update(state, feedback.clients, added, feedback.answered, round_=feedback.round)
+        _SECONDS.update(
+            state,
+            feedback.clients,
+            added,
+            feedback.answered,
+            round_=feedback.round,
+            round_seconds=feedback.lasted_seconds,
+        )
 
     def scores(self, state: SecondsState, view: RoundView) -> Mapping[str, FloatArray]:
         """``f(S, k)``, which does not depend on S."""

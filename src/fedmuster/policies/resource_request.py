@@ -1,11 +1,11 @@
 """What FedCS and MAB-CS have in common: who is asked for its resources, and who uploads when."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.counting import ceil_of
 from fedmuster.core.records import IntArray, RoundView, Selection
 from fedmuster.policies.random import draw
 
@@ -21,9 +21,7 @@ def requested(view: RoundView, fraction: float, rng: Generator) -> IntArray | sl
         fraction: C.
         rng: the policy's.
     """
-    # ceil, but 0.07 · 100 is 7 and not 7.000000000000001
-    wanted = math.ceil(round(fraction * len(view.available), 9))
-    count = max(wanted, view.num_to_choose)
+    count = max(ceil_of(fraction * len(view.available)), view.num_to_choose)
     if count >= view.num_available:
         return view.candidates()
     return np.flatnonzero(view.available)[draw(np.array(1.0), view, count, rng)]

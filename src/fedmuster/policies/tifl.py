@@ -67,6 +67,7 @@ class TiFL(PolicyTraits):
     """
 
     name: ClassVar[str] = "tifl"
+    wants_gain: ClassVar[bool] = True
 
     num_tiers: int = 5
     interval: int = 10

@@ -7,20 +7,18 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.errors import DataError
 from fedmuster.core.records import BoolArray, FloatArray
 from fedmuster.core.streams import AVAILABILITY, stream
-from fedmuster.worlds.activity_file import read_activity
 from fedmuster.worlds.intervals import Intervals
-from fedmuster.worlds.measured import rows_for
+from fedmuster.worlds.layout import beta_law
+from fedmuster.worlds.traces.activity_trace import read_activity
+from fedmuster.worlds.traces.reader import TraceError, rows_for
 
 
 class ActivityRun:
     """Who is there, by intervals; an :class:`~fedmuster.worlds.availability.AvailabilityRun`."""
 
     def __init__(self, intervals: Intervals) -> None:
-        if len(intervals.start_seconds) == 0:
-            raise DataError("availability: none of the clients is ever there; choose others")
         self.intervals = intervals
 
     def at(self, round_number: int, now_seconds: float) -> BoolArray:
@@ -119,8 +117,7 @@ class OnOff:
     def _shares(self, num_clients: int, rng: Generator) -> FloatArray:
         if self.share_sd == 0:
             return np.full(num_clients, self.share)
-        total = self.share * (1.0 - self.share) / self.share_sd**2 - 1.0
-        return rng.beta(total * self.share, total * (1.0 - self.share), num_clients)
+        return beta_law(self.share, self.share_sd, num_clients, rng)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,10 +125,10 @@ class ActivityTrace:
     """Measured activity from a file: FedScale's ``client_behave_trace``, CSV or Parquet.
 
     A table has the columns ``client``, ``start_seconds``, ``end_seconds`` and perhaps
-    ``period_seconds``; any other file is taken for FedScale's. A trace begins anew after its
-    period (FedScale's ``finish_time``). Where the world has as many clients as the file, client k
-    is the k-th of the file; where it has fewer, they are drawn from the file; where it has more,
-    each of the file occurs equally often, but for one.
+    ``period_seconds``; FedScale's own file has no ending, .pkl or .pickle. A trace begins anew
+    after its period (FedScale's ``finish_time``). Where the world has as many clients as the file,
+    client k is the k-th of the file; where it has fewer, they are drawn from the file; where it has
+    more, each of the file occurs equally often, but for one.
 
     Args:
         path: relative to the working directory, or absolute.
@@ -148,4 +145,11 @@ class ActivityTrace:
         """Draw who of the file takes part."""
         intervals = read_activity(self.path)
         rows = rows_for(num_clients, len(intervals.period_seconds), stream(seed, AVAILABILITY))
-        return ActivityRun(intervals.of_clients(rows))
+        chosen = intervals.of_clients(rows)
+        if len(chosen.start_seconds) == 0:
+            raise TraceError(
+                f"{self.path}: none of the clients is ever there; take more clients, or another "
+                "file",
+                key=("availability", "path"),
+            )
+        return ActivityRun(chosen)

@@ -1,7 +1,6 @@
 """The world in which MAB-CS was tried: one cell of a mobile network."""
 
 from dataclasses import dataclass, field
-from functools import cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -15,7 +14,7 @@ from fedmuster.worlds.layout import speed_groups
 from fedmuster.worlds.setting import DATA_KEY, Setting
 from fedmuster.worlds.truncated_normal import FluctuatingRate
 from fedmuster.worlds.update_upload import UpdateUploadLatency
-from fedmuster.worlds.world import Draw, WorldRun
+from fedmuster.worlds.world import WorldRun
 
 _THERMAL_NOISE_DBM_PER_HZ = -174.0
 _NEAREST_M = 10.0
@@ -35,9 +34,10 @@ class LTECell(Setting):
         theta = W min(log2(1 + 10^((SNR - 1.6 dB) / 10)), 4.8);
 
     their mean speed gamma is uniform. Each round both are drawn anew within a standard deviation
-    of their means, from normal laws with variances ``theta^eta`` and ``gamma^eta`` (Eq. 8), theta
-    in bit/s and gamma in samples/s. Then ``t_UD = D / gamma`` and ``t_UL = M / theta`` (10, 11),
-    which answers report as the signals "compute_seconds" and "upload_seconds".
+    of their means, from normal laws (Eq. 8) with the variances ``theta^eta`` and ``gamma^eta``
+    (in the text below Eq. 9), theta in bit/s and gamma in samples/s. Then ``t_UD = D / gamma`` and
+    ``t_UL = M / theta`` (Eq. 10, 11), which answers report as the signals "compute_seconds" and
+    "upload_seconds".
 
     The truth is that of a client alone which has the model already: ``t_UD + t_UL``.
 
@@ -97,7 +97,8 @@ class LTECell(Setting):
         self.require_range("samples_per_second")
         require(self.samples_per_second[0] > 1, self, "samples_per_second", "numbers above 1")
         # Below 2 the standard deviation mean^(eta/2) of whatever exceeds 1 is less than its mean.
-        require(-100 <= self.eta < 2, self, "eta", "a number in [-100, 2)")
+        expected = "a number in [-100, 2): from 2 on, what fluctuates could fall to 0 or below"
+        require(-100 <= self.eta < 2, self, "eta", expected)
         edge = float(self.throughput(np.array(1000.0 * self.radius_km)))
         require(edge > 1, self, "radius_km", "a radius at whose end throughput exceeds 1 bit/s")
 
@@ -120,20 +121,16 @@ class LTECell(Setting):
         """See :class:`~fedmuster.worlds.world.World`."""
         law = self._law(seed)
         tau_min = law.shortest_seconds()
-        expectation = cache(lambda: self.truth(law, tau_min))
 
-        def clients(_round: int, rng: Generator) -> Draw:
+        def answers(rng: Generator) -> tuple[FloatArray, dict[str, FloatArray]]:
             update, upload = law.draw_stages(rng)
-            return Draw(
-                latency_seconds=update + upload,
-                expectation=expectation,
-                signals={"compute_seconds": update, "upload_seconds": upload},
-            )
+            signals = {"compute_seconds": update, "upload_seconds": upload}
+            return law.total(update, upload), signals
 
         usual_latency = law.mean_seconds()
         return self.begin(
             seed,
-            clients,
+            self.stationary(law, tau_min, answers=answers),
             tau_min_seconds=tau_min,
             groups=speed_groups(usual_latency),
             usual_latency_seconds=usual_latency,
@@ -154,5 +151,6 @@ class LTECell(Setting):
         )
 
     def _rate(self, mean: FloatArray) -> FluctuatingRate:
-        sd = mean ** (0.5 * self.eta) if self.fluctuating else np.zeros_like(mean)  # Eq. 8
+        # sigma^2 = theta^eta, in the text below Eq. 9
+        sd = mean ** (0.5 * self.eta) if self.fluctuating else np.zeros_like(mean)
         return FluctuatingRate(mean=mean, sd=sd)

@@ -1,26 +1,27 @@
 """A world of phones: devices and links as in FedScale's traces, and a deadline."""
 
 from dataclasses import dataclass, field
-from functools import cache
 from typing import ClassVar
 
-import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.activity import OnOff
 from fedmuster.worlds.availability import Availability
-from fedmuster.worlds.device_file import Devices
-from fedmuster.worlds.device_laws import DeviceTrace, DrawnDevices, attributes_of
+from fedmuster.worlds.device_sources import DeviceTrace, DrawnDevices, attributes_of
 from fedmuster.worlds.layout import speed_groups
 from fedmuster.worlds.setting import Setting
 from fedmuster.worlds.sum_latency import SumLatency
-from fedmuster.worlds.world import Draw, WorldRun
+from fedmuster.worlds.traces.device_trace import Devices
+from fedmuster.worlds.world import WorldRun
 
 _ATTRIBUTES_KEY = 2
 """Attributes have a layout stream of their own, so that they leave the devices as they were."""
 _PASSES = 3.0
 """A backward pass takes about twice as long as a forward pass (FedScale)."""
+_WAYS = 2.0
+"""The model is sent down and up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +35,10 @@ class DeviceWorld(Setting):
     seconds (FedScale), each part times a log-normal fluctuation of mean 1, and at least
     ``tau_min_seconds``. The server knows the attributes of each device (compute, cores, memory,
     accelerator, bandwidth), the round time without fluctuation, and of those who answer the
-    seconds of both parts ("compute_seconds" and "upload_seconds", which is both ways). The column
-    "validity" of reports is the exact probability of being in time.
+    seconds of the first part ("compute_seconds") and of the way up ("upload_seconds"), which is
+    half of the second: the model is as large on the way down. Each phone has a link of its own, so
+    that uploads do not queue up. The column "validity" of reports is the exact probability of
+    being in time.
 
     FedScale has no fluctuation, and FedSUV does not say which it has; ours are about as wide as
     what FLASH's measurements show (training time 1 … 18 %, bandwidth 10 … 100 %).
@@ -91,27 +94,22 @@ class DeviceWorld(Setting):
         """See :class:`~fedmuster.worlds.world.World`."""
         devices = self.devices.draw(self.num_clients, stream(seed, LAYOUT))
         law = self._law(devices)
-        expectation = cache(lambda: self.truth(law, self.tau_min_seconds))
 
-        def clients(_round: int, rng: Generator) -> Draw:
-            compute, communication = law.draw_parts(rng)
-            return Draw(
-                latency_seconds=law.total(compute, communication),
-                expectation=expectation,
-                signals={"compute_seconds": compute, "upload_seconds": communication},
-            )
+        def answers(rng: Generator) -> tuple[FloatArray, dict[str, FloatArray]]:
+            compute, communication = law.draw_stages(rng)
+            signals = {"compute_seconds": compute, "upload_seconds": communication / _WAYS}
+            return law.total(compute, communication), signals
 
         usual = law.mean_seconds()
-        deadline = np.inf if self.deadline_seconds is None else self.deadline_seconds
         return self.begin(
             seed,
-            clients,
+            self.stationary(law, self.tau_min_seconds, answers=answers),
             tau_min_seconds=self.tau_min_seconds,
             groups=speed_groups(usual),
             usual_latency_seconds=usual,
             attributes=attributes_of(devices, stream(seed, LAYOUT, _ATTRIBUTES_KEY)),
             expected_seconds=law.compute + law.communication,
-            columns={"validity": (1.0 - self.dropout) * law.in_time(deadline)},
+            columns={"validity": (1.0 - self.dropout) * law.in_time(self.deadline)},
         )
 
     def _law(self, devices: Devices) -> SumLatency:
@@ -119,7 +117,7 @@ class DeviceWorld(Setting):
         model_kbit = 1000.0 * self.update_mbit
         return SumLatency(
             compute=_PASSES * devices.compute_ms_per_sample * samples / 1000.0,
-            communication=2.0 * model_kbit / devices.bandwidth_kbit_per_second,
+            communication=_WAYS * model_kbit / devices.bandwidth_kbit_per_second,
             compute_relative_sd=self.compute_relative_sd,
             communication_relative_sd=self.communication_relative_sd,
             floor=self.tau_min_seconds,

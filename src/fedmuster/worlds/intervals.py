@@ -110,12 +110,6 @@ class Intervals:
             time = max(time + self._until_next(time), float(np.nextafter(time, np.inf)))
         return np.inf
 
-    def share(self) -> FloatArray:
-        """[K], the share of its period that each client is there."""
-        ends = np.minimum(self.end_seconds, np.repeat(self.period_seconds, np.diff(self.offsets)))
-        total = np.concatenate([[0.0], np.cumsum(ends - self.start_seconds)])
-        return np.asarray(np.diff(total[self.offsets]) / self.period_seconds)
-
     def _clock(self, now_seconds: float) -> FloatArray:
         return np.asarray(np.mod(now_seconds + self.phase_seconds, self.period_seconds))
 

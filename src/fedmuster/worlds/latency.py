@@ -165,7 +165,7 @@ class LogNormalLatency:
         return normal_cdf(z) / self.floor + math.exp(sigma * sigma) / self.mean * above
 
     def _sigma(self) -> float:
-        return math.sqrt(math.log1p(self.relative_sd**2))
+        return log_normal_sigma(self.relative_sd)
 
     def _z(self, seconds: float) -> FloatArray:
         """The standard normal quantile at which X is ``seconds``."""
@@ -202,6 +202,11 @@ class EmpiricalLatency:
 
     def _mean(self, values: FloatArray) -> FloatArray:
         return np.asarray(np.add.reduceat(values, self._starts()) / self.counts)
+
+
+def log_normal_sigma(relative_sd: float) -> float:
+    """The standard deviation of ln X, for X log-normal with ``sd(X) = relative_sd E[X]``."""
+    return math.sqrt(math.log1p(relative_sd**2))
 
 
 def _normal_inverse(mean: FloatArray, sd: FloatArray, low: float, high: float) -> FloatArray:

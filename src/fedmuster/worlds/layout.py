@@ -25,3 +25,16 @@ def speed_groups(mean_seconds: FloatArray) -> IntArray:
 def log_uniform(low: float, high: float, size: int, rng: Generator) -> FloatArray:
     """``size`` numbers between ``low`` and ``high`` whose logarithm is uniform."""
     return np.exp(rng.uniform(np.log(low), np.log(high), size))
+
+
+def beta_law(mean: float, sd: float, size: int, rng: Generator) -> FloatArray:
+    """``size`` numbers in [0, 1] from the Beta law of this mean and standard deviation.
+
+    Args:
+        mean: in (0, 1).
+        sd: in (0, sqrt(mean (1 - mean))).
+        size: how many.
+        rng: where they come from.
+    """
+    total = mean * (1.0 - mean) / sd**2 - 1.0
+    return rng.beta(total * mean, total * (1.0 - mean), size)

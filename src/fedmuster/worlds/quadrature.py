@@ -28,6 +28,13 @@ def normal_density(z: FloatArray) -> FloatArray:
     return np.asarray(np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi), dtype=np.float64)
 
 
+@cache
+def gauss_legendre(num_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes in [-1, 1] and their weights; shared, not to be written to."""
+    nodes, weights = np.polynomial.legendre.leggauss(num_nodes)
+    return nodes, weights
+
+
 def partial_mean_inverse(
     density: Callable[[FloatArray], FloatArray],
     *,
@@ -48,7 +55,7 @@ def partial_mean_inverse(
         low: lower limit of Z; X is positive there.
         high: upper limit of Z; an empty interval (``high < low``) has the integral 0.
     """
-    nodes, weights = _gauss_legendre()
+    nodes, weights = gauss_legendre(_NUM_NODES)
     ratio = scale / location
     start = np.log1p(ratio * low)
     half = 0.5 * (np.log1p(ratio * np.maximum(low, high)) - start)
@@ -59,9 +66,3 @@ def partial_mean_inverse(
         result[rows] = density(np.expm1(u) / ratio[rows, None]) @ weights
     result *= half / scale
     return result
-
-
-@cache
-def _gauss_legendre() -> tuple[FloatArray, FloatArray]:
-    nodes, weights = np.polynomial.legendre.leggauss(_NUM_NODES)
-    return nodes, weights

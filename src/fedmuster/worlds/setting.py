@@ -1,13 +1,14 @@
 """What the configs of all worlds have in common."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
+from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
+from fedmuster.core.counting import ceil_of
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray, Problem, Truth
 from fedmuster.core.streams import LAYOUT, stream
@@ -20,6 +21,8 @@ from fedmuster.worlds.world import Clients, Draw, WorldRun
 DATA_KEY = 1
 """Data has a layout stream of its own: with other data, the same clients are fast."""
 
+Answers = Callable[[Generator], tuple[FloatArray, Mapping[str, FloatArray]]]
+"""The round's random stream -> [K] latencies, and [K] signals by name."""
 
 _MOST = 10**9  # of anything that is counted: more does not fit into memory
 
@@ -63,6 +66,11 @@ class Setting:
                 key=("deadline_seconds",),
             )
 
+    @property
+    def deadline(self) -> float:
+        """In seconds; infinite to wait for everyone."""
+        return np.inf if self.deadline_seconds is None else self.deadline_seconds
+
     def require_count(self, name: str) -> None:
         """Complain unless the field is an integer >= 1."""
         require(getattr(self, name) >= 1, self, name, "an integer >= 1")
@@ -83,17 +91,29 @@ class Setting:
     def truth(self, law: LatencyLaw, tau_min_seconds: float) -> Truth:
         """The expectations of ``law`` under this deadline and dropout, see WorldRound.truth."""
         mean = law.mean_seconds().copy()
-        deadline = np.inf if self.deadline_seconds is None else self.deadline_seconds
-        speed = (1.0 - self.dropout) * tau_min_seconds * law.mean_inverse(deadline)
+        speed = (1.0 - self.dropout) * tau_min_seconds * law.mean_inverse(self.deadline)
         np.clip(speed, 0.0, 1.0, out=speed)  # quadrature may end at 1 + 1e-16
         mean.setflags(write=False)
         speed.setflags(write=False)
         return Truth(mean_latency_seconds=mean, mean_speed=speed)
 
-    def stationary(self, law: LatencyLaw, tau_min_seconds: float) -> Clients:
-        """Clients whose latencies follow the same ``law`` in every round."""
+    def stationary(
+        self, law: LatencyLaw, tau_min_seconds: float, *, answers: Answers | None = None
+    ) -> Clients:
+        """Clients whose latencies follow the same ``law`` in every round.
+
+        Args:
+            law: of the latencies.
+            tau_min_seconds: the shortest.
+            answers: draws latencies by that law, and what else answers say; None for no more.
+        """
         expectation = cache(lambda: self.truth(law, tau_min_seconds))
-        return lambda _round, rng: Draw(latency_seconds=law.draw(rng), expectation=expectation)
+
+        def clients(_round: int, rng: Generator) -> Draw:
+            latency, signals = (law.draw(rng), {}) if answers is None else answers(rng)
+            return Draw(latency_seconds=latency, expectation=expectation, signals=signals)
+
+        return clients
 
     def begin(
         self,
@@ -113,8 +133,6 @@ class Setting:
     ) -> WorldRun:
         """A run of these ``clients`` with the setting's availability, deadline and data."""
         num_clients = len(groups)
-        # ceil, but 1.3 · 10 is 13 and not 13.000000000000002
-        num_to_ask = math.ceil(round(self.over_selection * self.cohort_size, 9))
         samples, quality = self.data.draw(num_clients, stream(seed, LAYOUT, DATA_KEY))
         problem = Problem(
             num_clients=num_clients,
@@ -135,15 +153,13 @@ class Setting:
             availability=self.availability.start(num_clients, seed),
             dropout=self.dropout,
             time=RoundTime(
-                deadline_seconds=(
-                    np.inf if self.deadline_seconds is None else self.deadline_seconds
-                ),
+                deadline_seconds=self.deadline,
                 keep_first=None if self.over_selection == 1 else self.cohort_size,
                 clusters=problem.clusters,
                 cluster_delay_seconds=cluster_delay_seconds,
                 sequential=sequential,
             ),
-            num_to_ask=num_to_ask,
+            num_to_ask=ceil_of(self.over_selection * self.cohort_size),
             usual_latency_seconds=usual_latency_seconds,
             forecast_accuracy=self.forecast_accuracy,
             columns=columns,

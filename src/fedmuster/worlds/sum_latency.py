@@ -1,6 +1,5 @@
-"""The latency law of a round in two parts that fluctuate: compute, then communicate."""
+"""Latencies of two log-normal stages: first compute, then communicate."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -10,19 +9,22 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.worlds.quadrature import normal_cdf, normal_density
+from fedmuster.worlds.latency import log_normal_sigma
+from fedmuster.worlds.quadrature import gauss_legendre, normal_cdf, normal_density
+from fedmuster.worlds.stages import TwoStages
 
 _REACH = 7.0
 """Standard deviations beyond which a normal has less than 3e-12 of its mass."""
 _TOLERANCE = 1e-6
 _FINEST_STEP = 1e-3
 _POINTS_PER_UNIT = 256
+_NUM_NODES = 36
 _CHUNK = 4096
 """Clients integrated together: keeps the temporaries at a few megabytes whatever K is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SumLatency:
+class SumLatency(TwoStages):
     """``tau = max(floor, X + Y)``, X and Y log-normal, independent, with these means.
 
     Args:
@@ -39,20 +41,12 @@ class SumLatency:
     communication_relative_sd: float
     floor: float
 
-    def draw(self, rng: Generator) -> FloatArray:
-        """See :class:`~fedmuster.worlds.latency.LatencyLaw`."""
-        return self.total(*self.draw_parts(rng))
-
-    def draw_parts(self, rng: Generator) -> tuple[FloatArray, FloatArray]:
-        """[K] each: X and Y of one round."""
-        luck = rng.standard_normal((2, len(self.compute)))
-        return (
-            _log_normal(self.compute, _sigma(self.compute_relative_sd), luck[0]),
-            _log_normal(self.communication, _sigma(self.communication_relative_sd), luck[1]),
-        )
+    def draw_stages(self, rng: Generator) -> tuple[FloatArray, FloatArray]:
+        """X and Y, see :class:`~fedmuster.worlds.stages.TwoStages`."""
+        return self._stages_at(*rng.standard_normal((2, len(self.compute))))
 
     def total(self, compute: FloatArray, communication: FloatArray) -> FloatArray:
-        """[K], the latency of a round with these parts."""
+        """See :class:`~fedmuster.worlds.stages.TwoStages`."""
         return np.maximum(compute + communication, self.floor)
 
     def mean_seconds(self) -> FloatArray:
@@ -82,14 +76,24 @@ class SumLatency:
 
     def _reach_the_floor(self) -> IntArray:
         """Who may ever be faster than the floor."""
-        shortest = _log_normal(self.compute, _sigma(self.compute_relative_sd), -_REACH)
-        shortest += _log_normal(self.communication, _sigma(self.communication_relative_sd), -_REACH)
-        return np.flatnonzero(shortest < self.floor)
+        compute, communication = self._stages_at(-_REACH, -_REACH)
+        return np.flatnonzero(compute + communication < self.floor)
+
+    def _stages_at(
+        self, x: float | FloatArray, y: float | FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """X and Y at these standard normal quantiles."""
+        sigma_x, sigma_y = self._sigmas()
+        return _log_normal(self.compute, sigma_x, x), _log_normal(self.communication, sigma_y, y)
+
+    def _sigmas(self) -> tuple[float, float]:
+        """Of ln X and ln Y."""
+        x, y = self.compute_relative_sd, self.communication_relative_sd
+        return log_normal_sigma(x), log_normal_sigma(y)
 
     def _parts(self) -> "_Parts":
         x, y = self.compute, self.communication
-        sigma_x = _sigma(self.compute_relative_sd)
-        sigma_y = _sigma(self.communication_relative_sd)
+        sigma_x, sigma_y = self._sigmas()
         x_is_wide = x * self.compute_relative_sd > y * self.communication_relative_sd
         return _Parts(
             narrow=np.where(x_is_wide, y, x),
@@ -145,7 +149,7 @@ class _Parts:
 
     def mean_inverse(self, low: float, high: float) -> FloatArray:
         """``E[1 / (X + Y); low < X + Y <= high]``."""
-        nodes, weights = _gauss_legendre()
+        nodes, weights = gauss_legendre(_NUM_NODES)
 
         def given(parts: _Parts, narrow: FloatArray) -> FloatArray:
             start = np.maximum(parts._wide_quantile(low - narrow), -_REACH)
@@ -204,11 +208,6 @@ def fast_normal_cdf(z: FloatArray) -> FloatArray:
     )
 
 
-def _sigma(relative_sd: float) -> float:
-    """Of the logarithm."""
-    return math.sqrt(math.log1p(relative_sd**2))
-
-
 def _log_normal(mean: FloatArray, sigma: float | FloatArray, z: float | FloatArray) -> FloatArray:
     """The log-normal of this mean at a standard normal quantile."""
     return np.asarray(mean * np.exp(sigma * z - 0.5 * sigma * sigma))
@@ -218,9 +217,3 @@ def _log_normal(mean: FloatArray, sigma: float | FloatArray, z: float | FloatArr
 def _normal_table() -> tuple[FloatArray, FloatArray, FloatArray]:
     points = np.arange(-9 * _POINTS_PER_UNIT, 9 * _POINTS_PER_UNIT + 1) / _POINTS_PER_UNIT
     return points, normal_cdf(points), normal_density(points)
-
-
-@cache
-def _gauss_legendre() -> tuple[FloatArray, FloatArray]:
-    nodes, weights = np.polynomial.legendre.leggauss(36)
-    return nodes, weights

@@ -11,7 +11,7 @@ from fedmuster.core.config import require
 from fedmuster.worlds.latency import EmpiricalLatency
 from fedmuster.worlds.layout import speed_groups
 from fedmuster.worlds.setting import Setting
-from fedmuster.worlds.trace_file import Trace, read_trace
+from fedmuster.worlds.traces.latency_trace import Trace, read_trace
 from fedmuster.worlds.world import Clients, Draw, WorldRun
 
 

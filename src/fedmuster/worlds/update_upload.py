@@ -1,12 +1,13 @@
 """Latencies of two stages: first the update of the model, then its upload (MAB-CS Eq. 10, 11)."""
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.records import SHORTEST_SECONDS, FloatArray
+from fedmuster.worlds.quadrature import gauss_legendre
+from fedmuster.worlds.stages import TwoStages
 from fedmuster.worlds.truncated_normal import FluctuatingRate, density
 
 _NUM_NODES = 48
@@ -15,7 +16,7 @@ _CHUNK = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UpdateUploadLatency:
+class UpdateUploadLatency(TwoStages):
     """``tau = samples / compute + bits / throughput``, with rates that fluctuate independently.
 
     Args:
@@ -31,15 +32,10 @@ class UpdateUploadLatency:
     throughput: FluctuatingRate
 
     def draw_stages(self, rng: Generator) -> tuple[FloatArray, FloatArray]:
-        """[K] each, seconds to update and to upload."""
+        """Update and upload, see :class:`~fedmuster.worlds.stages.TwoStages`."""
         upload = self.bits / self.throughput.draw(rng)  # Eq. 11
         update = self.samples / self.compute.draw(rng)  # Eq. 10
         return update, upload
-
-    def draw(self, rng: Generator) -> FloatArray:
-        """See :class:`~fedmuster.worlds.latency.LatencyLaw`."""
-        update, upload = self.draw_stages(rng)
-        return update + upload
 
     def shortest_seconds(self) -> float:
         """The shortest latency that anybody can have."""
@@ -100,13 +96,7 @@ class UpdateUploadLatency:
 
 def _nodes(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Nodes between ``low`` and ``high`` on a new last axis, and their shares of probability."""
-    nodes, weights = _gauss_legendre()
+    nodes, weights = gauss_legendre(_NUM_NODES)
     half = 0.5 * (high - low)
     z = low + half * (1.0 + nodes)
     return z, half * weights * density(z)
-
-
-@cache
-def _gauss_legendre() -> tuple[FloatArray, FloatArray]:
-    nodes, weights = np.polynomial.legendre.leggauss(_NUM_NODES)
-    return nodes, weights

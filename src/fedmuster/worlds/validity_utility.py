@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.layout import speed_groups
 from fedmuster.worlds.setting import Setting
-from fedmuster.worlds.world import Draw, WorldRun
+from fedmuster.worlds.world import WorldRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,29 +107,21 @@ class ValidityUtilityWorld(Setting):
 
     def start(self, seed: int) -> WorldRun:
         """See :class:`~fedmuster.worlds.world.World`."""
-        assert self.deadline_seconds is not None  # by __post_init__
         layout = stream(seed, LAYOUT)
         expected = layout.random((self.num_clients, 2))
         validity, utility = expected[:, 0].copy(), expected[:, 1].copy()
         mixture = np.linalg.qr(layout.standard_normal((self.num_attributes, 2))).Q
         noise = layout.standard_normal((self.num_clients, self.num_attributes))
-        law = ValidityLatency(
-            validity=validity, deadline=self.deadline_seconds, floor=self.fastest_seconds
-        )
-        expectation = cache(lambda: self.truth(law, self.fastest_seconds))
+        law = ValidityLatency(validity=validity, deadline=self.deadline, floor=self.fastest_seconds)
 
-        def clients(_round: int, rng: Generator) -> Draw:
+        def answers(rng: Generator) -> tuple[FloatArray, dict[str, FloatArray]]:
             latency = law.draw(rng)
             luck = rng.standard_normal(self.num_clients)
-            return Draw(
-                latency_seconds=latency,
-                expectation=expectation,
-                signals={"utility": utility + self.utility_sd * luck},
-            )
+            return latency, {"utility": utility + self.utility_sd * luck}
 
         return self.begin(
             seed,
-            clients,
+            self.stationary(law, self.fastest_seconds, answers=answers),
             tau_min_seconds=self.fastest_seconds,
             groups=speed_groups(law.mean_seconds()),
             attributes=expected @ mixture.T + self.attribute_noise * noise,

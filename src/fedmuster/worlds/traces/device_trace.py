@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.worlds.columns import READERS, Columns, Table, read_columns
-from fedmuster.worlds.fedscale_file import read_capacities
-from fedmuster.worlds.measured import remembered
+from fedmuster.worlds.traces.columns import Columns, Table, read_columns
+from fedmuster.worlds.traces.fedscale import read_capacities
+from fedmuster.worlds.traces.reader import FEDSCALE_ENDINGS, trace_reader
 
 OPTIONAL_COLUMNS = ("compute_gflops", "cores", "memory_gb", "accelerator")
 _TABLE = Table(
@@ -43,13 +43,13 @@ class Devices:
         )
 
 
-@remembered("device trace", "CSV, Parquet or FedScale capacity")
+@trace_reader("device trace", key=("devices", "path"), fedscale=True)
 def read_devices(path: Path) -> Devices:
     """The devices in a file; a table has one row for each client."""
-    if path.suffix.lower() in READERS:
-        return _checked(read_columns(path, _TABLE))
-    compute, bandwidth = read_capacities(path)
-    return Devices(compute_ms_per_sample=compute, bandwidth_kbit_per_second=bandwidth)
+    if path.suffix.lower() in FEDSCALE_ENDINGS:
+        compute, bandwidth = read_capacities(path)
+        return Devices(compute_ms_per_sample=compute, bandwidth_kbit_per_second=bandwidth)
+    return _checked(read_columns(path, _TABLE))
 
 
 def _checked(columns: Columns) -> Devices:

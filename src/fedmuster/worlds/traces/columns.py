@@ -109,7 +109,7 @@ class Columns:
 
 
 def read_columns(path: Path, table: Table) -> Columns:
-    """The columns of a file whose name ends in one of :data:`READERS`."""
+    """The columns of a file whose name ends like one of :data:`READERS`."""
     columns = READERS[path.suffix.lower()](path, table)
     if not columns.places:
         raise DataError(f"{path} has no rows; expected one for each {table.one_row_for}")

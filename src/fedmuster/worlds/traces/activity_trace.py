@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from fedmuster.core.records import LONGEST_SECONDS, SHORTEST_SECONDS
-from fedmuster.worlds.columns import READERS, Columns, Table, read_columns
-from fedmuster.worlds.fedscale_file import read_behaviour
 from fedmuster.worlds.intervals import Intervals
-from fedmuster.worlds.measured import remembered
+from fedmuster.worlds.traces.columns import Columns, Table, read_columns
+from fedmuster.worlds.traces.fedscale import read_behaviour
+from fedmuster.worlds.traces.reader import FEDSCALE_ENDINGS, trace_reader
 
 _TABLE = Table(
     required=("client", "start_seconds", "end_seconds"),
@@ -17,14 +17,14 @@ _TABLE = Table(
 )
 
 
-@remembered("activity trace", "CSV, Parquet or FedScale behaviour")
+@trace_reader("activity trace", key=("availability", "path"), fedscale=True)
 def read_activity(path: Path) -> Intervals:
     """The intervals in a file.
 
     A table has a row for each: ``client``, ``start_seconds``, ``end_seconds``. With a column
     ``period_seconds`` each client begins anew after its own; else all do after the last end.
     """
-    if path.suffix.lower() not in READERS:
+    if path.suffix.lower() in FEDSCALE_ENDINGS:
         return read_behaviour(path)
     return _checked(read_columns(path, _TABLE))
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import LONGEST_SECONDS, SHORTEST_SECONDS, FloatArray, IntArray
-from fedmuster.worlds.columns import READERS, Columns, Table, read_columns
-from fedmuster.worlds.measured import remembered
+from fedmuster.worlds.traces.columns import Columns, Table, read_columns
+from fedmuster.worlds.traces.reader import trace_reader
 
 _TABLE = Table(
     required=("client", "round", "latency_seconds"),
@@ -33,14 +32,9 @@ class Trace:
     latency_seconds: FloatArray
 
 
-@remembered("trace", "CSV or Parquet")
+@trace_reader("trace", key=("path",))
 def read_trace(path: Path) -> Trace:
     """The trace in a file with the columns ``client``, ``round`` and ``latency_seconds``."""
-    if path.suffix.lower() not in READERS:
-        raise ConfigError(
-            f"trace {path} ends in {path.suffix.lower()!r}, expected .csv or .parquet",
-            key=("path",),
-        )
     return _checked(read_columns(path, _TABLE))
 
 

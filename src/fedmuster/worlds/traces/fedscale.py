@@ -20,7 +20,10 @@ from fedmuster.core.records import (
     IntArray,
 )
 from fedmuster.worlds.intervals import Intervals
-from fedmuster.worlds.plain_pickle import read_plain_pickle
+from fedmuster.worlds.traces.plain_pickle import read_plain_pickle
+
+_BEGINNINGS = (b"\x80", b"(", b"}", b"ccollections\n")
+"""Of pickled dicts, in protocols 2 … 5, 0, 1, and of an OrderedDict in the first two."""
 
 
 def read_capacities(path: Path) -> tuple[FloatArray, FloatArray]:
@@ -52,7 +55,13 @@ class _Clients:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        content = read_plain_pickle(path.read_bytes(), source=str(path))
+        data = path.read_bytes()
+        if not data.startswith(_BEGINNINGS):
+            raise DataError(
+                f"{path} is no FedScale trace, CSV or Parquet file; get FedScale's from where it "
+                "was published, or let the name of a table end in .csv or .parquet"
+            )
+        content = read_plain_pickle(data, source=str(path))
         if not isinstance(content, dict) or not content:
             raise DataError(f"{path} holds a {type(content).__name__}, expected clients in a dict")
         for name in content:

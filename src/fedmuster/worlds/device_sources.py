@@ -9,8 +9,9 @@ from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray
-from fedmuster.worlds.device_file import Devices, read_devices
-from fedmuster.worlds.measured import rows_for
+from fedmuster.worlds.layout import beta_law
+from fedmuster.worlds.traces.device_trace import Devices, read_devices
+from fedmuster.worlds.traces.reader import rows_for
 
 ATTRIBUTES = ("compute_gflops", "cores", "memory_gb", "accelerator", "bandwidth_mbit_per_second")
 """What the server knows of each device."""
@@ -71,12 +72,9 @@ class DrawnDevices:
     def draw(self, num_clients: int, rng: Generator) -> Devices:
         """As many as wanted."""
         low, high = self.compute_ms_range
-        mean = (self.compute_ms_mean - low) / (high - low)
-        variance = (self.compute_ms_sd / (high - low)) ** 2
-        total = mean * (1.0 - mean) / variance - 1.0
-        compute = low + (high - low) * rng.beta(total * mean, total * (1.0 - mean), num_clients)
+        mean, sd = (self.compute_ms_mean - low) / (high - low), self.compute_ms_sd / (high - low)
         return Devices(
-            compute_ms_per_sample=compute,
+            compute_ms_per_sample=low + (high - low) * beta_law(mean, sd, num_clients, rng),
             bandwidth_kbit_per_second=self._bandwidth(num_clients, rng),
         )
 
@@ -103,10 +101,10 @@ class DeviceTrace:
     """Measured devices from a file: FedScale's ``client_device_capacity``, CSV or Parquet.
 
     A table has the columns ``client``, ``compute_ms_per_sample``, ``bandwidth_kbit_per_second``
-    and perhaps some of ``compute_gflops``, ``cores``, ``memory_gb``, ``accelerator``; any other
-    file is taken for FedScale's. Where the world has as many clients as the file, client k is the
-    k-th of the file; where it has fewer, they are drawn from the file; where it has more, each of
-    the file occurs equally often, but for one.
+    and perhaps some of ``compute_gflops``, ``cores``, ``memory_gb``, ``accelerator``; FedScale's
+    own file has no ending, .pkl or .pickle. Where the world has as many clients as the file,
+    client k is the k-th of the file; where it has fewer, they are drawn from the file; where it has
+    more, each of the file occurs equally often, but for one.
 
     Args:
         path: relative to the working directory, or absolute.
