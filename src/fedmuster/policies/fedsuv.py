@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
+from fedmuster.core.counting import ceil_of
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import (
     Feedback,
@@ -139,7 +139,7 @@ class FedSUV(PolicyTraits):
         validity = box.interval(expected, validity_radius(self.delta) * width)  # Eq. 4
         mean, sd = self.gp.posterior(state.utility)
         utility = box.interval(mean, utility_radius(K, t, self.delta) * sd)  # Eq. 5
-        floor = max(m, ceil(round((1.0 - self.rho) * K, 9)))  # 0.3 · 10 is 3, not 3 + 4e-16
+        floor = max(m, ceil_of((1.0 - self.rho) * K))  # 0.3 · 10 is 3, not 3 + 4e-16
         eliminate(state.candidates, validity, round_=t, floor=floor)  # Eq. 7
         box.intersect(state.boxes, validity, utility)  # Eq. 8
         drop_dominated(state.candidates, state.boxes, round_=t, floor=m)
