@@ -13,7 +13,7 @@ from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from tests.report.watching import write_candidates, write_scored
+from tests.report.watched_runs import write_candidates, write_scored
 
 from fedmuster.privacy.budget import Privacy
 from fedmuster.report.write import write_report

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, PolyCollection, QuadMesh
 from matplotlib.figure import Figure
 from numpy.random import Generator
-from tests.report.watching import write_candidates, write_scored
+from tests.report.watched_runs import write_candidates, write_scored
 
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection

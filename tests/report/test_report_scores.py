@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from tests.report.watching import described, write_candidates, write_scored
+from tests.report.watched_runs import described, write_candidates, write_scored
 
 from fedmuster.core.errors import StateError
 from fedmuster.core.records import BoolArray, FloatArray
