@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedmuster.core.edges import EdgeView
     from fedmuster.core.errors import FedmusterError
     from fedmuster.core.feedback import FeedbackReport
     from fedmuster.core.policy import Policy, PolicyTraits
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from fedmuster.core.state import derived, given, shared
     from fedmuster.policies import (
         BSFL,
+        COCS,
         CSUCB,
         CSUCBQ,
+        CUCB,
         PAUSE,
         POLICIES,
         RBCSF,
@@ -31,8 +34,11 @@ if TYPE_CHECKING:
         FedCS,
         FedSUV,
         Genie,
+        Lifted,
+        LinUCB,
         NaiveMABCS,
         Oort,
+        Oracle,
         PowerOfChoice,
         Random,
         TiFL,
@@ -44,8 +50,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BSFL",
+    "COCS",
     "CSUCB",
     "CSUCBQ",
+    "CUCB",
     "PAUSE",
     "POLICIES",
     "RBCSF",
@@ -54,6 +62,7 @@ __all__ = [
     "AllClients",
     "Budget",
     "ClusteredSampling",
+    "EdgeView",
     "ElementWiseMABCS",
     "ExtendedFedCS",
     "FastestInExpectation",
@@ -65,8 +74,11 @@ __all__ = [
     "Forecast",
     "Genie",
     "Ledger",
+    "Lifted",
+    "LinUCB",
     "NaiveMABCS",
     "Oort",
+    "Oracle",
     "Policy",
     "PolicyTraits",
     "PowerOfChoice",
@@ -86,6 +98,7 @@ __all__ = [
 
 _HOMES = {  # of what is no policy
     "Budget": "privacy.budget",
+    "EdgeView": "core.edges",
     "FedmusterError": "core.errors",
     "FeedbackReport": "core.feedback",
     "Ledger": "privacy.ledger",

@@ -1,25 +1,28 @@
 """The numbers that the contract decides by, against independent references."""
 
-from itertools import combinations
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from fedmuster.testing import learning, ties
-from fedmuster.testing.federation import Federation, Knowledge, varied_seconds
+from fedmuster.testing import learning, newcomers, ties
+from fedmuster.testing.federation import Federation, Knowledge, lively, varied_seconds
+
+AT_EDGES = Knowledge(num_edges=3)
 
 
 def test_quantiles_are_those_of_the_levels_they_are_named_after() -> None:
     for freedom, quantile in ties.CHI_SQUARE_QUANTILE.items():
         assert stats.chi2.sf(quantile, freedom) == pytest.approx(ties.LEVEL, rel=1e-3)
     assert stats.t.sf(learning.STUDENT_QUANTILE, learning.SEEDS - 1) == pytest.approx(
-        learning.LEVEL / 3, rel=1e-3
+        learning.LEVEL / learning.WAYS, rel=1e-3
     )
+    assert len(list(learning.easy_instances(Knowledge()))) == learning.WAYS
 
 
 def test_patience_with_newcomers_is_as_long_as_it_says() -> None:
-    missed = (1 - 3 / (learning.RESIDENTS + learning.NEWCOMERS)) ** learning.PATIENCE
+    missed = (1 - 3 / (newcomers.RESIDENTS + newcomers.NEWCOMERS)) ** newcomers.PATIENCE
     assert missed == pytest.approx(5e-7, rel=0.1)
 
 
@@ -34,11 +37,18 @@ def test_tie_statistic_has_a_chi_square_law_under_uniform_choice() -> None:
     assert stats.kstest(statistics, stats.chi2(clients - 1).cdf).pvalue > 0.001
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 6])
-def test_expected_maximum_is_the_mean_over_all_subsets(size: int) -> None:
-    values = np.array([0.3, 2.0, 0.1, 0.1, 5.0, 1.0])
-    mean = np.mean([values[list(subset)].max() for subset in combinations(range(6), size)])
-    assert learning.expected_maximum(values, size) == pytest.approx(mean, rel=1e-12)
+@pytest.mark.parametrize("knowledge", [Knowledge(), AT_EDGES], ids=["flat", "edges"])
+def test_random_cohorts_have_no_advantage_over_random_cohorts(knowledge: Knowledge) -> None:
+    """Two independent draws in each easy instance: the paired difference is no more than luck."""
+    for instance in learning.easy_instances(knowledge):
+        problem = instance.federation.problem()
+        gains = []
+        for t in range(1, 301):
+            draw = instance.federation.draw(t)
+            one, other = (learning.random_cohort(problem, draw, seed) for seed in (1, 2))
+            assert len(one.clients) == len(other.clients) == draw.cohort_size
+            gains.append(instance.gain(draw, one) - instance.gain(draw, other))
+        assert abs(stats.ttest_1samp(gains, 0.0).statistic) < 4.0  # p = 8e-5
 
 
 def test_the_truth_that_oracles_are_told_is_true() -> None:
@@ -58,3 +68,56 @@ def test_a_lively_round_is_the_same_whenever_it_is_drawn() -> None:
     assert np.array_equal(one.latency_seconds, other.latency_seconds)
     assert np.array_equal(one.available, other.available)
     assert np.array_equal(one.completed, other.completed)
+
+
+def test_the_odds_that_oracles_are_told_are_true() -> None:
+    """The share of 3,000 rounds in which pairs are in time, against the mean of their odds."""
+    federation = lively(AT_EDGES)
+    draws = [federation.draw(t) for t in range(1, 3001)]
+    odds = np.array([draw.truth.success for draw in draws])
+    outcomes = np.array([draw.truth.succeeds for draw in draws])
+    error = np.sqrt((odds * (1 - odds)).sum(axis=0)) / len(draws)
+    assert np.all(np.abs(outcomes.mean(axis=0) - odds.mean(axis=0)) <= 4.5 * error)
+    # Not only on average: those of low and of high odds.
+    for low, high in ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.9)):
+        here = (odds > low) & (odds <= high)
+        assert np.count_nonzero(here) > 500
+        spread = np.sqrt((odds * (1 - odds))[here].sum()) / np.count_nonzero(here)
+        assert abs(outcomes[here].mean() - odds[here].mean()) < 4.5 * spread
+    # And what is fed back is what was foretold.
+    for draw in draws[:50]:
+        completed = draw.completed[:, np.newaxis]
+        np.testing.assert_array_equal(draw.truth.succeeds, completed & (draw.in_time > 0))
+
+
+def test_a_lively_network_is_one_in_which_much_can_go_wrong() -> None:
+    federation = lively(AT_EDGES)
+    drawn = [draw.edges for t in range(1, 101) if (draw := federation.draw(t)).edges is not None]
+    assert len(drawn) == 100
+    degree = np.array([edges.coverage.sum(axis=1) for edges in drawn])
+    assert (degree == 0).any(axis=1).mean() > 0.3  # rounds with somebody whom nobody covers
+    assert (degree > 1).mean() > 0.5
+    for edges in drawn:
+        reached = np.where(edges.coverage, edges.cost, 0.0).sum(axis=0)
+        assert (reached > edges.budget).any()  # not everybody fits
+    assert any(not np.array_equal(a.coverage, b.coverage) for a, b in pairwise(drawn))
+
+
+def test_random_placements_find_newcomers_in_time() -> None:
+    """As often as three of 14, on average over the rounds in which they are looked for."""
+    federation = Federation(mean_seconds=varied_seconds(14), knowledge=AT_EDGES)
+    problem = federation.problem()
+    times = np.zeros(14)
+    for t in range(1, 401):
+        times[learning.random_cohort(problem, federation.draw(t), 0).clients] += 1
+    assert times.mean() / 400 == pytest.approx(3 / 14, rel=0.02)
+    assert stats.chisquare(times).pvalue > 1e-4
+
+
+def test_meetings_of_clients_and_edges_have_a_chi_square_law_under_uniform_choice() -> None:
+    rng = np.random.default_rng(2)
+    statistics = []
+    for _ in range(1000):
+        times = np.bincount(rng.integers(36, size=300), minlength=36).astype(float)
+        statistics.append(ties.tie_statistic(times, np.ones(300)))
+    assert stats.kstest(statistics, stats.chi2(35).cdf).pvalue > 0.001

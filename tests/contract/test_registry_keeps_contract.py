@@ -1,5 +1,6 @@
 """Every policy of the registry, and the variants that take other paths, keep every point."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,7 +23,7 @@ from fedmuster.policies import (
     Random,
 )
 from fedmuster.solvers.annealing import Annealing
-from fedmuster.testing import CHECKS, Check, Knowledge
+from fedmuster.testing import CHECKS, Check, Knowledge, knowledges
 
 NOTHING = Knowledge(
     data=False, clusters=False, num_features=0, losses=False, attributes=False
@@ -35,9 +36,19 @@ class Case(NamedTuple):
     knowledge: Knowledge
 
 
+def cases(name: str, policy: Policy[Any]) -> list[Case]:
+    """Told everything and nothing, in flat federated learning and where it can at edge servers."""
+    found = []
+    for told in knowledges(policy):
+        where = "" if told.num_edges == 1 else " at edges"
+        nothing = replace(NOTHING, num_edges=told.num_edges)
+        found.append(Case(f"{name}{where}", policy, told))
+        found.append(Case(f"{name}{where}, told nothing", policy, nothing))
+    return found
+
+
 CASES = [
-    *(Case(name, kind(), Knowledge()) for name, kind in POLICIES.items()),
-    *(Case(f"{name}, told nothing", kind(), NOTHING) for name, kind in POLICIES.items()),
+    *(case for name, kind in POLICIES.items() for case in cases(name, kind())),
     Case("bsfl, windowed", BSFL(estimator=WindowedMean()), Knowledge()),
     Case("bsfl, discounted", BSFL(estimator=DiscountedMean()), Knowledge()),
     Case("bsfl, non-i.i.d.", BSFL(alpha=3.0, beta=1.2, tau_min_seconds=0.01), Knowledge()),

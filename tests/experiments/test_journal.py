@@ -51,7 +51,8 @@ def test_the_journal_holds_what_the_simulation_did(tmp_path: Path) -> None:
     for cohort, row in zip(journal.cohorts, rows, strict=True):
         np.testing.assert_array_equal(cohort, row.clients)
     assert journal.versions[0]["numpy"] == np.__version__
-    assert sorted(journal.clients) == ["cohort_size", "group", "typical_latency_seconds"]
+    known = ["cohort_size", "group", "num_edges", "typical_latency_seconds"]
+    assert sorted(journal.clients) == known
 
 
 @pytest.mark.parametrize("attempt", range(4))

@@ -56,6 +56,8 @@ def toy_trainer(
     server: Server | None = None,
     min_answers: int = 1,
     engine: ToyEngine | None = None,
+    num_edges: int = 1,
+    global_every: int = 1,
 ) -> Trainer:
     data = FederatedData(
         inputs=np.zeros((int(SIZES.sum()), 1), dtype=np.float32),
@@ -71,6 +73,8 @@ def toy_trainer(
         server=server,
         min_answers=min_answers,
         late_answers=late_answers,
+        num_edges=num_edges,
+        global_every=global_every,
     )
 
 
@@ -97,3 +101,11 @@ def late(arrivals: dict[int, float]) -> Late:
         clients=np.array(list(arrivals), dtype=np.int64),
         arrives_at_seconds=np.array(list(arrivals.values()), dtype=np.float64),
     )
+
+
+def at(*edges: int) -> IntArray:
+    return np.array(edges, dtype=np.int64)
+
+
+def edge_models(trainer: Trainer) -> list[Parameters]:
+    return [trainer.edges[edge].model for edge in range(len(trainer.edges))]

@@ -1,9 +1,11 @@
 """Journals written by hand, so that a report on them can be checked by hand."""
 
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pytest
@@ -16,12 +18,16 @@ from fedmuster.experiments.run import prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.learning.trainer import LearningRow
 from fedmuster.learning.training import Training
+from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.objectives.reward import CohortReward
 from fedmuster.policies import POLICIES, Random
 from fedmuster.privacy.budget import Privacy, PrivacyRow
-from fedmuster.simulation import Checkpoint, RoundRow
+from fedmuster.simulation import Checkpoint, EdgeRow, RoundRow
 from fedmuster.worlds import BSFLRates
 from fedmuster.worlds.world import World
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 WORLD = BSFLRates(num_clients=4, cohort_size=2)
 
@@ -39,7 +45,7 @@ class WriteRun(Protocol):
         planned: int | None = ...,
         folder: Path | None = ...,
         world: World = ...,
-        reward: CohortReward = ...,
+        reward: CohortReward | EdgeUtility | None = ...,
         policy: Policy[Any] | None = ...,
         loss: Sequence[float] | None = ...,
         accuracy: Sequence[float] | None = ...,
@@ -51,6 +57,7 @@ class WriteRun(Protocol):
         privacy: Privacy | None = ...,
         ending: str | None = ...,
         scores: Mapping[int, Mapping[str, FloatArray]] = ...,
+        network: Sequence[EdgeRow] | None = ...,
     ) -> Path: ...
 
 
@@ -74,7 +81,7 @@ def write_run(tmp_path: Path) -> WriteRun:
         planned: int | None = None,
         folder: Path | None = None,
         world: World = WORLD,
-        reward: CohortReward = CohortReward(),
+        reward: CohortReward | EdgeUtility | None = None,
         policy: Policy[Any] | None = None,
         loss: Sequence[float] | None = None,
         accuracy: Sequence[float] | None = None,
@@ -86,6 +93,7 @@ def write_run(tmp_path: Path) -> WriteRun:
         privacy: Privacy | None = None,
         ending: str | None = None,
         scores: Mapping[int, Mapping[str, FloatArray]] = MappingProxyType({}),
+        network: Sequence[EdgeRow] | None = None,
     ) -> Path:
         where = tmp_path / label / f"seed-{seed}" if folder is None else folder
         kind = POLICIES.get(label, Random)
@@ -128,6 +136,7 @@ def write_run(tmp_path: Path) -> WriteRun:
                     spent_max=spent[index], spent_mean=spent[index] / 2, num_exhausted=index
                 ),
                 scores=scores.get(1 + index),
+                network=None if network is None else network[index],
             )
             for index, duration in enumerate(seconds)
         ]
@@ -156,3 +165,25 @@ def write_run(tmp_path: Path) -> WriteRun:
         return where
 
     return write
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Chrome"]:
+    """One browser for all tests."""
+    from selenium import webdriver
+    from tests.report.browser import FLAGS
+
+    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if browser is None or driver is None:
+        reason = "no chromium and chromedriver: apt install chromium chromium-driver"
+        if os.environ.get("FEDMUSTER_REQUIRE_BROWSER"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield chrome
+    chrome.quit()

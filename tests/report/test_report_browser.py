@@ -1,18 +1,14 @@
 """The page as people see it: opened from disk in a real Chromium."""
 
-import json
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
-from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
+from tests.report.browser import Page, chart
 from tests.report.watched_runs import write_candidates, write_scored
 
 from fedmuster.privacy.budget import Privacy
@@ -24,127 +20,6 @@ if TYPE_CHECKING:
 NASTY = "<img src=x onerror=\"document.title='broken'\"> & 'Ünïcode' ${x}"
 LABELS = ("bsfl", "random", NASTY)
 BLUE, ORANGE = (11, 95, 181), (217, 72, 15)  # --policy-0 and --policy-1 in page.css
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--window-size=1200,900",
-)
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """One browser for all tests of this file."""
-    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        reason = "no chromium and chromedriver: apt install chromium chromium-driver"
-        if os.environ.get("FEDMUSTER_REQUIRE_BROWSER"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield chrome
-    chrome.quit()
-
-
-class Page:
-    """A report in the browser."""
-
-    def __init__(self, chrome: webdriver.Chrome, path: Path) -> None:
-        self.chrome = chrome
-        self.set_media(width=1200, dark=False)
-        self._drain()
-        chrome.get(path.as_uri())
-        assert self.run("return document.documentElement.dataset.ready") == "true"
-        self.settle()
-
-    def run(self, script: str, *arguments: Any) -> Any:
-        return self.chrome.execute_script(script, *arguments)
-
-    def settle(self) -> None:
-        """Wait until whatever was asked for is drawn."""
-        self.chrome.execute_async_script(
-            "const done = arguments[0];"
-            "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 20)))"
-        )
-
-    def set_media(self, *, width: int, dark: bool) -> None:
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-        self.chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-
-    def all(self, selector: str) -> list[WebElement]:
-        return self.chrome.find_elements(By.CSS_SELECTOR, selector)
-
-    def one(self, selector: str) -> WebElement:
-        (found,) = self.all(selector)
-        return found
-
-    def pixels(self, selector: str, colour: tuple[int, int, int]) -> int:
-        """How many pixels of a canvas have nearly this colour; lines have soft edges."""
-        return sum(self.pixels_by_row(selector, colour))
-
-    def pixels_by_row(self, selector: str, colour: tuple[int, int, int]) -> list[int]:
-        """The same for each row of them."""
-        script = """
-            const drawn = document.querySelector(arguments[0]);
-            const copy = new OffscreenCanvas(drawn.width, drawn.height);
-            const context = copy.getContext("2d", { willReadFrequently: true });
-            context.drawImage(drawn, 0, 0);
-            const image = context.getImageData(0, 0, copy.width, copy.height);
-            const counts = new Array(copy.height).fill(0);
-            for (let at = 0; at < image.data.length; at += 4) {
-              const near = (value, place) => Math.abs(image.data[at + place] - value) <= 30;
-              const row = Math.floor(at / 4 / copy.width);
-              if (image.data[at + 3] > 200 && arguments[1].every(near)) counts[row]++;
-            }
-            return counts;"""
-        return list(self.run(script, selector, colour))
-
-    def toggle(self, policy: int) -> None:
-        self.one(f"[data-switch='{policy}']").click()
-        self.settle()
-
-    def limits(self, chart: str) -> tuple[float, float]:
-        data = self.run("return {...document.querySelector(arguments[0]).dataset}", _chart(chart))
-        return float(data["min"]), float(data["max"])
-
-    def column(self, place: int) -> list[str]:
-        return [cell.text for cell in self.all(f".client-table tbody tr > :nth-child({place})")]
-
-    def errors(self) -> list[str]:
-        return [entry["message"] for entry in self._log("browser")]
-
-    def requests(self) -> list[str]:
-        """Addresses that this page, not the browser for itself, asked for."""
-        messages = [json.loads(entry["message"])["message"] for entry in self._log("performance")]
-        return [
-            message["params"]["request"]["url"]
-            for message in messages
-            if message["method"] == "Network.requestWillBeSent"
-            and message["params"]["documentURL"] == self.chrome.current_url
-        ]
-
-    def _log(self, kind: str) -> list[dict[str, str]]:
-        return list(self.chrome.execute("getLog", {"type": kind})["value"])
-
-    def _drain(self) -> None:
-        self.errors()
-        self.requests()
-
-
-def _chart(name: str) -> str:
-    return f"[data-chart='{name}']"
 
 
 @pytest.fixture
@@ -177,10 +52,10 @@ def test_it_draws_and_asks_nobody(page: Page) -> None:
     names = ["accuracy-seconds", "accuracy-round", "loss-seconds", "loss-round"]
     names += ["regret-total", "seconds-total"]
     charts = page.all("[data-chart]")
-    assert [chart.get_attribute("data-chart") for chart in charts] == names
+    assert [drawn.get_attribute("data-chart") for drawn in charts] == names
     for name in names:
-        assert page.pixels(f"{_chart(name)} canvas", BLUE) > 30
-        assert page.pixels(f"{_chart(name)} canvas", ORANGE) > 30
+        assert page.pixels(f"{chart(name)} canvas", BLUE) > 30
+        assert page.pixels(f"{chart(name)} canvas", ORANGE) > 30
     assert len(page.all(".group .bar")) == 2 * len(LABELS)
     assert len(page.all("[data-map] canvas")) == len(LABELS)
     assert page.errors() == []
@@ -209,28 +84,28 @@ def test_an_injected_script_would_not_run(page: Page) -> None:
 
 def test_hovering_tells_values(page: Page) -> None:
     name = "accuracy-round"
-    plot = page.one(f"{_chart(name)} .u-over")
+    plot = page.one(f"{chart(name)} .u-over")
     page.run("arguments[0].scrollIntoView({block: 'center'})", plot)
     ActionChains(page.chrome).move_to_element(plot).perform()
     page.settle()
-    lines = page.one(f"{_chart(name)} .tip").text.splitlines()
+    lines = page.one(f"{chart(name)} .tip").text.splitlines()
     assert lines[0] == "round 20"
     assert lines[1].startswith("bsfl 83.8 % ± ")  # 0.9 - 0.7 exp(-20/8) - 0.005
     assert [line.split()[0] for line in lines[1:]] == ["bsfl", "random", "<img"]  # best first
-    assert not page.one(f"{_chart('loss-round')} .tip").is_displayed()
+    assert not page.one(f"{chart('loss-round')} .tip").is_displayed()
     ActionChains(page.chrome).move_to_element(page.one("h1")).perform()
     page.settle()
-    assert not page.one(f"{_chart(name)} .tip").is_displayed()
+    assert not page.one(f"{chart(name)} .tip").is_displayed()
 
 
 def test_a_policy_switched_off_is_gone_everywhere(page: Page) -> None:
     columns = len(page.all(".client-table thead th"))
     page.toggle(1)
-    for chart in page.all("[data-chart]"):
-        assert (chart.get_attribute("data-shown") or "").split("\n") == ["bsfl", NASTY]
-        name = chart.get_attribute("data-chart") or ""
-        assert page.pixels(f"{_chart(name)} canvas", ORANGE) == 0
-        assert page.pixels(f"{_chart(name)} canvas", BLUE) > 30
+    for drawn in page.all("[data-chart]"):
+        assert (drawn.get_attribute("data-shown") or "").split("\n") == ["bsfl", NASTY]
+        name = drawn.get_attribute("data-chart") or ""
+        assert page.pixels(f"{chart(name)} canvas", ORANGE) == 0
+        assert page.pixels(f"{chart(name)} canvas", BLUE) > 30
     assert page.all(".bar[data-bar='1']") == []
     assert not page.one("[data-map='1']").is_displayed()
     assert page.one("[data-map='0']").is_displayed()
@@ -241,18 +116,18 @@ def test_a_policy_switched_off_is_gone_everywhere(page: Page) -> None:
     assert len(rows) >= 3
     assert not any(row.is_displayed() for row in rows)
     page.toggle(1)
-    assert page.pixels(f"{_chart('accuracy-round')} canvas", ORANGE) > 30
+    assert page.pixels(f"{chart('accuracy-round')} canvas", ORANGE) > 30
     assert page.one("[data-map='1']").is_displayed()
     for button in page.all("#policies button"):  # All, None
         button.click()
     page.settle()
-    assert page.pixels(f"{_chart('accuracy-round')} canvas", BLUE) == 0
+    assert page.pixels(f"{chart('accuracy-round')} canvas", BLUE) == 0
     assert page.errors() == []
 
 
 def test_bands_can_be_switched_off(page: Page) -> None:
     count = "return document.querySelector(arguments[0]).toDataURL().length"
-    canvas = f"{_chart('accuracy-seconds')} canvas"
+    canvas = f"{chart('accuracy-seconds')} canvas"
     before = page.run(count, canvas)
     page.one("#bands").click()
     page.settle()
@@ -261,7 +136,7 @@ def test_bands_can_be_switched_off(page: Page) -> None:
 
 
 def test_dragging_zooms_all_charts_of_an_axis(page: Page) -> None:
-    plot = page.one(f"{_chart('accuracy-round')} .u-over")
+    plot = page.one(f"{chart('accuracy-round')} .u-over")
     page.run("arguments[0].scrollIntoView({block: 'center'})", plot)
     width = plot.size["width"]
     assert page.limits("accuracy-round") == page.limits("loss-round") == (1, 40)
@@ -273,19 +148,19 @@ def test_dragging_zooms_all_charts_of_an_axis(page: Page) -> None:
     assert high == pytest.approx(1 + 39 * 3 / 4, abs=0.5)
     assert page.limits("loss-round") == page.limits("regret-total") == (low, high)
     assert page.limits("accuracy-seconds")[0] == 0  # another axis stays
-    page.one(f"{_chart('accuracy-round')} button").click()
+    page.one(f"{chart('accuracy-round')} button").click()
     page.settle()
     assert page.limits("accuracy-round") == page.limits("loss-round") == (1, 40)
     assert page.errors() == []
 
 
 def test_the_keyboard_suffices(page: Page) -> None:
-    plot = page.one(f"{_chart('accuracy-round')} .plot")
+    plot = page.one(f"{chart('accuracy-round')} .plot")
     assert "At the end: bsfl 89" in (plot.get_attribute("aria-label") or "")
     page.run("arguments[0].focus({focusVisible: true})", plot)
     plot.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
     page.settle()
-    assert page.one(f"{_chart('accuracy-round')} .tip").text.startswith("round 4")
+    assert page.one(f"{chart('accuracy-round')} .tip").text.startswith("round 4")
     plot.send_keys("+")
     page.settle()
     low, high = page.limits("loss-round")
@@ -299,7 +174,7 @@ def test_the_keyboard_suffices(page: Page) -> None:
 def test_a_finger_zooms(page: Page) -> None:
     page.set_media(width=390, dark=False)
     page.settle()
-    plot = page.one(f"{_chart('loss-round')} .u-over")
+    plot = page.one(f"{chart('loss-round')} .u-over")
     page.run("arguments[0].scrollIntoView({block: 'center'})", plot)
     frame = page.run("return arguments[0].getBoundingClientRect().toJSON()", plot)
     middle = frame["y"] + frame["height"] / 2
@@ -357,7 +232,7 @@ def test_dark_and_narrow(page: Page) -> None:
     page.set_media(width=1200, dark=True)
     page.settle()
     assert page.run(background) == "rgb(15, 19, 24)"
-    canvas = f"{_chart('accuracy-round')} canvas"
+    canvas = f"{chart('accuracy-round')} canvas"
     assert page.pixels(canvas, BLUE) == 0
     assert page.pixels(canvas, (79, 156, 240)) > 30  # --policy-0 in the dark
     page.set_media(width=390, dark=True)
@@ -389,16 +264,16 @@ def test_privacy_is_drawn_against_its_cap(
     write_report(folders, tmp_path / "report", formats=())
     page = Page(chromium, tmp_path / "report" / "report.html")
     for name in ("spent_max-seconds", "spent_max-round", "spent_mean-round", "accuracy-spent_max"):
-        assert page.pixels(f"{_chart(name)} canvas", BLUE) > 30
-        shown = page.one(_chart(name)).get_attribute("data-shown") or ""
+        assert page.pixels(f"{chart(name)} canvas", BLUE) > 30
+        shown = page.one(chart(name)).get_attribute("data-shown") or ""
         assert shown.split("\n") == ["bsfl", "random"]
-    muted = page.pixels_by_row(f"{_chart('spent_max-round')} canvas", (87, 96, 106))
+    muted = page.pixels_by_row(f"{chart('spent_max-round')} canvas", (87, 96, 106))
     assert (max(muted) > 120) is (cap == 30.0)  # dots across, or just a word
-    plot = page.one(f"{_chart('accuracy-spent_max')} .plot")
+    plot = page.one(f"{chart('accuracy-spent_max')} .plot")
     page.run("arguments[0].focus({focusVisible: true})", plot)
     plot.send_keys(Keys.ARROW_RIGHT)
     page.settle()
-    lines = page.one(f"{_chart('accuracy-spent_max')} .tip").text.splitlines()
+    lines = page.one(f"{chart('accuracy-spent_max')} .tip").text.splitlines()
     assert lines == ["largest ε spent by a client: 1", "bsfl 10 %"]
     plot.send_keys("+")
     page.settle()
@@ -449,7 +324,7 @@ def test_other_shapes_draw_without_complaint(
     }
     write_report(shapes[kind](), tmp_path / "report", formats=())
     page = Page(chromium, tmp_path / "report" / "report.html")
-    assert page.pixels(f"{_chart('loss-seconds')} canvas", BLUE) > 10
+    assert page.pixels(f"{chart('loss-seconds')} canvas", BLUE) > 10
     assert page.errors() == []
 
 
@@ -466,13 +341,13 @@ def test_scores_are_drawn(
     ]
     write_report(folders, tmp_path / "report", formats=())
     page = Page(chromium, tmp_path / "report" / "report.html")
-    score, counts = _chart("score-1"), _chart("candidates-0")
+    score, counts = chart("score-1"), chart("candidates-0")
     assert page.pixels(f"{score} canvas", BLUE) > 30
     assert len(page.all(f"{score} .keys span")) == 10
     assert page.pixels(f"{counts} canvas", ORANGE) > 30
     keys = [key.text for key in page.all(f"{counts} .keys span")]
     assert keys == ["still candidates", "eliminated for validity", "dominated"]
-    assert page.pixels(f"{_chart('candidates-validity')} canvas", BLUE) > 30
+    assert page.pixels(f"{chart('candidates-validity')} canvas", BLUE) > 30
     for plane in ("[data-plane='lasting-0']", "[data-plane='chosen-0']"):
         assert page.pixels(f"{plane} canvas", VIRIDIS_END) > 20
         assert page.pixels(f"{plane} canvas", ORANGE) > 100  # the Pareto front
@@ -482,8 +357,7 @@ def test_scores_are_drawn(
         "const plane = JSON.parse(document.getElementById('data').textContent).scores.planes[0];"
         "return plane.xEdges ? null : [plane.clients[0], plane.lasting[0], plane.chosen[0]]"
     )
-    _sweep(page, canvas, 40 if where is None else 16)
-    text = page.run("return window.told.filter((text) => text)")
+    text = page.told(canvas, 40 if where is None else 16)
     if where is None:
         assert any(line.startswith("mean of a cell") for line in text)
     else:
@@ -504,27 +378,6 @@ def test_scores_are_drawn(
     assert page.run("return document.documentElement.scrollWidth") <= 390
     assert page.pixels("[data-plane='lasting-0'] canvas", (255, 122, 69)) > 100  # in the dark
     assert page.errors() == []
-
-
-def _sweep(page: Page, canvas: WebElement, step: int) -> None:
-    """Point at a canvas every so many pixels; ``window.told`` is what the box says there."""
-    page.run(
-        """
-        const [canvas, step] = arguments, box = canvas.parentElement.querySelector(".tip");
-        const { left, top, width, height } = canvas.getBoundingClientRect();
-        const point = (clientX, clientY) => new PointerEvent("pointermove", { clientX, clientY });
-        window.told = [];
-        for (let x = 0; x < width; x += step) {
-          for (let y = 0; y < height; y += step) {
-            canvas.dispatchEvent(point(left + x, top + y));
-            const text = box.hidden ? undefined : box.textContent;
-            if (text !== window.told.at(-1)) window.told.push(text);
-          }
-        }
-        canvas.dispatchEvent(new PointerEvent("pointerleave"));""",
-        canvas,
-        step,
-    )
 
 
 def test_without_scores_there_are_no_such_sections(page: Page) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from fedmuster.claims.pause_networks import Network
 from fedmuster.core.records import Feedback, FloatArray, RoundView, Selection, Truth
 from fedmuster.policies import Genie
-from fedmuster.regret import Judge
+from fedmuster.regret import CohortJudge
 from fedmuster.report.runs import Run
 
 
@@ -79,7 +79,7 @@ def bound_use(run: Run, network: Network) -> float:
     """
     world = network.world.start(run.seed)
     problem = replace(world.problem, num_samples=run.num_samples, quality=run.quality)
-    judge = Judge(Genie.of(network.reward), problem, seed=run.seed)
+    judge = CohortJudge(Genie.of(network.reward), problem, seed=run.seed)
     gaps = np.empty(run.rounds)
     cohorts = np.split(run.chosen, np.cumsum(run.cohort_sizes)[:-1])
     for number, cohort in enumerate(cohorts, start=1):

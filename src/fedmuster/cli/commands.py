@@ -4,7 +4,7 @@ import datetime
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,8 +14,8 @@ from fedmuster.core.config import from_table, named
 from fedmuster.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedmuster.core.policy import Policy
     from fedmuster.experiments.spec import Experiment
+    from fedmuster.worlds.world import World
 
 _PROCESSES = click.option(
     "--processes", type=click.IntRange(min=1), help="Runs at a time [default: one per core]."
@@ -101,35 +101,26 @@ def compare(
     A POLICY is a name with settings, for example bsfl:alpha=3,beta=1.2. With --privacy, a policy
     with private=false among them runs without.
     """
-    from fedmuster.cli.shorthand import parse, parse_settings
-    from fedmuster.experiments.spec import Experiment, take_private
+    from fedmuster.cli.shorthand import parse, parse_policies, parse_settings
+    from fedmuster.experiments.spec import Experiment, reward_kind
     from fedmuster.learning.training import Training
-    from fedmuster.objectives.reward import CohortReward
-    from fedmuster.policies import POLICIES
     from fedmuster.privacy.budget import Privacy
     from fedmuster.worlds import WORLDS
 
-    chosen: dict[str, Policy[Any]] = {}
-    unprotected = set()
-    for text in policies:
-        if text in chosen:
-            raise ConfigError(f"policy {text} is given twice")
-        table = parse(text)
-        if not take_private(table):
-            unprotected.add(text)
-        chosen[text] = named(POLICIES, table, key=(), what="policy")
+    chosen, unprotected = parse_policies(policies)
     if baseline is not None and baseline not in chosen:
         raise ConfigError(f"--baseline {baseline} is none of the policies: {', '.join(chosen)}")
+    chosen_world: World = named(WORLDS, parse(world), key=(), what="world")
     experiment = Experiment(
         policies=chosen,
-        world=named(WORLDS, parse(world), key=(), what="world"),
+        world=chosen_world,
         rounds=rounds,
         seconds=seconds,
         seeds=tuple(range(seeds)),
-        reward=from_table(CohortReward, parse_settings(reward)),
+        reward=from_table(reward_kind(chosen_world), parse_settings(reward)),
         training=None if training is None else from_table(Training, parse_settings(training)),
         privacy=None if privacy is None else from_table(Privacy, parse_settings(privacy)),
-        unprotected=frozenset(unprotected),
+        unprotected=unprotected,
     ).beside(Path.cwd() / "here")
     experiment.rehearse()
     now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")

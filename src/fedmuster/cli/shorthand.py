@@ -2,9 +2,14 @@
 
 import re
 import tomllib
+from collections.abc import Iterable
 from typing import Any
 
+from fedmuster.core.config import named
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.policy import Policy
+from fedmuster.experiments.policy_tables import take_private
+from fedmuster.policies import POLICIES
 
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[{]*[\]}])")
 
@@ -37,3 +42,17 @@ def parse_settings(text: str) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             table[key.strip()] = value.strip()
     return table
+
+
+def parse_policies(texts: Iterable[str]) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
+    """Policies by what was written, and those of them that run without privacy."""
+    policies: dict[str, Policy[Any]] = {}
+    unprotected = set()
+    for text in texts:
+        if text in policies:
+            raise ConfigError(f"policy {text} is given twice")
+        table = parse(text)
+        if not take_private(table):
+            unprotected.add(text)
+        policies[text] = named(POLICIES, table, key=(), what="policy")
+    return policies, frozenset(unprotected)

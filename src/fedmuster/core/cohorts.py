@@ -22,15 +22,39 @@ def cohort_fault(policy: Policy[Any], view: RoundView, selection: Selection) -> 
     if not view.available[clients].all():
         away = clients[~view.available[clients]].tolist()
         return f"it chose {away}, who are not available"
-    everyone = policy.cohort_rule == "everyone"
-    wanted = view.num_available if everyone else view.num_to_choose
-    enough = len(clients) == wanted or (policy.cohort_rule == "at most" and len(clients) <= wanted)
+    # What budgets pay for may be fewer than m, whatever the policy's rule is without them.
+    rule = policy.cohort_rule if view.edges is None else "at most"
+    wanted = view.num_available if rule == "everyone" else view.num_to_choose
+    enough = len(clients) == wanted or (rule == "at most" and len(clients) <= wanted)
     if not enough:
         return (
             f"it chose {len(clients)} clients when {view.num_available} were available and m was "
-            f"{view.cohort_size}; its cohort_rule {policy.cohort_rule!r} means {wanted}"
+            f"{view.cohort_size}; its cohort_rule {rule!r} means {wanted}"
         )
-    return _column_fault(view, selection)
+    return _edge_fault(view, selection) or _column_fault(view, selection)
+
+
+def _edge_fault(view: RoundView, selection: Selection) -> str | None:
+    """COCS Eq. 10b to 10d: budgets, coverage, one edge for each client."""
+    network, clients, edges = view.edges, selection.clients, selection.edges
+    if network is None:
+        return None if edges is None else "it assigned edges where there are none"
+    if not isinstance(edges, np.ndarray) or edges.dtype != np.int64 or edges.shape != clients.shape:
+        return f"its edges are {edges!r}; there must be one, as int64, for each of its clients"
+    if edges.size and not (edges.min() >= 0 and edges.max() < network.num_edges):
+        return f"its edges are {edges.tolist()}; there are {network.num_edges}, counted from 0"
+    reached = network.coverage[clients, edges]
+    if not reached.all():
+        client, edge = clients[~reached][0], edges[~reached][0]
+        return f"it put client {client} at edge {edge}, which does not cover it"
+    spent = network.spent(clients, edges)
+    if np.any(spent > network.budget):
+        edge = int(np.argmax(spent > network.budget))
+        return (
+            f"its clients cost {float(spent[edge])!r} at edge {edge}, whose budget is "
+            f"{float(network.budget[edge])!r}"
+        )
+    return None
 
 
 def _column_fault(view: RoundView, selection: Selection) -> str | None:
@@ -40,7 +64,7 @@ def _column_fault(view: RoundView, selection: Selection) -> str | None:
     ):
         return f"its inclusion is {inclusion!r}; it must hold a probability > 0 for each client"
     if features is not None and (
-        view.features is None or not np.array_equal(features, view.features[selection.clients])
+        view.features is None or not np.array_equal(features, selection.placed(view.features))
     ):
         return "the features in its selection are not those that the view has of the cohort"
     return _closing_fault(selection)
@@ -53,6 +77,9 @@ def _closing_fault(selection: Selection) -> str | None:
         selection.quota,
         selection.preferred,
     )
+    unknown = [column is not None for column in (order, quota, preferred)]
+    if selection.edges is not None and any(unknown):
+        return "it has an order or a quota, which edge servers do not know"
     if order is not None and not np.array_equal(np.sort(order), np.arange(size)):
         return f"its order is {order!r}; it must hold each of the positions 0 … {size - 1} once"
     if quota is not None and not is_integer(quota, least=1):

@@ -22,10 +22,27 @@ class Policy(Protocol[S]):
     """
 
     name: ClassVar[str]
-    cohort_rule: ClassVar[CohortRule]
-    oracle: ClassVar[bool]
-    learns: ClassVar[bool]
-    wants_gain: ClassVar[bool]
+    assigns_edges: ClassVar[bool]
+
+    @property
+    def cohort_rule(self) -> CohortRule:
+        """How many clients it chooses."""
+        ...
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it must be told the true expectations."""
+        ...
+
+    @property
+    def learns(self) -> bool:
+        """Whether what it observes changes what it selects."""
+        ...
+
+    @property
+    def wants_gain(self) -> bool:
+        """Whether clients are to measure their accuracy before and after training."""
+        ...
 
     @property
     def wanted_sketch_size(self) -> int:
@@ -67,6 +84,8 @@ class PolicyTraits:
     wants_gain: ClassVar[bool] = False
     """Whether clients are to measure their accuracy before and after training, for the signals
     "accuracy_gain" and "accuracy_before", which costs them two more passes over their data."""
+    assigns_edges: ClassVar[bool] = False
+    """Whether it says at which edge server each client trains, where there are edge servers."""
 
     @property
     def wanted_sketch_size(self) -> int:

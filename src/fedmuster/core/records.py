@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedmuster.core.arrays import BoolArray as BoolArray
+from fedmuster.core.arrays import FloatArray as FloatArray
+from fedmuster.core.arrays import IntArray as IntArray
+from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import DataError
-
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 SHORTEST_SECONDS = 1e-9
 LONGEST_SECONDS = 1e9
@@ -34,6 +33,7 @@ class Problem:
         clusters: a label >= 0 for each client, where clients share an access point, subnet or
             region; None when they do not.
         num_features: d, how many numbers describe each client in a round (``RoundView.features``).
+        num_edges: M, how many edge servers there are; flat federated learning is one.
         attributes: [K, d'], numbers that describe each client for the whole run (compute, cores,
             memory, …); None when nothing is known.
         expected_seconds: how long device and link of each client suggest that a round takes; None
@@ -47,12 +47,13 @@ class Problem:
     quality: FloatArray | None = None
     clusters: IntArray | None = None
     num_features: int = 0
+    num_edges: int = 1
     attributes: FloatArray | None = None
     expected_seconds: FloatArray | None = None
     first_round: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("num_clients", "cohort_size", "num_features", "first_round"):
+        for name in ("num_clients", "cohort_size", "num_features", "num_edges", "first_round"):
             least = 0 if name == "num_features" else 1
             value = getattr(self, name)
             if not is_integer(value, least=least):
@@ -167,11 +168,16 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Truth:
-    """The round's true expectations, which only oracles (Genie, fastest in expectation) see."""
+    """The round's true expectations, which only oracles (Genie, Oracle, fastest) see."""
 
     mean_latency_seconds: FloatArray
     mean_speed: FloatArray
     """``mu_k = E[tau_min / tau_k]``, in [0, 1]."""
+    success: FloatArray | None = None
+    """[K, M], the probability of an answer in time at each edge, given what the operator sees
+    (COCS: ``p_{n,m}``); None where there are no edges."""
+    succeeds: BoolArray | None = None
+    """[K, M], whether it will come in time, this time; None where there are no edges."""
 
 
 class AskLoss(Protocol):
@@ -205,7 +211,9 @@ class RoundView:
         round: t = 1, 2, …
         cohort_size: how many clients this round may use.
         available: bool[K], who can be asked now; ``num_available`` is how many those are.
-        features: [K, d] context of each client, or None.
+        features: [K, d] context of each client, [K, M, d] at each edge where there are edges, or
+            None.
+        edges: the edge servers; None in flat federated learning.
         truth: given to oracle policies only.
         privacy_left: [K], the share of its privacy budget that each client has left in the
             ledger; None where no ledger is kept.
@@ -219,6 +227,7 @@ class RoundView:
     available: BoolArray
     num_available: int = field(init=False)
     features: FloatArray | None = None
+    edges: EdgeView | None = None
     truth: Truth | None = None
     privacy_left: FloatArray | None = None
     ask_loss: AskLoss | None = None
@@ -226,6 +235,18 @@ class RoundView:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_available", int(np.count_nonzero(self.available)))
+
+    @property
+    def network(self) -> EdgeView:
+        """The edge servers; in flat federated learning one, without a budget."""
+        return EdgeView.flat(len(self.available)) if self.edges is None else self.edges
+
+    @property
+    def pair_features(self) -> FloatArray | None:
+        """[K, M, d], the context of each client at each edge of :attr:`network`."""
+        if self.features is None or self.edges is not None:
+            return self.features
+        return self.features[:, np.newaxis, :]
 
     @property
     def num_to_choose(self) -> int:
@@ -250,8 +271,11 @@ class Selection:
     Args:
         round: the round it was chosen for.
         clients: int64[m], increasing.
+        edges: int64[m], the edge server at which each of them trains; None in flat federated
+            learning.
         inclusion: P(chosen) of each of them, where the rule is random and knows it.
-        features: [m, d] what the view said of each of them, for policies that learn from it.
+        features: [m, d] what the view said of each of them (at its edge), for policies that learn
+            from it.
         order: int64[m], positions in ``clients``: ``clients[order]`` is the order in which they
             are to upload, where that matters (MAB-CS); None for whoever is ready first.
         quota: with how many answers of ``preferred`` clients the round closes (SAFA); None to wait
@@ -262,6 +286,7 @@ class Selection:
 
     round: int
     clients: IntArray
+    edges: IntArray | None = None
     inclusion: FloatArray | None = None
     features: FloatArray | None = None
     order: IntArray | None = None
@@ -274,6 +299,25 @@ class Selection:
         clients = np.sort(positions if isinstance(candidates, slice) else candidates[positions])
         features = None if view.features is None else view.features[clients]
         return cls(round=view.round, clients=clients, features=features)
+
+    @classmethod
+    def at_edges(cls, view: RoundView, clients: IntArray, edges: IntArray) -> "Selection":
+        """These clients, each at its edge of :attr:`RoundView.network`."""
+        order = np.argsort(clients)
+        clients, edges = clients[order], edges[order]
+        context = view.pair_features
+        return cls(
+            round=view.round,
+            clients=clients,
+            edges=None if view.edges is None else edges,
+            features=None if context is None else context[clients, edges],
+        )
+
+    def placed(self, values: FloatArray) -> FloatArray:
+        """[m, …], what ``values`` [K, …] say of each of the cohort; [K, M, …] with edges."""
+        if self.edges is None:
+            return values[self.clients]
+        return values[self.clients, self.edges]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

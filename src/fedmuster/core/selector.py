@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 from fedmuster.core import state as states
 from fedmuster.core.cohorts import cohort_fault
 from fedmuster.core.config import from_table, to_table
+from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import CallOrderError, ConfigError, DataError, PolicyError, StateError
 from fedmuster.core.feedback import FeedbackReport, clean
 from fedmuster.core.files import write_file
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
     AskLoss,
-    BoolArray,
     Feedback,
     FloatArray,
     Forecast,
@@ -28,13 +28,14 @@ from fedmuster.core.records import (
     is_integer,
 )
 from fedmuster.core.streams import POLICY, stream
+from fedmuster.core.views import checked_view
 
 S = TypeVar("S")
 
-_FORMAT = 2
-_NUMBERS = ("num_clients", "cohort_size", "num_features", "first_round")
+_FORMAT = 3
+_NUMBERS = ("num_clients", "cohort_size", "num_features", "num_edges", "first_round")
 _PER_CLIENT = ("num_samples", "quality", "clusters", "attributes", "expected_seconds")
-_PENDING = ("clients", "inclusion", "features", "order", "preferred")
+_PENDING = ("clients", "edges", "inclusion", "features", "order", "preferred")
 
 
 class Selector(Generic[S]):
@@ -84,6 +85,7 @@ class Selector(Generic[S]):
         available: ArrayLike | None = None,
         cohort_size: int | None = None,
         features: ArrayLike | None = None,
+        edges: EdgeView | None = None,
         truth: Truth | None = None,
         privacy_left: ArrayLike | None = None,
         ask_loss: AskLoss | None = None,
@@ -94,7 +96,10 @@ class Selector(Generic[S]):
         Args:
             available: bool[K], who can be asked now; None means everyone.
             cohort_size: m for this round only; None means the problem's.
-            features: [K, d] context of each client, for policies that use it.
+            features: [K, d] context of each client, for policies that use it; [K, M, d], at each
+                edge, where there are edges.
+            edges: the edge servers: whom they cover, what clients cost, what each may spend; None
+                in flat federated learning. Whom none covers is not available.
             truth: the true expectations; reaches oracle policies only.
             privacy_left: [K], the share of each client's privacy budget that a ledger has left.
             ask_loss: asks clients for the loss of the global model, for policies that do.
@@ -105,12 +110,26 @@ class Selector(Generic[S]):
                 f"select: round {self.round} is still open: call observe() first (with no rows, "
                 "if nobody answered)"
             )
-        view = self._view(available, cohort_size, features, truth, privacy_left, ask_loss, forecast)
+        view = checked_view(
+            self.policy,
+            self.problem,
+            self.round,
+            available=available,
+            cohort_size=cohort_size,
+            features=features,
+            edges=edges,
+            truth=truth,
+            privacy_left=privacy_left,
+            ask_loss=ask_loss,
+            forecast=forecast,
+        )
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, self.round))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
             raise PolicyError(f"policy {self.policy.name}: {fault}")
-        selection.clients.setflags(write=False)  # the caller's array is ours until it is observed
+        for column in (selection.clients, selection.edges):  # ours until they are observed
+            if column is not None:
+                column.setflags(write=False)
         self.pending = selection
         self._open = view
         return selection
@@ -239,110 +258,9 @@ class Selector(Generic[S]):
             selector.pending = Selection(round=selector.round, quota=meta["quota"], **pending)
         return selector
 
-    def _view(
-        self,
-        available: ArrayLike | None,
-        cohort_size: int | None,
-        features: ArrayLike | None,
-        truth: Truth | None,
-        privacy_left: ArrayLike | None,
-        ask_loss: AskLoss | None,
-        forecast: Forecast | None,
-    ) -> RoundView:
-        clients = self.problem.num_clients
-        if available is None:
-            mask = np.ones(clients, dtype=np.bool_)
-        else:
-            mask = np.asarray(available)
-            if mask.dtype != np.bool_ or mask.shape != (clients,):
-                raise DataError(
-                    f"select: available is {mask.dtype}{mask.shape}, expected bool({clients},)"
-                )
-        size = self.problem.cohort_size if cohort_size is None else cohort_size
-        if not is_integer(size, least=1):
-            raise DataError(f"select: cohort_size is {size!r}, expected an integer >= 1")
-        context = None
-        if features is None and self.problem.num_features:
-            raise DataError(
-                f"select: Problem.num_features is {self.problem.num_features}, so select needs "
-                f"features of shape ({clients}, {self.problem.num_features})"
-            )
-        if features is not None:
-            try:
-                context = np.asarray(features, dtype=np.float64)
-            except (TypeError, ValueError) as error:
-                raise DataError(
-                    f"select: features holds something that is no number: {error}"
-                ) from None
-            if context.shape != (clients, self.problem.num_features):
-                raise DataError(
-                    f"select: features has shape {context.shape}, expected "
-                    f"({clients}, {self.problem.num_features}) as Problem.num_features says"
-                )
-            if not np.isfinite(context).all():
-                raise DataError("select: features holds NaN or infinite values")
-        if self.policy.oracle and truth is None:
-            raise DataError(
-                f"select: {self.policy.name} is an oracle and needs the truth, which only a "
-                "simulated world knows"
-            )
-        return RoundView(
-            round=self.round,
-            cohort_size=int(size),
-            available=mask,
-            features=context,
-            truth=truth if self.policy.oracle else None,
-            privacy_left=None if privacy_left is None else _checked_shares(privacy_left, clients),
-            ask_loss=None if ask_loss is None else _checked(ask_loss),
-            forecast=None if forecast is None else _checked_forecast(forecast, clients),
-        )
-
 
 def _floats(values: ArrayLike | None) -> FloatArray | None:
     return None if values is None else np.asarray(values, dtype=np.float64)
-
-
-def _checked_shares(privacy_left: ArrayLike, num_clients: int) -> FloatArray:
-    shares = np.asarray(privacy_left)
-    fits = shares.dtype == np.float64 and shares.shape == (num_clients,)
-    # A comparison with NaN is false, so NaN is refused here too.
-    if not fits or not (shares.min() >= 0.0 and shares.max() <= 1.0):
-        raise DataError(
-            f"select: privacy_left is {shares.dtype}{shares.shape}, expected float64"
-            f"({num_clients},) with numbers from 0 to 1"
-        )
-    return shares
-
-
-def _checked(ask_loss: AskLoss) -> AskLoss:
-    """The same, with a check that as many answers come as clients were asked."""
-
-    def ask(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
-        answers = np.asarray(ask_loss(clients, batch_size=batch_size), dtype=np.float64)
-        if answers.shape != clients.shape:
-            raise DataError(
-                f"select: ask_loss returned shape {answers.shape}, expected one loss for each of "
-                f"{len(clients)} clients"
-            )
-        return answers
-
-    return ask
-
-
-def _checked_forecast(forecast: Forecast, num_clients: int) -> Forecast:
-    """The same, with a check that there is an answer for every client."""
-
-    def ask(window_seconds: float) -> tuple[BoolArray, BoolArray]:
-        windows = forecast(window_seconds)
-        for answers in windows:
-            if answers.dtype != np.bool_ or answers.shape != (num_clients,):
-                raise DataError(
-                    f"select: forecast returned {answers.dtype}{answers.shape}, expected "
-                    f"bool({num_clients},) for either window"
-                )
-        return windows
-
-    return ask
 
 
 def _check_same_policy(saved: dict[str, Any], policy: Policy[Any], source: str) -> None:

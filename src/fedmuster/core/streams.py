@@ -11,6 +11,7 @@ import numpy as np
 
 POLICY: Final = "policy"
 WORLD: Final = "world"
+MOBILITY: Final = "mobility"
 AVAILABILITY: Final = "availability"
 FORECAST: Final = "forecast"
 JUDGE: Final = "judge"

@@ -1,7 +1,8 @@
 """Ridge regressions: what a context predicts, and how sure that is.
 
-One for each client, of contexts that change from round to round (:func:`ridge`); or one for all
-clients together, of attributes that do not (:class:`LinearModel`).
+One for each client, of contexts that change from round to round (:func:`ridge`); one for all
+clients together, of such contexts (:func:`shared_ridge`); or one for all clients together, of
+attributes that do not change (:class:`LinearModel`).
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 from fedmuster.core.blocks import blocks
 from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.core.state import given
+from fedmuster.core.state import given, shared
 from fedmuster.estimators.standardise import standardised
 
 
@@ -49,6 +50,52 @@ def learn(state: RidgeState, clients: IntArray, context: FloatArray, values: Flo
     downdate = np.einsum("ni,nj->nij", projected, projected)
     state.inverse[clients] = inverse - downdate / scale[:, None, None]
     state.moment[clients] += values[:, None] * context
+
+
+@dataclass(slots=True)
+class SharedRidgeState:
+    """Of all clients together ``H = lambda I + sum c c'`` and ``b = sum y c``."""
+
+    precision: FloatArray = shared()
+    moment: FloatArray = shared()
+
+
+def shared_ridge(dimension: int, regularisation: float) -> SharedRidgeState:
+    """Nothing observed yet: ``H = lambda I``, ``b = 0``."""
+    return SharedRidgeState(
+        precision=regularisation * np.eye(dimension), moment=np.zeros(dimension)
+    )
+
+
+def predict_together(state: SharedRidgeState, context: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """``c · theta`` and ``||c||_{H^-1}`` of each row of ``context`` [n, d].
+
+    Example:
+        >>> state = shared_ridge(1, 1.0)
+        >>> learn_together(state, np.array([[1.0]]), np.array([1.0]))
+        >>> predict_together(state, np.array([[1.0], [2.0]]))
+        (array([0.5, 1. ]), array([0.70710678, 1.41421356]))
+    """
+    return _predict(state.precision, state.moment, context)
+
+
+def learn_together(state: SharedRidgeState, context: FloatArray, values: FloatArray) -> None:
+    """One new observation for each row of ``context`` [n, d]."""
+    state.precision += context.T @ context
+    state.moment += values @ context
+
+
+def _predict(
+    precision: FloatArray, moment: FloatArray, design: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    theta = np.linalg.solve(precision, moment)
+    root = np.linalg.inv(np.linalg.cholesky(precision)).T
+    prediction = design @ theta
+    width = np.empty(len(prediction))
+    for block in blocks(len(width)):
+        projected = design[block] @ root
+        width[block] = np.sqrt(np.einsum("ni,ni->n", projected, projected))
+    return prediction, width
 
 
 @dataclass(slots=True)
@@ -115,10 +162,4 @@ class LinearModel:
             precision = self.regularisation + state.count
             return state.total / precision, 1.0 / np.sqrt(precision)
         H, b = state.normal_equations(self.regularisation)
-        theta, root = np.linalg.solve(H, b), np.linalg.inv(np.linalg.cholesky(H)).T
-        prediction = state.design @ theta
-        width = np.empty(len(prediction))
-        for block in blocks(len(width)):
-            projected = state.design[block] @ root
-            width[block] = np.sqrt(np.einsum("ni,ni->n", projected, projected))
-        return prediction, width
+        return _predict(H, b, state.design)

@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.simulation import Checkpoint, RoundRow
+from fedmuster.simulation import Checkpoint, EdgeRow, RoundRow
 
 FILE_NAME = "journal.sqlite"
 
@@ -38,11 +39,12 @@ CREATE TABLE IF NOT EXISTS rounds (
     spent_max REAL, spent_mean REAL, num_exhausted INTEGER NOT NULL,
     clients BLOB NOT NULL, rejected BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS scores (round INTEGER PRIMARY KEY, npz BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS network (round INTEGER PRIMARY KEY, npz BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS checkpoint (
     id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, elapsed_seconds REAL NOT NULL,
     selector BLOB NOT NULL, judge BLOB, trainer BLOB, budget BLOB);
 """
-_FORMAT = 4
+_FORMAT = 5
 
 _PLAYED = ("round", "seconds", "reward", "regret", "num_available", "num_completed", "num_refused")
 _LEARNED = ("loss", "accuracy", "train_loss", "num_aggregated")
@@ -138,6 +140,14 @@ class Journal:
                     if row.scores is not None
                 ),
             )
+            database.executemany(
+                "INSERT INTO network VALUES (?, ?)",
+                (
+                    (row.round, states.to_bytes(_edge_arrays(row.network), {}))
+                    for row in rows
+                    if row.network is not None
+                ),
+            )
             database.execute(
                 "INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?, ?, ?, ?)", checkpoint
             )
@@ -178,6 +188,7 @@ class JournalReader:
             ending = database.execute("SELECT reason FROM ending").fetchone()
             identity = database.execute("SELECT run FROM identity").fetchone()
             scores = database.execute("SELECT round, npz FROM scores ORDER BY round").fetchall()
+            network = database.execute("SELECT npz FROM network ORDER BY round").fetchall()
         try:
             self.columns, self.cohorts, self.rejected = _parse(rows)
         except (ValueError, TypeError) as error:  # a cell that is neither number nor cohort
@@ -199,6 +210,13 @@ class JournalReader:
             [states.from_bytes(image, source=str(self.path))[0] for _, image in scores]
         )
         """[score_rounds, watched] by name; NaN where there was none."""
+        self.edge_rows: list[EdgeRow] | None = None
+        """What happened at the edge servers in each round; None where there are none."""
+        if network:
+            self.edge_rows = [
+                EdgeRow(**states.from_bytes(image, source=str(self.path))[0])
+                for (image,) in network
+            ]
 
     def __len__(self) -> int:
         return len(self.cohorts)
@@ -214,6 +232,10 @@ class JournalReader:
         for name in sorted(self.scores):
             fingerprint.update(name.encode())
             fingerprint.update(self.scores[name].tobytes())
+        for row in self.edge_rows or ():
+            for name, values in _edge_arrays(row).items():
+                fingerprint.update(name.encode())
+                fingerprint.update(values.tobytes())
         return fingerprint.hexdigest()
 
 
@@ -240,6 +262,11 @@ def _parse(
         for place in (-2, -1)
     )
     return columns, cohorts, rejected
+
+
+def _edge_arrays(row: EdgeRow) -> dict[str, NDArray[Any]]:
+    values = {item.name: getattr(row, item.name) for item in fields(row)}
+    return {name: array for name, array in values.items() if array is not None}
 
 
 def _side_by_side(rounds: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, FloatArray]:

@@ -66,6 +66,7 @@ def execute(folder: Path, parent: int | None = None) -> None:
                 "group": world.groups,
                 "typical_latency_seconds": world.typical_latency_seconds(),
                 "cohort_size": np.array(world.problem.cohort_size),
+                "num_edges": np.array(world.problem.num_edges),
                 **_data(simulation.selector.problem),
                 **_model(simulation),
                 **_watched(simulation),

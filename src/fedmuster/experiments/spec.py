@@ -52,10 +52,11 @@ import tomli_w
 from fedmuster.core.config import from_table, named, to_table
 from fedmuster.core.errors import ConfigError, FedmusterError
 from fedmuster.core.policy import Policy
+from fedmuster.experiments.policy_tables import read_policies
 from fedmuster.experiments.toml_lines import line_of
 from fedmuster.learning.training import Training
+from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.objectives.reward import CohortReward
-from fedmuster.policies import POLICIES
 from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.simulation import Horizon, Simulation, Watch
@@ -79,7 +80,8 @@ class Experiment:
     world: World
     rounds: int
     seeds: tuple[int, ...] = (0,)
-    reward: CohortReward = CohortReward()
+    reward: CohortReward | EdgeUtility | None = None
+    """What regret is measured in; None for what suits the world."""
     regret: bool | None = None
     """Whether to measure regret; None to do it where it is defined."""
     training: Training | None = None
@@ -113,6 +115,18 @@ class Experiment:
                 )
 
         self._check_privacy()
+        self._check_reward()
+
+    def _check_reward(self) -> None:
+        kind = reward_kind(self.world)
+        if self.reward is None:
+            object.__setattr__(self, "reward", kind())
+        elif not isinstance(self.reward, kind):
+            raise ConfigError(
+                f"reward is a {type(self.reward).__name__}, but in the world {self.world.name} "
+                f"regret is measured in a {kind.__name__}",
+                key=("reward",),
+            )
 
     def _check_privacy(self) -> None:
         if self.unprotected and self.privacy is None:
@@ -128,11 +142,11 @@ class Experiment:
             )
 
     @property
-    def genie(self) -> Genie | None:
-        """Who measures regret."""
+    def genie(self) -> Genie | EdgeUtility | None:
+        """Who measures regret, or in which utility."""
         if self.regret is False:
             return None
-        return Genie.of(self.reward)
+        return Genie.of(self.reward) if isinstance(self.reward, CohortReward) else self.reward
 
     @property
     def horizon(self) -> Horizon:
@@ -201,6 +215,7 @@ class Experiment:
                             num_clients=problem.num_clients,
                             seed=seed,
                             num_samples=problem.num_samples,
+                            num_edges=problem.num_edges,
                             late_answers=late_answers,
                         )
                     ) as trainer,
@@ -282,16 +297,20 @@ class Experiment:
         watch = None
         if "watch" in table:
             watch = from_table(Watch, table["watch"], key=("watch",))
-        policies, unprotected = _policies(table["policy"])
+        policies, unprotected = read_policies(table["policy"])
+        world: World = named(WORLDS, table["world"], key=("world",), what="world")
+        reward = None
+        if "reward" in table:
+            reward = from_table(reward_kind(world), table["reward"], key=("reward",))
         return cls(
             policies=policies,
             unprotected=unprotected,
             privacy=privacy,
             watch=watch,
-            world=named(WORLDS, table["world"], key=("world",), what="world"),
+            world=world,
             rounds=numbers.rounds,
             seeds=seeds,
-            reward=from_table(CohortReward, table.get("reward", {}), key=("reward",)),
+            reward=reward,
             regret=numbers.regret,
             training=training,
             seconds=numbers.seconds,
@@ -326,6 +345,11 @@ class Experiment:
         return tomli_w.dumps({**table, "policy": policies})
 
 
+def reward_kind(world: World) -> type[CohortReward] | type[EdgeUtility]:
+    """What a spec's ``[reward]`` describes in this world."""
+    return EdgeUtility if world.hierarchical else CohortReward
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Numbers:
     rounds: int
@@ -348,37 +372,3 @@ def _blaming(*table: str) -> Iterator[None]:
         if not key or key[0] not in _KEYS:
             key = (*table, *key)
         raise ConfigError(str(error), key=key) from error
-
-
-def take_private(table: dict[str, Any], *, key: tuple[str, ...] = ()) -> bool:
-    """Take ``private`` out of a policy's table: whether it keeps clients' privacy."""
-    private = table.pop("private", True)
-    if not isinstance(private, bool):
-        raise ConfigError(f"private = {private!r}, expected true or false", key=(*key, "private"))
-    return private
-
-
-def _policies(tables: Any) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
-    """Policies by label, and the labels of those without privacy."""
-    numbered = isinstance(tables, list)
-    policies: dict[str, Policy[Any]] = {}
-    unprotected = set()
-    for number, table in enumerate(tables if numbered else [tables]):
-        key = ("policy", str(number)) if numbered else ("policy",)
-        label, private = None, True
-        if isinstance(table, Mapping):
-            table = dict(table)
-            label, private = table.pop("label", None), take_private(table, key=key)
-        policy: Policy[Any] = named(POLICIES, table, key=key, what="policy")
-        label = policy.name if label is None else label
-        if not isinstance(label, str):
-            raise ConfigError(f"label = {label!r}, expected a string", key=(*key, "label"))
-        if label in policies:
-            raise ConfigError(
-                f"two policies are called {label!r}: give one of them another label",
-                key=(*key, "label") if numbered else key,
-            )
-        if not private:
-            unprotected.add(label)
-        policies[label] = policy
-    return policies, frozenset(unprotected)

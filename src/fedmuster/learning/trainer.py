@@ -1,6 +1,6 @@
 """A model that is trained, round by round, by whoever answers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,9 +11,11 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Late, Problem
 from fedmuster.learning.aggregation import FedAvg, Server, finite_rows
+from fedmuster.learning.edge_servers import EdgeServers, check_edges
 from fedmuster.learning.engine import Engine
-from fedmuster.learning.late import NOBODY, Answers, merger_for, some
-from fedmuster.learning.records import Evaluation, FederatedData, Updates
+from fedmuster.learning.late import NOBODY, Answers, some
+from fedmuster.learning.records import Evaluation, FederatedData, Parameters, Updates
+from fedmuster.learning.site import Site
 from fedmuster.learning.sketch import sketch
 
 Release = Callable[[IntArray, NDArray[np.float32]], NDArray[np.float32]]
@@ -32,7 +34,8 @@ class LearningRow:
         accuracy: the same; NaN also in a regression.
         train_loss: mean over the clients with usable updates, of their samples as they were
             trained on; NaN where there is none.
-        num_aggregated: how many updates entered the model, late ones of earlier rounds among them.
+        num_aggregated: how many updates entered a model, at all edges together, late ones of
+            earlier rounds among them.
         rejected: the clients whose updates were not finite.
     """
 
@@ -44,16 +47,25 @@ class LearningRow:
 
 
 class Trainer:
-    """The global model and its server.
+    """Federated training, in general hierarchical: M edge servers, each with a model of its own.
+
+    Every round each client trains from the model of its edge, and each edge aggregates what its
+    own clients sent (COCS III-A, Eq. 2, 3, 6). After rounds T_ES, 2 T_ES, … the mean of the edge
+    models becomes the model of every edge (step iv). Flat FL is one edge, whose model is the mean
+    of all.
 
     Args:
         engine: trains clients and evaluates models.
         data: what the clients own.
-        server: makes one model of many updates.
-        min_answers: with fewer usable updates than this the model stays as it is.
+        server: makes one model of many updates, at each edge with a memory of its own, which a
+            global aggregation leaves alone.
+        min_answers: an edge with fewer usable updates than this keeps its model.
         evaluate_every: rounds between evaluations on the test set.
         seed: of sketches.
-        late_answers: what becomes of answers that come when their round is over.
+        late_answers: what becomes of answers that come when their round is over. With several
+            edges they must be discarded: until an answer comes, its client may be elsewhere.
+        num_edges: M.
+        global_every: T_ES, rounds between global aggregations; with one edge it does nothing.
     """
 
     def __init__(
@@ -66,28 +78,46 @@ class Trainer:
         evaluate_every: int = 1,
         seed: int = 0,
         late_answers: LateAnswers = _DISCARD,
+        num_edges: int = 1,
+        global_every: int = 1,
     ) -> None:
+        check_edges(num_edges, global_every, late_answers)
         self.engine = engine
         self.seed = seed
         self.data = data
         self.server: Server = FedAvg() if server is None else server
-        self.min_answers = min_answers
         self.evaluate_every = evaluate_every
-        self.parameters = engine.initial()
-        self._merger, self._combining = merger_for(
-            late_answers,
-            self.server,
-            data.sizes,
-            self.parameters,
-            num_trainable=engine.num_trainable,
-            min_answers=min_answers,
-        )
-        self._server_state = self.server.init(len(self.parameters))
+        initial = engine.initial()
+        sites = [
+            Site(
+                initial,
+                server=self.server,
+                late_answers=late_answers,
+                sizes=data.sizes,
+                num_trainable=engine.num_trainable,
+                min_answers=min_answers,
+            )
+            for _ in range(num_edges)
+        ]
+        self.edges = EdgeServers(sites, global_every=global_every)
+
+    @property
+    def parameters(self) -> Parameters:
+        """The global model: the mean of the edge models.
+
+        Between global aggregations no edge holds it; it is what one would give now, and what is
+        evaluated and asked about. Whoever sets it gives every edge this model.
+        """
+        return self.edges.mean
+
+    @parameters.setter
+    def parameters(self, model: Parameters) -> None:
+        self.edges.spread(model)
 
     @property
     def busy(self) -> Late:
         """Whose late answers are still on their way: these clients are not to be asked again."""
-        return self._merger.busy
+        return self.edges.busy
 
     def describe(self, problem: Problem) -> Problem:
         """The problem with the sizes and qualities of the clients' data, unless all are alike."""
@@ -97,7 +127,8 @@ class Trainer:
         return replace(problem, num_samples=sizes, quality=quality)
 
     def ask_loss(self, clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
-        """[n], what each client would answer if asked for the loss of the global model."""
+        """[n], what each client would answer if asked for the loss of the global model, which is
+        :attr:`parameters` whatever the model of its edge."""
         return self.engine.losses(self.parameters, clients, batch_size=batch_size)
 
     def require_releasable(self) -> None:
@@ -120,8 +151,9 @@ class Trainer:
         sketch_size: int = 0,
         late: Late | None = None,
         ends_at_seconds: float = 0.0,
+        edges: IntArray | None = None,
     ) -> tuple[Feedback, LearningRow]:
-        """One round: who answered trains, the server aggregates.
+        """One round: who answered trains, the edges aggregate, and if it is due the cloud.
 
         Args:
             feedback: who answered, when.
@@ -132,24 +164,27 @@ class Trainer:
             sketch_size: of a short sketch of each update for the policy; 0 for none.
             late: who will answer when the round is over; they train now and are held back.
             ends_at_seconds: when the round ended, on the clock by which late answers arrive.
+            edges: int64[n], the edge 0 … M-1 of each of ``feedback.clients``; None where there is
+                only one.
 
         Returns:
             The feedback with the trainer's signals beside those that it had, in which a client
             whose update is not finite did not complete; and what the round did to the model.
         """
+        edges = self.edges.edges_of(feedback.clients, edges)
         answered = feedback.answered
-        updates = self._sent(feedback.clients[answered], feedback.round, release)
+        updates = self._sent(feedback.clients[answered], edges[answered], feedback.round, release)
         usable = finite_rows(updates)
         completed = answered.copy()
         completed[answered] = usable
         kept = some(updates, usable)
-        awaited = late if late is not None and self._merger.keeps_late else NOBODY
+        awaited = late if late is not None and self.edges.keeps_late else NOBODY
         held = some(updates, np.zeros(len(usable), dtype=np.bool_))
         if len(awaited.clients) > 0:
-            held = self._sent(awaited.clients, feedback.round, release)
+            only_edge = np.zeros_like(awaited.clients)
+            held = self._sent(awaited.clients, only_edge, feedback.round, release)
         holdable = finite_rows(held)
-        merged = self._merger.merge(
-            self.parameters,
+        num_aggregated = self.edges.aggregate(
             Answers(
                 round=feedback.round,
                 asked=feedback.clients,
@@ -159,16 +194,9 @@ class Trainer:
                 arrives_at_seconds=awaited.arrives_at_seconds[holdable],
                 ends_at_seconds=ends_at_seconds,
             ),
+            asked_at=edges,
+            sent_to=edges[completed],
         )
-        aggregated = merged.num_answers > 0 and merged.num_answers >= self.min_answers
-        if aggregated:
-            self.parameters = self._combining.apply(
-                self._server_state,
-                self.parameters,
-                merged.updates,
-                merged.weights,
-                self.engine.num_trainable,
-            )
         scores = Evaluation(loss=np.nan, accuracy=np.nan)
         if evaluate or feedback.round % self.evaluate_every == 0:
             scores = self.engine.evaluate(self.parameters)
@@ -176,7 +204,7 @@ class Trainer:
             loss=scores.loss,
             accuracy=scores.accuracy,
             train_loss=_mean(kept.signals.get("loss", np.empty(0))),
-            num_aggregated=merged.num_answers if aggregated else 0,
+            num_aggregated=num_aggregated,
             rejected=np.concatenate([updates.clients[~usable], held.clients[~holdable]]),
         )
         signals = {name: _spread(values, answered) for name, values in updates.signals.items()}
@@ -197,36 +225,32 @@ class Trainer:
         self.engine.close()
 
     def to_bytes(self) -> bytes:
-        """The global model, the server's memory, and what is held of late answers."""
-        arrays = {f"server.{k}": a for k, a in states.to_arrays(self._server_state).items()}
-        arrays |= {f"late.{k}": a for k, a in self._merger.arrays().items()}
-        return states.to_bytes({"parameters": self.parameters, **arrays}, {"format": _FORMAT})
+        """The model of each edge, its server's memory, and what is held of late answers."""
+        meta = {"format": _FORMAT, "num_edges": len(self.edges)}
+        return states.to_bytes(self.edges.arrays(), meta)
 
     def load(self, image: bytes, *, source: str) -> None:
         """Continue from :meth:`to_bytes`."""
         arrays, meta = states.from_bytes(image, source=source)
-        if meta.get("format") != _FORMAT or arrays["parameters"].shape != self.parameters.shape:
+        if meta.get("format") != _FORMAT:
             raise StateError(f"{source} holds another model than this training's")
-        late = _under("late.", arrays)
-        if late.keys() != self._merger.arrays().keys():
+        num_edges = meta.get("num_edges", 1)  # flat trainings did not always say so
+        if num_edges != len(self.edges):
             raise StateError(
-                f"{source} was written by a training that does something else with late answers"
+                f"{source} was written by a training with {num_edges} edge servers, this one has "
+                f"{len(self.edges)}"
             )
-        states.load_arrays(self._server_state, _under("server.", arrays))
-        self._merger.load(late)
-        self.parameters = arrays["parameters"]
+        self.edges.load(arrays, source=source)
 
-    def _sent(self, clients: IntArray, round_number: int, release: Release | None) -> Updates:
-        """What these clients send when they have trained."""
-        updates = self._merger.train(self.engine, self.parameters, clients, round_number)
+    def _sent(
+        self, clients: IntArray, edges: IntArray, round_number: int, release: Release | None
+    ) -> Updates:
+        """What these clients send when they have trained; released in one go, wherever they are."""
+        updates = self.edges.train(self.engine, clients, edges, round_number)
         return updates if release is None else _released(updates, release)
 
 
 _FORMAT = 1
-
-
-def _under(prefix: str, arrays: Mapping[str, states.Array]) -> dict[str, states.Array]:
-    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def _released(updates: Updates, release: Release) -> Updates:

@@ -43,6 +43,7 @@ class Learner(Protocol):
         num_samples: IntArray | None = None,
         late_answers: LateAnswers = _DISCARD,
         measure_gain: bool = False,
+        num_edges: int = 1,
     ) -> Trainer:
         """Give the clients their data and make the initial model.
 
@@ -54,6 +55,7 @@ class Learner(Protocol):
             late_answers: what becomes of answers that come when their round is over.
             measure_gain: whether clients measure their accuracy before and after training, even if
                 nobody has asked for that elsewhere.
+            num_edges: M, how many edge servers have a model of their own; 1 in flat FL.
         """
         ...
 
@@ -69,10 +71,14 @@ class Training:
             PyTorch.
         local: how a client trains.
         server: how the updates of a round become one model.
-        min_answers: with fewer usable updates than this a round leaves the model as it is.
+        min_answers: with fewer usable updates than this a round leaves the model (of an edge) as
+            it is.
         evaluate_every: rounds between evaluations on the test set; the last round always is.
         workers: processes that share the clients of a round (networks only; the same bits for
             any number). Comparing several policies, run those side by side instead.
+        global_every: T_ES, rounds between global aggregations, where edge servers have models of
+            their own (COCS: 5, and a server that weighs all clients alike); 1 in flat FL, where
+            it does nothing.
     """
 
     data: Data = field(default_factory=Digits)
@@ -83,10 +89,11 @@ class Training:
     min_answers: int = 1
     evaluate_every: int = 5
     workers: int = 1
+    global_every: int = 1
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("min_answers", "evaluate_every", "workers"):
+        for name in ("min_answers", "evaluate_every", "workers", "global_every"):
             require(getattr(self, name) >= 1, self, name, "an integer >= 1")
         dense = isinstance(self.model, Linear | Logistic | MLP)
         expected = f"1, for {self.model.name} trains all clients of a round at once"
@@ -100,11 +107,12 @@ class Training:
         num_samples: IntArray | None = None,
         late_answers: LateAnswers = _DISCARD,
         measure_gain: bool = False,
+        num_edges: int = 1,
     ) -> Trainer:
         """See :class:`Learner`."""
         data = self._share_out(self.data.load(seed), num_clients, seed, num_samples)
         engine = self._engine(data, seed, self._local(measure_gain))
-        return self._trainer(data, engine, seed, late_answers)
+        return self._trainer(data, engine, seed, late_answers, num_edges)
 
     def with_own(
         self, *, data: DataSet | None = None, module: "Callable[[], nn.Module] | None" = None
@@ -136,7 +144,12 @@ class Training:
         return TorchEngine(model, data, local, seed, workers=self.workers)
 
     def _trainer(
-        self, data: FederatedData, engine: Engine, seed: int, late_answers: LateAnswers
+        self,
+        data: FederatedData,
+        engine: Engine,
+        seed: int,
+        late_answers: LateAnswers,
+        num_edges: int,
     ) -> Trainer:
         return Trainer(
             engine,
@@ -146,6 +159,8 @@ class Training:
             evaluate_every=self.evaluate_every,
             seed=seed,
             late_answers=late_answers,
+            num_edges=num_edges,
+            global_every=self.global_every,
         )
 
 
@@ -165,6 +180,7 @@ class OwnTraining:
         num_samples: IntArray | None = None,
         late_answers: LateAnswers = _DISCARD,
         measure_gain: bool = False,
+        num_edges: int = 1,
     ) -> Trainer:
         """See :class:`Learner`."""
         training = self.training
@@ -173,8 +189,8 @@ class OwnTraining:
         local = training._local(measure_gain)
         if self.module is None:
             engine = training._engine(federated, seed, local)
-            return training._trainer(federated, engine, seed, late_answers)
+            return training._trainer(federated, engine, seed, late_answers, num_edges)
         from fedmuster.learning.torch_engine import TorchEngine
 
         network = TorchEngine(self.module, federated, local, seed, workers=training.workers)
-        return training._trainer(federated, network, seed, late_answers)
+        return training._trainer(federated, network, seed, late_answers, num_edges)

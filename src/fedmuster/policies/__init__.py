@@ -6,16 +6,21 @@ from fedmuster.core.policy import Policy
 from fedmuster.policies.all_clients import AllClients
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.clustered_sampling import ClusteredSampling
+from fedmuster.policies.cocs import COCS
 from fedmuster.policies.cs_ucb import CSUCB
 from fedmuster.policies.cs_ucb_q import CSUCBQ
+from fedmuster.policies.cucb import CUCB
 from fedmuster.policies.element_wise_mab_cs import ElementWiseMABCS
 from fedmuster.policies.extended_fedcs import ExtendedFedCS
 from fedmuster.policies.fastest import FastestInExpectation
 from fedmuster.policies.fedcs import FedCS
 from fedmuster.policies.fedsuv import FedSUV
 from fedmuster.policies.genie import Genie
+from fedmuster.policies.lifted import Lifted
+from fedmuster.policies.linucb import LinUCB
 from fedmuster.policies.naive_mab_cs import NaiveMABCS
 from fedmuster.policies.oort import Oort
+from fedmuster.policies.oracle import Oracle
 from fedmuster.policies.pause import PAUSE
 from fedmuster.policies.power_of_choice import PowerOfChoice
 from fedmuster.policies.random import Random
@@ -41,16 +46,23 @@ POLICIES: Final[dict[str, type[Policy[Any]]]] = {
     "rbcs-f": RBCSF,
     "power-of-choice": PowerOfChoice,
     "clustered-sampling": ClusteredSampling,
+    "cocs": COCS,
+    "cucb": CUCB,
+    "linucb": LinUCB,
+    "lifted": Lifted,
     "random": Random,
     "all-clients": AllClients,
     "fastest": FastestInExpectation,
     "genie": Genie,
+    "oracle": Oracle,
 }
 
 __all__ = [
     "BSFL",
+    "COCS",
     "CSUCB",
     "CSUCBQ",
+    "CUCB",
     "PAUSE",
     "POLICIES",
     "RBCSF",
@@ -64,8 +76,11 @@ __all__ = [
     "FedCS",
     "FedSUV",
     "Genie",
+    "Lifted",
+    "LinUCB",
     "NaiveMABCS",
     "Oort",
+    "Oracle",
     "PowerOfChoice",
     "Random",
     "TiFL",

@@ -10,6 +10,7 @@ from fedmuster.core.config import check_types
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
+from fedmuster.solvers.in_order import all_pairs, first_come
 from fedmuster.solvers.weighted_draw import weighted_draw
 
 
@@ -24,6 +25,10 @@ class DataState:
 class Random(PolicyTraits):
     """Uniform over the available clients, or in proportion to their data.
 
+    Where there are edge servers, clients are drawn one after the other, and each goes to a random
+    one of the edges that cover it and can still pay for it, until nobody more fits (COCS, section
+    VI-B).
+
     Args:
         by_data: draw without replacement with probability in proportion to ``d_k = q_k |X_k|``
             (BSFL's choice on non-i.i.d. data) instead of uniformly; the same as uniformly where
@@ -34,7 +39,8 @@ class Random(PolicyTraits):
 
     References:
         H. B. McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized
-        Data, AISTATS 2017.
+        Data, AISTATS 2017. Z. Qu, R. Duan, L. Chen, J. Xu, Z. Lu, Y. Liu, Context-Aware Online
+        Client Selection for Hierarchical Federated Learning, IEEE TPDS 33(12), 2022.
 
     Example:
         >>> from fedmuster import Problem, Selector
@@ -45,6 +51,7 @@ class Random(PolicyTraits):
 
     name: ClassVar[str] = "random"
     learns: ClassVar[bool] = False
+    assigns_edges: ClassVar[bool] = True
 
     by_data: bool = False
 
@@ -58,6 +65,8 @@ class Random(PolicyTraits):
 
     def select(self, state: DataState, view: RoundView, rng: Generator) -> Selection:
         """Draw a cohort."""
+        if view.edges is not None:
+            return _at_edges(state.data, view, rng)
         drawn = draw(state.data, view, view.num_to_choose, rng)
         chosen = Selection.of(view, view.candidates(), drawn)
         if state.data.ndim > 0:
@@ -67,6 +76,17 @@ class Random(PolicyTraits):
 
     def observe(self, state: DataState, selection: Selection, feedback: Feedback) -> None:
         """Nothing is learned."""
+
+
+def _at_edges(data: FloatArray, view: RoundView, rng: Generator) -> Selection:
+    """Clients in the order in which they win an exponential race, each at its edges at random."""
+    pairs = all_pairs(view)
+    race = rng.standard_exponential(len(view.available))
+    arrival = np.full(len(race), np.inf)
+    np.divide(race, data, out=arrival, where=data > 0)
+    # Those without data are last, among themselves in any order: that of the race.
+    keys = (rng.random(len(pairs.clients)), race[pairs.clients], arrival[pairs.clients])
+    return first_come(view, pairs, np.lexsort(keys))
 
 
 def draw(data: FloatArray, view: RoundView, count: int, rng: Generator) -> IntArray:

@@ -51,6 +51,35 @@ def running_totals(comparison: Comparison, column: str) -> list[Curve]:
     return curves
 
 
+def moving_means(comparison: Comparison, column: str) -> list[Curve]:
+    """The mean of a column over the rounds about each round, :func:`window` of them, and seeds.
+
+    Without a band: that of few rounds is wider than all that happens. Policies without the column
+    are left out.
+    """
+    width = window(comparison)
+    curves = []
+    for label, runs in comparison.runs.items():
+        length = min(run.rounds for run in runs)
+        values = np.stack([run.columns[column][:length] for run in runs])
+        if np.isnan(values).any():
+            continue
+        sums = np.concatenate([np.zeros((len(runs), 1)), np.cumsum(values, axis=1)], axis=1)
+        rounds = plotted_rounds(length)
+        # At the ends there are fewer.
+        first = np.maximum(rounds - 1 - width // 2, 0)
+        last = np.minimum(rounds + width // 2, length)
+        mean = ((sums[:, last] - sums[:, first]) / (last - first)).mean(axis=0)
+        absent = np.full(len(mean), np.nan)
+        curves.append(Curve(label=label, x=rounds.astype(np.float64), mean=mean, half_width=absent))
+    return curves
+
+
+def window(comparison: Comparison) -> int:
+    """Over how many rounds a moving mean goes: an odd number, about a tenth of all."""
+    return 2 * (comparison.most_rounds // 20) + 1
+
+
 def evaluations(comparison: Comparison, column: str, axis: Axis) -> list[Curve]:
     """Loss or accuracy on the test set, or privacy spent: at each x the last so far, over seeds.
 

@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core.errors import MissingExtraError
+from fedmuster.report.network_columns import edge_columns, network_columns
 from fedmuster.report.runs import Comparison, Run
 
 _MOST_CLIENT_ROWS = 2_000_000
 _MOST_SCORE_ROWS = 1_000_000
 _PLOTTED = ("accuracy", "loss", "train_loss", "seconds", "regret", "spent_max", "spent_mean")
+_AT_EDGES = ("participants", "utility", "budget_share")
 Columns = Mapping[str, NDArray[Any]]
 
 
@@ -40,6 +42,7 @@ def round_columns(run: Run) -> Columns:
         "spent_max": columns["spent_max"],
         "spent_mean": columns["spent_mean"],
         "num_exhausted": columns["num_exhausted"].astype(np.int64),
+        **{name: columns[name] for name in _AT_EDGES if name in columns},
     }
 
 
@@ -80,7 +83,7 @@ def score_columns(run: Run, *, most_rounds: int) -> Columns:
 
 
 def write_csv(comparison: Comparison, out: Path) -> list[Path]:
-    """Rounds, clients and scores: every number that was measured reads back bit for bit."""
+    """Rounds, clients, scores, edges: every number that was measured reads back bit for bit."""
     written = []
     for name, (runs, columns_of) in _kinds(comparison).items():
         written.append(out / f"{name}.csv")
@@ -142,7 +145,9 @@ def write_tensorboard(comparison: Comparison, out: Path) -> list[Path]:
             earlier.unlink()
         with SummaryWriter(logdir=str(folder)) as events:
             elapsed = np.cumsum(run.columns["seconds"])
-            for name in _PLOTTED:
+            for name in (*_PLOTTED, *_AT_EDGES):
+                if name not in run.columns:
+                    continue
                 column = run.columns[name]
                 for index in np.flatnonzero(np.isfinite(column)):
                     events.add_scalar(
@@ -170,6 +175,9 @@ def _kinds(comparison: Comparison) -> dict[str, tuple[list[Run], Callable[[Run],
         )
         most = max(_MOST_SCORE_ROWS // entries_a_round, 1)
         kinds["scores"] = watched, partial(score_columns, most_rounds=most)
+    if comparison.network is not None:
+        kinds["network"] = runs, partial(network_columns, everyone=everyone)
+        kinds["edges"] = runs, edge_columns
     return kinds
 
 

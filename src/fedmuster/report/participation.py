@@ -23,6 +23,16 @@ def group_shares(runs: Sequence[Run]) -> FloatArray:
     return _group_means(runs, [run.selection_counts() / len(run.cohort_sizes) for run in runs])
 
 
+def equal_share(comparison: Comparison) -> float:
+    """In which share of the rounds a client is chosen if all are chosen alike."""
+    return comparison.usual_cohort_size / comparison.num_clients
+
+
+def tells_groups_apart(comparison: Comparison) -> bool:
+    """Whether to show speed groups: always, but where edge servers have clients of one alone."""
+    return comparison.network is None or len(group_latencies(comparison)) > 1
+
+
 def common_rounds(runs: Sequence[Run]) -> int:
     """How many rounds all of these runs have."""
     return min(run.rounds for run in runs)
@@ -31,7 +41,7 @@ def common_rounds(runs: Sequence[Run]) -> int:
 def choice_density(runs: Sequence[Run], *, rows: int, bins: int) -> FloatArray:
     """[rows, bins]: how often clients were chosen, relative to an equal share of all choices.
 
-    Rows hold clients from the fastest to the slowest, bins hold the rounds that all runs have. 1 is
+    Rows hold clients in order (:attr:`Run.ranking`), bins hold the rounds that all runs have. 1 is
     what each entry would be if all clients were chosen alike, however large the cohorts.
     """
     num_rounds = common_rounds(runs)
@@ -42,7 +52,7 @@ def choice_density(runs: Sequence[Run], *, rows: int, bins: int) -> FloatArray:
     for run in runs:
         num_clients, rounds = run.num_clients, run.chosen_rounds()
         rank = np.empty(num_clients, dtype=np.int64)
-        rank[np.argsort(run.typical_latency_seconds, kind="stable")] = np.arange(num_clients)
+        rank[np.argsort(run.ranking, kind="stable")] = np.arange(num_clients)
         row = rank * rows // num_clients
         bin_of = np.arange(num_rounds) * bins // num_rounds
         common = rounds < num_rounds
@@ -61,9 +71,9 @@ def resolution(comparison: Comparison) -> tuple[int, int]:
     in turns, and shorter bins would show the beat between the two.
     """
     rounds = max(common_rounds(runs) for runs in comparison.runs.values())
-    turns = rounds * comparison.cohort_size / comparison.num_clients
+    turns = rounds * comparison.usual_cohort_size / comparison.num_clients
     bins = min(_MOST_BINS, rounds, max(_FEWEST_BINS, int(turns / 2)))
-    choices = rounds * comparison.cohort_size * len(comparison.seeds)
+    choices = int(rounds * comparison.usual_cohort_size * len(comparison.seeds))
     rows = min(_MOST_ROWS, max(_FEWEST_ROWS, choices // (_EXPECTED_CHOICES * bins)))
     return min(rows, comparison.num_clients), bins
 

@@ -12,9 +12,11 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.spec import Experiment
+from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.privacy.budget import Privacy
 from fedmuster.report.cells import Cell, common_seeds, find_comparable, together
 from fedmuster.report.lengths import Ending, compared_rounds, ending_notes
+from fedmuster.report.network import Network, read_network
 from fedmuster.report.promise import statement
 from fedmuster.report.scores import Scores, read_scores
 
@@ -30,7 +32,9 @@ class Run:
             ``num_completed``, ``num_refused``, ``loss``, ``accuracy``, ``train_loss``,
             ``num_aggregated``, ``spent_max``, ``spent_mean``, ``num_exhausted``; one entry a
             round, NaN where there is none: loss and accuracy are of the test set, in the rounds
-            that were evaluated, and what was spent is privacy.
+            that were evaluated, and what was spent is privacy. With edge servers also
+            ``participants`` (in time), their ``utility``, and ``budget_share``, the mean part of
+            the budgets that was spent.
         cohort_sizes: how many clients were chosen in each round.
         chosen: those clients, one round after the other.
         cohort_size: m.
@@ -43,6 +47,7 @@ class Run:
         validity: [K], the true probability of an answer in time, None where the world has none.
         utility: [K], what an answer is worth in truth, None where the world has none.
         scores: what the policy thought of clients, None where nobody watched.
+        network: what happened at the edge servers, None where there are none.
     """
 
     label: str
@@ -60,6 +65,7 @@ class Run:
     validity: FloatArray | None = None
     utility: FloatArray | None = None
     scores: Scores | None = None
+    network: Network | None = None
 
     @property
     def rounds(self) -> int:
@@ -75,6 +81,13 @@ class Run:
     def private(self) -> bool:
         """Whether a ledger was kept."""
         return not np.isnan(self.columns["spent_max"][-1])
+
+    @property
+    def ranking(self) -> FloatArray:
+        """[K], by what clients are put in order: price where they have one, else latency."""
+        if self.network is None or self.network.price is None:
+            return self.typical_latency_seconds
+        return self.network.price
 
     def selection_counts(self) -> IntArray:
         """[K], how often each client was chosen."""
@@ -118,6 +131,26 @@ class Comparison:
     def num_clients(self) -> int:
         """K."""
         return self.runs[self.labels[0]][0].num_clients
+
+    @property
+    def network(self) -> Network | None:
+        """Of the first run; None where there are no edge servers."""
+        return self.runs[self.labels[0]][0].network
+
+    @property
+    def usual_cohort_size(self) -> float:
+        """m, or with edge servers, whose budgets decide, the mean of all rounds."""
+        if self.network is None:
+            return self.cohort_size
+        sizes = [run.cohort_sizes for runs in self.runs.values() for run in runs]
+        return float(np.concatenate(sizes).mean())
+
+    @property
+    def ranking(self) -> tuple[str, str, str]:
+        """The first and the last of clients in order, and by what, see :attr:`Run.ranking`."""
+        if self.network is None or self.network.price is None:
+            return "fast", "slow", "speed"
+        return "cheap", "dear", "price"
 
     def column(self, label: str, name: str) -> FloatArray:
         """[seeds, rounds]: a column of the journals of a policy, the rounds that all runs have."""
@@ -263,10 +296,14 @@ def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
         raise StateError(
             f"{reader.path} is damaged: it names a client that is not one of {len(groups)}"
         )
+    network = read_network(reader, rounds)
     return Run(
         label=cell.label,
         seed=cell.seed,
-        columns={name: column[:rounds] for name, column in reader.columns.items()},
+        columns={
+            **{name: column[:rounds] for name, column in reader.columns.items()},
+            **_edge_columns(reader, cell.spec, network),
+        },
         cohort_sizes=np.array([len(cohort) for cohort in cohorts], dtype=np.int64),
         chosen=chosen,
         groups=groups,
@@ -279,7 +316,28 @@ def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
         validity=reader.clients.get("validity"),
         utility=reader.clients.get("utility"),
         scores=read_scores(reader, rounds),
+        network=network,
     )
+
+
+def _edge_columns(
+    reader: JournalReader, spec: Experiment, network: Network | None
+) -> dict[str, FloatArray]:
+    """None without edge servers. Unlike the journal's reward, utility needs no judge."""
+    utility = spec.reward if isinstance(spec.reward, EdgeUtility) else None
+    if (network is None) != (utility is None):
+        raise StateError(
+            f"{reader.path} is damaged: it tells {'nothing ' * (network is None)}of edge servers, "
+            f"and the world {spec.world.name} has {'none' if utility is None else 'some'}"
+        )
+    if network is None or utility is None:
+        return {}
+    worth = [utility.of(n, num_edges=network.num_edges) for n in network.participants.tolist()]
+    return {
+        "participants": network.participants.astype(np.float64),
+        "utility": np.array(worth),
+        "budget_share": network.mean_share,
+    }
 
 
 def _number(array: NDArray[Any] | None) -> int | None:

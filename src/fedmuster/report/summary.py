@@ -1,7 +1,7 @@
 """The numbers of a comparison: each policy's means over seeds and its distance to the baseline."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -11,41 +11,12 @@ import numpy as np
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.privacy.budget import Privacy
+from fedmuster.report.metric import Metric
+from fedmuster.report.network_metrics import network_metrics
 from fedmuster.report.promise import symbol
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import Difference, Interval, interval, paired
 from fedmuster.report.target import Target, final, find_target
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
-    """One number of a run.
-
-    Args:
-        key: its name in files.
-        title: its name for people.
-        unit: e.g. "s"; empty for a plain number.
-        of: computes it; NaN where a run has none.
-        about: which table it belongs to.
-        words: what a policy is that has less or more of it than the baseline; None where the
-            difference is not tested.
-        better: whether less or more of it is good; None where neither is.
-        may_be_missing: whether a run may lack it although it was measured: a target never reached.
-    """
-
-    key: str
-    title: str
-    unit: str
-    of: Callable[[Run], float]
-    about: Literal["learning", "privacy", "selection"]
-    words: tuple[str, str] | None = None
-    better: Literal["lower", "higher"] | None = None
-    may_be_missing: bool = False
-
-    @property
-    def heading(self) -> str:
-        """The title with its unit."""
-        return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
 def metrics(comparison: Comparison, target: Target | None) -> tuple[Metric, ...]:
@@ -56,9 +27,12 @@ def metrics(comparison: Comparison, target: Target | None) -> tuple[Metric, ...]
         *(_loss() if comparison.trained else ()),
         *(() if target is None else (_time_to(target),)),
         *(() if comparison.privacy is None else _spending(comparison, comparison.privacy)),
+        *network_metrics(comparison),
         *((_ROUNDS,) if comparison.uneven else ()),
         *_time(comparison),
-        *(_judgement(a_round=comparison.uneven) if judged else ()),
+        *((_regret(a_round=comparison.uneven),) if judged else ()),
+        # With edge servers it is the utility, which is there without a judge.
+        *((_REWARD,) if judged and comparison.network is None else ()),
         *_participation(),
     )
 
@@ -302,26 +276,26 @@ def _time(comparison: Comparison) -> tuple[Metric, ...]:
     )
 
 
-def _judgement(*, a_round: bool) -> tuple[Metric, ...]:
-    """Regret in all, or a round where runs differ in their number of rounds."""
-    return (
-        Metric(
-            key="regret_a_round" if a_round else "regret",
-            title="Regret a round" if a_round else "Regret",
-            unit="",
-            of=lambda run: float(run.columns["regret"].sum()) / (run.rounds if a_round else 1),
-            about="selection",
-            words=("lower", "higher"),
-            better="lower",
-        ),
-        Metric(
-            key="reward",
-            title="Mean reward",
-            unit="",
-            of=lambda run: float(run.columns["reward"].mean()),
-            about="selection",
-        ),
+def _regret(*, a_round: bool) -> Metric:
+    """In all, or a round where runs differ in their number of rounds."""
+    return Metric(
+        key="regret_a_round" if a_round else "regret",
+        title="Regret a round" if a_round else "Regret",
+        unit="",
+        of=lambda run: float(run.columns["regret"].sum()) / (run.rounds if a_round else 1),
+        about="selection",
+        words=("lower", "higher"),
+        better="lower",
     )
+
+
+_REWARD = Metric(
+    key="reward",
+    title="Mean reward",
+    unit="",
+    of=lambda run: float(run.columns["reward"].mean()),
+    about="selection",
+)
 
 
 def _participation() -> tuple[Metric, ...]:

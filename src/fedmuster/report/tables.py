@@ -6,20 +6,25 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fedmuster.report.budget_use import budget_check
+from fedmuster.report.metric import Metric
+from fedmuster.report.network_metrics import REGRET_WORDS, utility_words
 from fedmuster.report.promise import in_words
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL, Difference, Interval
-from fedmuster.report.summary import Metric, PolicySummary, Summary
+from fedmuster.report.summary import PolicySummary, Summary
 
-_KINDS = ("learning", "privacy", "selection")
+_KINDS = ("learning", "privacy", "network", "selection")
 _TITLES = {
     "learning": "What the model learned: {}",
     "privacy": "What it cost in privacy: {}",
+    "network": "At the edge servers: {}",
     "selection": "{}",
 }
 _DIFFERENCE_TITLES = {
     "learning": "Learning compared with {}, seed by seed",
     "privacy": "Privacy compared with {}, seed by seed",
+    "network": "At the edge servers, compared with {}, seed by seed",
     "selection": "Compared with {}, seed by seed",
 }
 _ABSENT = "–"
@@ -40,8 +45,8 @@ class Table:
 def tables(summary: Summary) -> tuple[Table, ...]:
     """The means and, with more than one policy, the differences to the baseline.
 
-    What was learned and the privacy it cost, if any, stand in tables of their own: all columns
-    side by side would not fit into a terminal.
+    What was learned, the privacy it cost and what edge servers did, if any, stand in tables of
+    their own: all columns side by side would not fit into a terminal.
     """
     kinds = [kind for kind in _KINDS if any(metric.about == kind for metric in summary.metrics)]
     shown = [_means(summary, kind, last=kind == kinds[-1]) for kind in kinds]
@@ -144,10 +149,16 @@ def _means(summary: Summary, kind: str, *, last: bool) -> Table:
 
 def _extent(comparison: Comparison) -> str:
     """How much was run."""
-    return (
-        f"{comparison.length}, {count(len(comparison.seeds), 'seed')}, "
-        f"{comparison.cohort_size:,} of {comparison.num_clients:,} clients a round"
-    )
+    seeds = count(len(comparison.seeds), "seed")
+    return f"{comparison.length}, {seeds}, {who_is_chosen(comparison)}"
+
+
+def who_is_chosen(comparison: Comparison) -> str:
+    """How many of how many; with edge servers, where: their budgets decide how many."""
+    clients = f"{comparison.num_clients:,} clients"
+    if comparison.network is None:
+        return f"{comparison.cohort_size:,} of {clients} a round"
+    return f"{clients} at {count(comparison.network.num_edges, 'edge server')}"
 
 
 def _explanations(summary: Summary, kind: str) -> Iterable[str]:
@@ -157,7 +168,14 @@ def _explanations(summary: Summary, kind: str) -> Iterable[str]:
     else:
         yield f"One seed ({seeds[0]}): no intervals."
     if kind == "selection":
+        judged = any(metric.key.startswith("regret") for metric in summary.metrics)
+        if judged and summary.comparison.network is not None:
+            yield REGRET_WORDS
         yield "Evenness: Jain's index of how often each client was chosen; 1 if all alike."
+    elif kind == "network":
+        yield utility_words(summary.comparison)
+        if check := budget_check(summary.comparison):
+            yield check
     elif kind == "privacy":
         yield from in_words(summary.comparison.experiment, summary.comparison.num_parameters)
     elif summary.target is not None:
@@ -171,6 +189,8 @@ def _explanations(summary: Summary, kind: str) -> Iterable[str]:
 def _goes_without_saying(metric: Metric, summary: Summary) -> bool:
     """Left out of a terminal's 80 columns (but in the CSV), because another column says it."""
     if metric.key == "completed_percent":
+        if summary.comparison.network is not None:
+            return True  # who was in time says more
         return all(policy.means[metric.key].mean == 100 for policy in summary.policies)
     if metric.key == "simulated_seconds":
         return summary.comparison.uneven

@@ -10,7 +10,9 @@ from fedmuster.core.files import write_file
 from fedmuster.report.convergence import scored
 from fedmuster.report.elimination import planes, timelines
 from fedmuster.report.exports import write_csv, write_parquet, write_tensorboard
+from fedmuster.report.network_map import network_maps
 from fedmuster.report.page import to_html
+from fedmuster.report.participation import tells_groups_apart
 from fedmuster.report.runs import load
 from fedmuster.report.summary import Summary, summarise
 from fedmuster.report.tables import tables, to_csv, to_markdown
@@ -84,6 +86,13 @@ def _draw(summary: Summary, out: Path, formats: Sequence[str]) -> list[Path]:
         drawn["leakage"] = partial(figures.leakage, comparison)
         if comparison.classifies:
             drawn["privacy-utility"] = partial(figures.privacy_utility, comparison)
+    if comparison.network is not None:
+        drawn["utility"] = partial(figures.utility, comparison)
+        drawn["participants"] = partial(figures.participants, comparison)
+        if comparison.network.limited:
+            drawn["budget-use"] = partial(figures.budget_use, comparison)
+        if network_maps(comparison).maps:
+            drawn["network-map"] = partial(figures.network_map, comparison)
     if any(comparison.judged(label) for label in comparison.labels):
         drawn["regret"] = partial(figures.regret, comparison)
     if scored(comparison):
@@ -93,7 +102,8 @@ def _draw(summary: Summary, out: Path, formats: Sequence[str]) -> list[Path]:
     if timelines(comparison):
         drawn["elimination"] = partial(figures.elimination, comparison)
     drawn["simulated-time"] = partial(figures.simulated_time, comparison)
-    drawn["selection-by-group"] = partial(figures.selection_by_group, comparison)
+    if tells_groups_apart(comparison):
+        drawn["selection-by-group"] = partial(figures.selection_by_group, comparison)
     drawn["cohorts"] = partial(figures.cohorts, comparison)
     written = []
     for name, draw in drawn.items():

@@ -5,9 +5,11 @@ In pytest, so that each point is seen by name::
     @pytest.mark.parametrize("check", CHECKS, ids=str)
     def test_my_policy_keeps_the_contract(check):
         check(MyPolicy(alpha=3.0))
+
+A policy that assigns clients to edge servers is tried at them, and in flat federated learning.
 """
 
-from fedmuster.testing.contract import CHECKS, Check, check_policy
+from fedmuster.testing.contract import CHECKS, Check, check_policy, knowledges
 from fedmuster.testing.errors import ContractError
 from fedmuster.testing.federation import Knowledge
 from fedmuster.testing.optimality import assert_cohort_is_optimal, replay
@@ -19,5 +21,6 @@ __all__ = [
     "Knowledge",
     "assert_cohort_is_optimal",
     "check_policy",
+    "knowledges",
     "replay",
 ]

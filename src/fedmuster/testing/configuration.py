@@ -36,12 +36,13 @@ def _trait_fault(policy: Policy[Any]) -> str | None:
         ("cohort_rule", lambda value: value in get_args(CohortRule)),
         ("oracle", lambda value: isinstance(value, bool)),
         ("learns", lambda value: isinstance(value, bool)),
+        ("assigns_edges", lambda value: isinstance(value, bool)),
     ):
-        value = getattr(type(policy), trait, None)
+        value = getattr(policy, trait, None)
         if not expected(value):
             return (
-                f"its trait {trait} is {value!r}; declare it as a class variable of the type that "
-                "fedmuster.core.policy.Policy says (PolicyTraits has the usual ones)"
+                f"its trait {trait} is {value!r}; declare it as fedmuster.core.policy.Policy says "
+                "(PolicyTraits has the usual ones)"
             )
     return None
 

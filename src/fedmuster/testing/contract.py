@@ -9,8 +9,9 @@ from fedmuster.testing.cohorts import scarcity_fault, validity_fault
 from fedmuster.testing.configuration import configuration_fault
 from fedmuster.testing.errors import ContractError
 from fedmuster.testing.federation import Knowledge
-from fedmuster.testing.learning import learning_fault, newcomer_fault
+from fedmuster.testing.learning import learning_fault
 from fedmuster.testing.memory import growth_fault, poison_fault
+from fedmuster.testing.newcomers import newcomer_fault
 from fedmuster.testing.purity import (
     borrowing_fault,
     global_rng_fault,
@@ -20,7 +21,14 @@ from fedmuster.testing.purity import (
 from fedmuster.testing.reproducibility import restart_fault, trajectory_fault
 from fedmuster.testing.ties import tie_fault
 
-EVERYTHING: Final = Knowledge()
+FLAT: Final = Knowledge()
+AT_EDGES: Final = Knowledge(num_edges=3)
+
+
+def knowledges(policy: Policy[Any]) -> tuple[Knowledge, ...]:
+    """Where a policy is tried: in flat federated learning, and at edge servers if it knows them."""
+    # Whoever lacks the trait hears of it from point 1.
+    return (FLAT, AT_EDGES) if getattr(policy, "assigns_edges", False) else (FLAT,)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +36,7 @@ class Check:
     """One point of the contract; call it with a policy.
 
     What a point asks depends on the traits that the policy declares (``cohort_rule``, ``oracle``,
-    ``learns``), never on its name.
+    ``learns``, ``assigns_edges``), never on its name.
 
     Args:
         point: its number.
@@ -40,17 +48,19 @@ class Check:
     title: str
     fault: Callable[[Policy[Any], Knowledge], str | None]
 
-    def __call__(self, policy: Policy[Any], *, knowledge: Knowledge = EVERYTHING) -> None:
-        """Raise :class:`ContractError` unless ``policy`` keeps this point."""
-        who = f"{type(policy).__name__} breaks “{self.title}”"
-        try:
-            fault = self.fault(policy, knowledge)
-        except Exception as error:
-            raise ContractError(
-                self.point, f"{who}: it raised {type(error).__name__}: {error}"
-            ) from error
-        if fault is not None:
-            raise ContractError(self.point, f"{who}: {fault}")
+    def __call__(self, policy: Policy[Any], *, knowledge: Knowledge | None = None) -> None:
+        """Raise :class:`ContractError` unless ``policy`` keeps this point; see check_policy."""
+        for told in knowledges(policy) if knowledge is None else (knowledge,):
+            where = "" if told.num_edges == 1 else f" at {told.num_edges} edge servers"
+            who = f"{type(policy).__name__} breaks “{self.title}”{where}"
+            try:
+                fault = self.fault(policy, told)
+            except Exception as error:
+                raise ContractError(
+                    self.point, f"{who}: it raised {type(error).__name__}: {error}"
+                ) from error
+            if fault is not None:
+                raise ContractError(self.point, f"{who}: {fault}")
 
     def __str__(self) -> str:
         return f"{self.point} {self.title}"
@@ -64,7 +74,7 @@ CHECKS: Final = (
     ),
     Check(
         point=2,
-        title="returns sorted, distinct, available ids, as many as its cohort_rule says",
+        title="returns sorted, distinct, available ids, as many as its rule and budgets allow",
         fault=validity_fault,
     ),
     Check(point=3, title="select changes nothing and repeats", fault=select_fault),
@@ -81,7 +91,7 @@ CHECKS: Final = (
     Check(point=10, title="the row order of feedback does not matter", fault=row_order_fault),
     Check(
         point=11,
-        title="copes with one client, m = K, fewer than m available and none",
+        title="copes with one client, m = K, fewer than m available, none, and none affordable",
         fault=scarcity_fault,
     ),
     Check(
@@ -99,12 +109,13 @@ CHECKS: Final = (
 """Points 1 to 14. Point 15, golden values, needs the paper: :mod:`fedmuster.testing.optimality`."""
 
 
-def check_policy(policy: Policy[Any], *, knowledge: Knowledge = EVERYTHING) -> None:
+def check_policy(policy: Policy[Any], *, knowledge: Knowledge | None = None) -> None:
     """Run all points on a policy; raise :class:`ContractError` at the first that it breaks.
 
     Args:
         policy: an instance, with the hyper-parameters that you mean to use.
-        knowledge: what the federations that it is tried in tell the server.
+        knowledge: what the federations that it is tried in tell the server, and whether they have
+            edge servers; None for everything, and for both if the policy knows edge servers.
 
     Example:
         >>> from fedmuster.policies import Random

@@ -15,7 +15,7 @@ from fedmuster.core.errors import PolicyError
 from fedmuster.core.policy import Policy
 from fedmuster.core.selector import Selector
 from fedmuster.testing.federation import Knowledge, lively
-from fedmuster.testing.playing import continue_in, image
+from fedmuster.testing.playing import continue_in, image, spelled
 
 _ROUNDS = 50
 _HASH_SEEDS = ("20", "21")
@@ -23,9 +23,9 @@ _CHILD = "from fedmuster.testing.fresh_process import answer; answer()"
 
 
 class Trajectory(NamedTuple):
-    """The cohorts of a run, and a digest of the state at its end."""
+    """The cohorts of a run, spelled out, and a digest of the state at its end."""
 
-    cohorts: list[list[int]]
+    cohorts: list[str]
     digest: str
 
 
@@ -37,7 +37,7 @@ def trajectory(policy: Policy[Any], knowledge: Knowledge) -> Trajectory:
     digest = hashlib.sha256()
     for name, (dtype, shape, content) in sorted(image(selector.state).items()):
         digest.update(f"{name} {dtype} {shape} ".encode() + content)
-    return Trajectory(cohorts, digest.hexdigest())
+    return Trajectory([spelled(cohort) for cohort in cohorts], digest.hexdigest())
 
 
 def trajectory_elsewhere(policy: Policy[Any], knowledge: Knowledge) -> Trajectory:

@@ -7,10 +7,11 @@ import numpy as np
 
 from fedmuster.core import state as states
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import Feedback, IntArray, RoundView, Selection
+from fedmuster.core.records import Feedback, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.testing.federation import Draw, Federation
+from fedmuster.testing.draw import Draw
+from fedmuster.testing.federation import Federation
 
 S = TypeVar("S")
 
@@ -49,15 +50,16 @@ def trained(policy: Policy[S], federation: Federation, rounds: int) -> S:
     return state
 
 
-def select_in(selector: Selector[Any], draw: Draw) -> IntArray:
+def select_in(selector: Selector[Any], draw: Draw) -> Selection:
     """Open the round with ``draw``; the cohort."""
     return selector.select(
         available=draw.available,
         features=draw.features,
+        edges=draw.edges,
         truth=draw.truth,
         ask_loss=draw.ask_loss,
         forecast=draw.forecast,
-    ).clients
+    )
 
 
 def finish(selector: Selector[Any], draw: Draw) -> None:
@@ -66,14 +68,20 @@ def finish(selector: Selector[Any], draw: Draw) -> None:
     selector.observe(draw.feedback(selector.pending))
 
 
-def continue_in(selector: Selector[Any], federation: Federation, rounds: int) -> list[list[int]]:
+def continue_in(selector: Selector[Any], federation: Federation, rounds: int) -> list[Selection]:
     """Play on with a Selector; the cohorts."""
     cohorts = []
     for _ in range(rounds):
         draw = federation.draw(selector.round)
-        cohorts.append(select_in(selector, draw).tolist())
+        cohorts.append(select_in(selector, draw))
         finish(selector, draw)
     return cohorts
+
+
+def spelled(selection: Selection) -> str:
+    """A cohort in words: who, and where there are edges at which."""
+    where = "" if selection.edges is None else f" at edges {selection.edges.tolist()}"
+    return f"{selection.clients.tolist()}{where}"
 
 
 def image(state: object) -> Image:
@@ -98,6 +106,7 @@ def same_selection(one: Selection, other: Selection) -> bool:
     return (
         one.round == other.round
         and same(one.clients, other.clients)
+        and same(one.edges, other.edges)
         and same(one.inclusion, other.inclusion)
         and same(one.features, other.features)
         and same(one.order, other.order)

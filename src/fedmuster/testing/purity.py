@@ -20,6 +20,7 @@ from fedmuster.testing.playing import (
     play,
     play_round,
     same_selection,
+    spelled,
     trained,
 )
 
@@ -56,8 +57,12 @@ def _view_arrays(view: RoundView) -> list[NDArray[Any]]:
     arrays: list[NDArray[Any]] = [view.available]
     if view.features is not None:
         arrays.append(view.features)
+    if view.edges is not None:
+        arrays += [view.edges.coverage, view.edges.cost, view.edges.budget]
     if view.truth is not None:
-        arrays += [view.truth.mean_latency_seconds, view.truth.mean_speed]
+        truth = view.truth
+        told = (truth.mean_latency_seconds, truth.mean_speed, truth.success, truth.succeeds)
+        arrays += [array for array in told if array is not None]
     return arrays
 
 
@@ -83,6 +88,7 @@ def _lent(selection: Selection, feedback: Feedback) -> list[NDArray[Any]]:
     """The arrays that observe was given."""
     columns: list[NDArray[Any] | None] = [
         selection.clients,
+        selection.edges,
         selection.inclusion,
         selection.features,
         feedback.clients,
@@ -97,7 +103,7 @@ def global_rng_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     """Point 6: whether the global generators matter to the policy, or are disturbed by it."""
     numpys = get_bit_generator()
     saved = random.getstate(), numpys.state
-    outcomes: list[tuple[list[list[int]], Image]] = []
+    outcomes: list[tuple[list[str], Image]] = []
     try:
         for seed in (1, 2):
             random.seed(seed)
@@ -105,7 +111,7 @@ def global_rng_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
             federation = lively(knowledge)
             state = policy.init(federation.problem())
             turns = play(policy, state, federation, range(1, _ROUNDS + 1))
-            outcomes.append(([turn.selection.clients.tolist() for turn in turns], image(state)))
+            outcomes.append(([spelled(turn.selection) for turn in turns], image(state)))
             if random.random() != random.Random(seed).random():
                 return "it disturbed Python's global random generator; use the rng it is given"
             if numpys.random_raw() != type(numpys)(seed).random_raw():

@@ -4,13 +4,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedmuster.core.policy import Policy
 from fedmuster.core.selector import Selector
 from fedmuster.testing.federation import Knowledge, lively
 from fedmuster.testing.fresh_process import Trajectory, trajectory, trajectory_elsewhere
-from fedmuster.testing.playing import differing, finish, image, select_in
+from fedmuster.testing.playing import (
+    differing,
+    finish,
+    image,
+    same_selection,
+    select_in,
+    spelled,
+)
 
 _RESTARTS = 12
 _ALL_IN_FIELDS = "all that it learns must be in arrays that are fields of its state"
@@ -46,10 +51,10 @@ def restart_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
             draw = federation.draw(t)
             restarted = _restart(restarted, path)
             cohort, other = (select_in(selector, draw) for selector in (steady, restarted))
-            if not np.array_equal(cohort, other):
+            if not same_selection(cohort, other):
                 return (
-                    f"saved and restored before round {t} it chose {other.tolist()} instead of "
-                    f"{cohort.tolist()}; {_ALL_IN_FIELDS}"
+                    f"saved and restored before round {t} it chose {spelled(other)} instead of "
+                    f"{spelled(cohort)}; {_ALL_IN_FIELDS}"
                 )
             restarted = _restart(restarted, path)
             for selector in (steady, restarted):

@@ -7,13 +7,14 @@ import numpy as np
 
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, FloatArray
-from fedmuster.core.streams import POLICY, stream
+from fedmuster.core.streams import POLICY, WORLD, stream
 from fedmuster.testing.federation import Federation, Knowledge
 
 _NUM_CLIENTS = 12
+_NUM_EDGES = 3
 _SEEDS = 300
 LEVEL = 1e-5
-CHI_SQUARE_QUANTILE = {7: 35.2585, 11: 43.2060}
+CHI_SQUARE_QUANTILE = {7: 35.2585, 11: 43.2060, 23: 63.9675, 35: 82.6404}
 """Of 1 - LEVEL, by degrees of freedom."""
 
 
@@ -22,6 +23,7 @@ def tie_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 
     Nothing tells the clients apart, so a fair policy draws its cohort uniformly among all sets of
     its size: there is no other distribution that is the same under every renaming of clients.
+    Nor does anything tell the edge servers apart, where there are any.
     """
     everyone = np.ones(_NUM_CLIENTS, dtype=np.bool_)
     return _bias(policy, knowledge, everyone) or _bias(
@@ -36,23 +38,44 @@ def _bias(policy: Policy[Any], knowledge: Knowledge, available: BoolArray) -> st
         equal_data=True,
         num_clusters=_NUM_CLIENTS,
         variation=0.0,
+        layout="together",
+        num_edges=None if knowledge.num_edges == 1 else _NUM_EDGES,
     )
     state = policy.init(federation.problem())
     view = replace(federation.draw(1), available=available).view(policy)
     times = np.zeros(_NUM_CLIENTS)
     sizes = np.zeros(_SEEDS)
+    met = np.zeros((_NUM_CLIENTS, _NUM_EDGES))
     for seed in range(_SEEDS):
-        clients = policy.select(state, view, stream(seed, POLICY, 1)).clients
-        times[clients] += 1
-        sizes[seed] = len(clients)
+        chosen = policy.select(state, view, stream(seed, POLICY, 1))
+        times[chosen.clients] += 1
+        sizes[seed] = len(chosen.clients)
+        if chosen.edges is not None and len(chosen.clients) > 0:
+            # One of each cohort: those of the others may well depend on it.
+            someone = stream(seed, WORLD, 1).integers(len(chosen.clients))
+            met[chosen.clients[someone], chosen.edges[someone]] += 1
     statistic = tie_statistic(times[available], sizes)
-    if statistic <= CHI_SQUARE_QUANTILE[view.num_available - 1]:
-        return None
-    return (
-        f"in {_SEEDS} first rounds with different seeds it chose clients that nothing tells apart "
-        f"{times[available].astype(int).tolist()} times (chi-square {statistic:.0f}, "
-        f"p < {LEVEL:g}); break ties with the rng it is given, not by id"
-    )
+    among = f"in {_SEEDS} first rounds with different seeds it chose"
+    if statistic > CHI_SQUARE_QUANTILE[view.num_available - 1]:
+        return (
+            f"{among} clients that nothing tells apart {_counts(times[available])} times "
+            f"(chi-square {statistic:.0f}, p < {LEVEL:g}); break ties with the rng it is given, "
+            "not by id"
+        )
+    pairs = met[available].ravel()
+    statistic = tie_statistic(pairs, np.ones(int(pairs.sum())))
+    if statistic > CHI_SQUARE_QUANTILE[len(pairs) - 1]:
+        return (
+            f"{among} edge servers that nothing tells apart {_counts(met.sum(axis=0))} times, for "
+            f"one client of each cohort, and the first {_counts(met[available][:, 0])} times for "
+            f"each client (chi-square {statistic:.0f}, p < {LEVEL:g}); break ties among edges with "
+            "the rng it is given, too"
+        )
+    return None
+
+
+def _counts(times: FloatArray) -> list[int]:
+    return [int(count) for count in times]
 
 
 def tie_statistic(times: FloatArray, sizes: FloatArray) -> float:

@@ -9,8 +9,11 @@ from fedmuster.worlds.cell import LTECell
 from fedmuster.worlds.client_data import Alike, ExponentialSizes, UniformSizes
 from fedmuster.worlds.contextual import ContextualWorld
 from fedmuster.worlds.devices import DeviceWorld
+from fedmuster.worlds.edge_network import EdgeNetwork
 from fedmuster.worlds.heterogeneous import Exponential, LatencyWorld, LogNormal, Normal
+from fedmuster.worlds.mobility import RandomWaypoint, Redrawn
 from fedmuster.worlds.pause import PauseGroups
+from fedmuster.worlds.radio import Radio
 from fedmuster.worlds.trace import TraceWorld
 from fedmuster.worlds.validity_utility import ValidityUtilityWorld
 from fedmuster.worlds.world import Outcome, World, WorldRound, WorldRun
@@ -25,6 +28,7 @@ WORLDS: Final[dict[str, type[World]]] = {
     "lte-cell": LTECell,
     "devices": DeviceWorld,
     "validity-utility": ValidityUtilityWorld,
+    "edge-network": EdgeNetwork,
 }
 
 __all__ = [
@@ -37,6 +41,7 @@ __all__ = [
     "Bernoulli",
     "ContextualWorld",
     "DeviceWorld",
+    "EdgeNetwork",
     "Exponential",
     "ExponentialSizes",
     "LTECell",
@@ -47,6 +52,9 @@ __all__ = [
     "OnOff",
     "Outcome",
     "PauseGroups",
+    "Radio",
+    "RandomWaypoint",
+    "Redrawn",
     "TraceWorld",
     "UniformSizes",
     "ValidityUtilityWorld",

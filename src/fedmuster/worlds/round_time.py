@@ -30,6 +30,9 @@ class RoundTime:
         clusters: [K], where clients of a cluster delay each other;
         cluster_delay_seconds: each beyond the first of its cluster by so much (PAUSE V.A, R2). It
             delays the round but no client's own latency.
+        at_least: with fewer answers than this by the deadline, an edge server waits for more: Z of
+            COCS Eq. 6.
+        edge_seconds: what an edge server takes to aggregate (COCS Sec. III-C, stage EC).
         sequential: whether clients compute side by side but upload one after the other (MAB-CS
             Eq. 1), in the order that the selection says, or else whoever is ready first.
     """
@@ -39,6 +42,8 @@ class RoundTime:
     clusters: IntArray | None = None
     cluster_delay_seconds: float = 0.0
     sequential: bool = False
+    at_least: int = 0
+    edge_seconds: float = 0.0
 
     def latency(
         self, selection: Selection, alone: FloatArray, signals: Mapping[str, FloatArray]
@@ -55,14 +60,30 @@ class RoundTime:
         return latency
 
     def close(self, selection: Selection, latency: FloatArray) -> Closing:
-        """When the round of a cohort with these latencies ends; after 0 s for nobody."""
-        size = len(latency)
-        if size == 0:
+        """When the round of a cohort with these latencies ends; after 0 s for nobody.
+
+        Every edge server closes its own; the round ends with the last of them.
+        """
+        if len(latency) == 0:
             return Closing(np.zeros(0, dtype=np.bool_), None, 0.0)
+        if selection.edges is None:
+            return self._closed(selection, latency)
+        completed, seconds = np.zeros(len(latency), dtype=np.bool_), 0.0
+        for edge in np.unique(selection.edges):
+            here = selection.edges == edge
+            closing = self._closed(_members(selection, here), latency[here])
+            completed[here] = closing.completed
+            seconds = max(seconds, closing.seconds)
+        return Closing(completed, None, seconds)
+
+    def _closed(self, selection: Selection, latency: FloatArray) -> Closing:
+        """The same at one server, which has asked somebody."""
+        size = len(latency)
         quota = self.keep_first if selection.quota is None else selection.quota
         quota = size if quota is None else quota
+        last = self._last_moment(latency)
         arrivals = np.argsort(latency, kind="stable")
-        arrivals = arrivals[: np.searchsorted(latency[arrivals], self._last_moment(), "right")]
+        arrivals = arrivals[: np.searchsorted(latency[arrivals], last, "right")]
         preferred = np.ones(size, dtype=np.bool_)
         if selection.preferred is not None:
             preferred = selection.preferred
@@ -72,7 +93,7 @@ class RoundTime:
         completed = np.zeros(size, dtype=np.bool_)
         completed[arrivals] = True
         ended = len(first) == quota or len(arrivals) == size
-        seconds = float(latency[arrivals[-1]]) if ended else self.deadline_seconds
+        seconds = float(latency[arrivals[-1]]) if ended else max(last, self.deadline_seconds)
         if self.clusters is not None:
             # PAUSE V.A, R2
             seconds += self.cluster_delay_seconds * repeats(self.clusters[selection.clients])
@@ -82,7 +103,20 @@ class RoundTime:
             used[arrivals[first]] = True
             others = arrivals[~preferred[arrivals]]
             used[others[: quota - len(first)]] = True
-        return Closing(completed, used, seconds)
+        return Closing(completed, used, seconds + self.edge_seconds)
 
-    def _last_moment(self) -> float:
-        return min(self.deadline_seconds, np.finfo(np.float64).max)
+    def _last_moment(self, latency: FloatArray) -> float:
+        """When the server stops waiting: at the deadline, or with the Z-th answer (COCS Eq. 6).
+
+        Who never answers is not waited for.
+        """
+        last = min(self.deadline_seconds, float(np.finfo(np.float64).max))
+        ever = np.sort(latency[np.isfinite(latency)])
+        if self.at_least > 0 and len(ever) > 0:
+            last = max(last, float(ever[min(self.at_least, len(ever)) - 1]))
+        return last
+
+
+def _members(selection: Selection, here: BoolArray) -> Selection:
+    """Those of a cohort who are at one edge."""
+    return Selection(round=selection.round, clients=selection.clients[here])

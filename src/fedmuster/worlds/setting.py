@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -42,6 +43,9 @@ class Setting:
         forecast_accuracy: how often clients are right when they say whether they will be
             available (REFL asks them). REFL's evaluation: 0.9.
     """
+
+    hierarchical: ClassVar[bool] = False
+    """Whether there are edge servers between the clients and the cloud."""
 
     cohort_size: int
     availability: Availability = field(default_factory=Always)
@@ -130,8 +134,15 @@ class Setting:
         attributes: FloatArray | None = None,
         expected_seconds: FloatArray | None = None,
         columns: Mapping[str, FloatArray] | None = None,
+        num_edges: int = 1,
+        at_least: int = 0,
+        edge_seconds: float = 0.0,
     ) -> WorldRun:
-        """A run of these ``clients`` with the setting's availability, deadline and data."""
+        """A run of these ``clients`` with the setting's availability, deadline and data.
+
+        See :class:`~fedmuster.worlds.world.WorldRun`, its problem and its
+        :class:`~fedmuster.worlds.round_time.RoundTime` for what is handed on to them.
+        """
         num_clients = len(groups)
         samples, quality = self.data.draw(num_clients, stream(seed, LAYOUT, DATA_KEY))
         problem = Problem(
@@ -141,6 +152,7 @@ class Setting:
             quality=quality,
             clusters=clusters,
             num_features=num_features,
+            num_edges=num_edges,
             attributes=attributes,
             expected_seconds=expected_seconds,
         )
@@ -158,6 +170,8 @@ class Setting:
                 clusters=problem.clusters,
                 cluster_delay_seconds=cluster_delay_seconds,
                 sequential=sequential,
+                at_least=at_least,
+                edge_seconds=edge_seconds,
             ),
             num_to_ask=ceil_of(self.over_selection * self.cohort_size),
             usual_latency_seconds=usual_latency_seconds,

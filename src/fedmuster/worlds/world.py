@@ -5,13 +5,14 @@ and nothing else. So all policies face the same luck, and any round can be drawn
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import (
     BoolArray,
@@ -52,15 +53,17 @@ class WorldRound:
     Args:
         round: t = 1, 2, …
         available: bool[K], who can be asked.
-        features: [K, d] what the server sees of each client, or None.
-        latency_seconds: [K], when each would answer if it were alone; ``+inf`` if it would drop
-            out.
+        features: [K, d] what the server sees of each client ([K, M, d] at each edge), or None.
+        latency_seconds: [K], when each would answer if it were alone ([K, M] at each edge);
+            ``+inf`` if it would drop out.
         expectation: computes ``truth``; costs nothing until somebody looks.
         time: how long a round lasts.
-        signals: [K] by name, what else an answer would say.
+        signals: [K] by name ([K, M] at each edge), what else an answer would say.
         forecast: asks clients when they expect to be available.
         now_seconds: when the round begins.
         wait_seconds: how long until somebody comes, if nobody is available.
+        edges: the edge servers; None in flat federated learning.
+        position_km: [K, 2], where the clients are, if they are anywhere.
     """
 
     round: int
@@ -73,6 +76,8 @@ class WorldRound:
     forecast: Forecast | None = None
     now_seconds: float = 0.0
     wait_seconds: float = 0.0
+    edges: EdgeView | None = None
+    position_km: FloatArray | None = None
 
     @property
     def truth(self) -> Truth:
@@ -80,9 +85,13 @@ class WorldRound:
 
         ``mean_latency_seconds`` is of the latency itself. ``mean_speed`` is
         ``E[tau_min/tau · completed]``: a round without an answer in time has speed 0, as that
-        is what a policy observes.
+        is what a policy observes. With edges it also knows who will be in time, dropping out
+        included.
         """
-        return self.expectation()
+        truth = self.expectation()
+        if self.edges is None:
+            return truth
+        return replace(truth, succeeds=self.latency_seconds <= self.time.deadline_seconds)
 
     def play(self, selection: Selection) -> Outcome:
         """What happens if these clients are asked. Changes nothing."""
@@ -92,9 +101,12 @@ class WorldRound:
         if not self.available[clients].all():
             absent = clients[~self.available[clients]]
             raise DataError(f"play: client {absent[0]} is not available in round {self.round}")
-        signals = {name: values[clients] for name, values in self.signals.items()}
-        latency = self.time.latency(selection, self.latency_seconds[clients], signals)
+        signals = {name: self._of(selection, values) for name, values in self.signals.items()}
+        alone = self._of(selection, self.latency_seconds)
+        latency = self.time.latency(selection, alone, signals)
         completed, used, seconds = self.time.close(selection, latency)
+        if self.time.at_least > 0:  # who is waited for completes, but was not in time
+            signals["in_time"] = (latency <= self.time.deadline_seconds).astype(np.float64)
         late = ~completed & np.isfinite(latency)
         if len(clients) == 0:
             seconds = self.wait_seconds
@@ -112,17 +124,25 @@ class WorldRound:
             late=Late(clients=clients[late], arrives_at_seconds=self.now_seconds + latency[late]),
         )
 
+    def _of(self, selection: Selection, values: FloatArray) -> FloatArray:
+        """[m], of each of the cohort at its edge; [K] values are the same at all edges."""
+        if self.edges is not None and values.ndim == 1:
+            values = np.broadcast_to(values[:, np.newaxis], self.edges.coverage.shape)
+        return selection.placed(values)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draw:
     """What K clients would do in one round, if available and but for dropping out.
 
     Args:
-        latency_seconds: [K].
+        latency_seconds: [K], or [K, M] at each edge.
         expectation: computes the truth of this round, dropping out included.
-        features: [K, d] or None.
+        features: [K, d], or [K, M, d] at each edge, or None.
         present: bool[K], who exists in this round; None for everyone.
-        signals: [K] by name, what else an answer would say.
+        signals: [K] by name, or [K, M] at each edge, what else an answer would say.
+        edges: the edge servers, if there are any; whom none covers is not available.
+        position_km: [K, 2], where the clients are, if they are anywhere.
     """
 
     latency_seconds: FloatArray
@@ -130,6 +150,8 @@ class Draw:
     features: FloatArray | None = None
     present: BoolArray | None = None
     signals: Mapping[str, FloatArray] = field(default_factory=dict)
+    edges: EdgeView | None = None
+    position_km: FloatArray | None = None
 
 
 Clients = Callable[[int, Generator], Draw]
@@ -151,7 +173,7 @@ class WorldRun:
         num_to_ask: how many clients a round may ask, if more than the cohort size.
         usual_latency_seconds: [K], where expectations change from round to round.
         forecast_accuracy: how often clients are right when they say whether they will be there.
-        columns: [K] by name, what else is true of each client, for reports.
+        columns: by name, what else is true of clients ([K]) and edges, for reports.
     """
 
     def __init__(
@@ -206,10 +228,14 @@ class WorldRun:
         draw = self._clients(round_number, rng)
         latency = draw.latency_seconds
         if self._dropout > 0:  # drawn last, so that it leaves the latencies as they were
-            latency = np.where(rng.random(len(latency)) < self._dropout, np.inf, latency)
+            lost = rng.random(len(latency)) < self._dropout
+            latency = latency.copy()
+            latency[lost] = np.inf
         available = self._availability.at(round_number, now_seconds)
         if draw.present is not None:
             available = available & draw.present
+        if draw.edges is not None:
+            available = available & draw.edges.covered
         return WorldRound(
             round=round_number,
             available=available,
@@ -221,6 +247,8 @@ class WorldRun:
             forecast=partial(self._forecast, round_number, now_seconds),
             now_seconds=now_seconds,
             wait_seconds=0.0 if available.any() else self._availability.wait_seconds(now_seconds),
+            edges=draw.edges,
+            position_km=draw.position_km,
         )
 
     def _forecast(
@@ -239,6 +267,7 @@ class World(Protocol):
     """A frozen, keyword-only dataclass that says how clients behave."""
 
     name: ClassVar[str]
+    hierarchical: ClassVar[bool]
 
     def start(self, seed: int) -> WorldRun:
         """Draw the layout: who is fast, who sits in which cluster, who has how much data."""

@@ -14,6 +14,7 @@ from fedmuster.learning.combine import WeightedMean
 from fedmuster.learning.engine import Engine
 from fedmuster.learning.late.merger import Answers, ToCombine
 from fedmuster.learning.late.pending import Pending
+from fedmuster.learning.parts import joined
 from fedmuster.learning.records import Parameters, Updates
 
 _MOST_BYTES = 4 * 2**30
@@ -93,16 +94,13 @@ class CacheMerger:
     ) -> Updates:
         """Each from the global model, or from the one that it holds."""
         starts = self._starts(model, clients, round_number)
-        if len(starts) == 1:
-            return engine.train(starts[0][1], clients, round_number)
-        deltas = np.empty((len(clients), len(model)), dtype=np.float32)
-        signals: dict[str, FloatArray] = {}
-        for positions, start in starts:
-            part = engine.train(start, clients[positions], round_number)
-            deltas[positions] = part.deltas
-            for name, values in part.signals.items():
-                signals.setdefault(name, np.empty(len(clients)))[positions] = values
-        return Updates(clients=clients, deltas=deltas, signals=signals)
+        return joined(
+            clients,
+            (
+                (positions, engine.train(start, clients[positions], round_number))
+                for positions, start in starts
+            ),
+        )
 
     def merge(self, model: Parameters, answers: Answers) -> ToCombine:
         """Distribution, and SAFA's three steps of aggregation."""

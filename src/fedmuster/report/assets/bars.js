@@ -1,49 +1,51 @@
-// How often a client of each speed group is chosen. A policy that always asks the same, or everyone,
-// does not press the others flat: its bars are cut.
+// Shares as groups of bars: how often a client of each speed group is chosen, what edge servers spent.
+// A policy that always asks the same, or everyone, does not press the others flat: its bars are cut.
 const TALL = 4;
 
 function makeBars() {
+  if (!data.groups) return;
   const { latencies, shares, equal } = data.groups;
-  const section = document.getElementById("groups");
+  drawBars(document.getElementById("groups"), { names: latencies.map((latency) => `${number(latency, 3)} s`), what: "Latency", shares, mark: equal });
+}
+
+/** A group of bars for each name, a bar for each policy, and a dashed line at `mark`. */
+function drawBars(section, { names, what, shares, mark, tell = (share) => percent(share) }) {
   section.hidden = false;
   const host = element("div", { class: "map" });
-  const plot = element("div", { class: "bars" + (latencies.length > 6 ? " crowded" : "") });
+  const plot = element("div", { class: "bars" + (names.length > 6 ? " crowded" : "") });
   host.append(plot);
   section.append(host);
   const box = tip(host);
-  const every = Math.ceil(latencies.length / 12);
-  const groups = latencies.map((latency, group) => {
+  const every = Math.ceil(names.length / 12);
+  const seen = (group) => shares.map((own, policy) => [policy, own[group]]).filter(([policy]) => shown[policy]);
+  const groups = names.map((name, group) => {
     const column = element("div", { class: "group", tabindex: 0 });
-    column.append(element("span", { class: "group-name" }, group % every ? "" : `${number(latency, 3)} s`));
+    column.append(element("span", { class: "group-name" }, group % every ? "" : name));
     const show = () => box.show(
-      column.offsetLeft + column.offsetWidth / 2, 20, `${number(latency, 3)} s`,
-      shares.map((own, policy) => [policy, own[group]])
-        .filter(([policy]) => shown[policy])
-        .sort((one, two) => two[1] - one[1])
-        .map(([policy, share]) => [swatch(policy), data.policies[policy], percent(share)]));
+      column.offsetLeft + column.offsetWidth / 2, 20, name,
+      seen(group).sort((one, two) => two[1] - one[1])
+        .map(([policy, share]) => [swatch(policy), data.policies[policy], tell(share, policy, group)]));
     for (const event of ["pointerenter", "focus"]) column.addEventListener(event, show);
     for (const event of ["pointerleave", "blur"]) column.addEventListener(event, box.hide);
     return column;
   });
   follow(() => {
     const visible = shares.filter((_, policy) => shown[policy]);
-    const modest = visible.filter((own) => Math.max(...own) <= TALL * equal);
+    const modest = visible.filter((own) => Math.max(...own) <= TALL * mark);
     const fitted = modest.length ? modest : visible;
-    const top = Math.min(roundUp(Math.max(equal, ...fitted.flat()) * 1.02), 1);
+    const top = Math.min(roundUp(Math.max(mark, ...fitted.flat()) * 1.02), 1) || 1;  // if nobody is ever chosen
     const lines = [0, 0.25, 0.5, 0.75, 1].map((part) => line(part, percent(part * top)));
-    plot.replaceChildren(...lines, line(equal / top, "", "line equal"), ...groups);
+    plot.replaceChildren(...lines, line(mark / top, "", "line equal"), ...groups);
     groups.forEach((column, group) => {
       column.querySelectorAll(".bar").forEach((bar) => bar.remove());
-      shares.forEach((own, policy) => {
-        if (!shown[policy]) return;
-        const bar = element("div", { class: own[group] > top ? "bar cut" : "bar", "data-bar": policy });
-        bar.style.height = `${100 * Math.min(own[group] / top, 1)}%`;
+      for (const [policy, share] of seen(group)) {
+        const bar = element("div", { class: share > top ? "bar cut" : "bar", "data-bar": policy });
+        bar.style.height = `${100 * Math.min(share / top, 1)}%`;
         bar.style.background = filling(policy);
         column.append(bar);
-      });
-      column.setAttribute("aria-label", `Latency ${number(latencies[group], 3)} s: ` + shares
-        .map((own, policy) => [policy, own[group]]).filter(([policy]) => shown[policy])
-        .map(([policy, share]) => `${data.policies[policy]} ${percent(share)}`).join(", "));
+      }
+      column.setAttribute("aria-label", `${what} ${names[group]}: `
+        + seen(group).map(([policy, share]) => `${data.policies[policy]} ${percent(share)}`).join(", "));
     });
   });
 

@@ -1,6 +1,6 @@
 // The table of clients: sorted, searched and turned page by page, so that 10,000 rows stay quick.
 const PAGE = 25;
-const NAMES = { client: "Client", group: "Group", latency: "Typical latency (s)", samples: "Samples", quality: "Quality", rejected: "Rejected updates" };
+const NAMES = { client: "Client", group: "Group", latency: "Typical latency (s)", samples: "Samples", quality: "Quality", price: "Price", rejected: "Rejected updates" };
 
 function makeClients() {
   const section = document.getElementById("clients");
@@ -15,7 +15,7 @@ function makeClients() {
   const on = element("button", { type: "button" }, "Next →");
   const head = element("tr"), body = element("tbody");
   const sample = seeds[0].client.length < clients
-    ? ` Shown is a sample of ${number(seeds[0].client.length, 9)} of the ${number(clients, 9)} clients, evenly from the fastest to the slowest.` : "";
+    ? ` Shown is a sample of ${number(seeds[0].client.length, 9)} of the ${number(clients, 9)} clients, evenly from the ${data.ranking[0]}est to the ${data.ranking[1]}est.` : "";
   const some = seeds.length < allSeeds ? ` Seeds shown: ${seeds.length} of ${allSeeds}.` : "";
   section.append(
     element("p", { class: "hint" }, "Who the clients of a seed are and how often each policy chose them. Search for an id, or for conditions such as "

@@ -1,5 +1,6 @@
 makeSwitches();
 makeCharts();
+makeNetwork();
 makeBars();
 makeMaps();
 makeScores();

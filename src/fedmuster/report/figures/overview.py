@@ -3,38 +3,40 @@
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedmuster.report.figures.edges import draw_moving
 from fedmuster.report.figures.learning import draw_evaluations
 from fedmuster.report.figures.privacy import draw_leakage
 from fedmuster.report.figures.selection import draw_bars, draw_heat_maps
 from fedmuster.report.figures.style import STYLE, add_legend, new_figure
 from fedmuster.report.figures.totals import draw_totals
 from fedmuster.report.runs import Comparison
+from fedmuster.report.tables import who_is_chosen
 from fedmuster.report.target import Target
 
 
 def overview(comparison: Comparison, target: Target | None = None) -> Figure:
-    """Accuracy (or loss) against time, or time alone; privacy or regret; groups; cohorts."""
+    """Accuracy (or loss) against time, or time alone; privacy or regret; groups; cohorts.
+
+    With edge servers: what was learned, utility, regret, participants, budgets; the first four.
+    """
     with matplotlib.rc_context(STYLE):
         figure = new_figure(
-            comparison,
-            f"{_policies(comparison)}, {comparison.cohort_size:,} of "
-            f"{comparison.num_clients:,} clients a round",
-            height=7.4,
+            comparison, f"{_policies(comparison)}, {who_is_chosen(comparison)}", height=7.4
         )
+        if comparison.network is not None:
+            for axes, panel in zip(
+                figure.subplots(2, 2).flat, _edge_panels(comparison), strict=True
+            ):
+                _draw_panel(axes, panel, comparison, target)
+            add_legend(figure, comparison, comparison.labels, below=True)
+            return figure
         parts: Any = figure.subfigures(2, 2, height_ratios=(1.0, 1.15), wspace=0.02, hspace=0.03)
         (first, second), (bars, maps) = parts
-        panels = _top_panels(comparison)
-        for part, panel in zip((first, second), panels, strict=True):
-            axes = part.subplots()
-            axes.set_title(_TITLES[panel])
-            if panel in ("accuracy", "loss"):
-                draw_evaluations(axes, comparison, panel, "seconds", target)
-            elif panel == "leakage":
-                draw_leakage(axes, comparison, "spent_max", "seconds")
-            else:
-                draw_totals(axes, comparison, panel, _TITLES[panel].lower() + _UNITS[panel])
+        for part, panel in zip((first, second), _top_panels(comparison), strict=True):
+            _draw_panel(part.subplots(), panel, comparison, target)
         axes = bars.subplots()
         axes.set_title("Who is chosen: by speed group")
         draw_bars(axes, comparison)
@@ -44,14 +46,29 @@ def overview(comparison: Comparison, target: Target | None = None) -> Figure:
         return figure
 
 
+def _draw_panel(axes: Axes, panel: str, comparison: Comparison, target: Target | None) -> None:
+    axes.set_title(_TITLES[panel])
+    if panel in ("accuracy", "loss"):
+        draw_evaluations(axes, comparison, panel, "seconds", target)
+    elif panel == "leakage":
+        draw_leakage(axes, comparison, "spent_max", "seconds")
+    elif panel in ("participants", "budget_share"):
+        draw_moving(axes, comparison, panel)
+    else:
+        draw_totals(axes, comparison, panel, _TITLES[panel].lower() + _UNITS.get(panel, ""))
+
+
 _TITLES = {
     "accuracy": "Test accuracy against simulated time",
     "loss": "Test loss against simulated time",
     "leakage": "Privacy spent against simulated time",
     "regret": "Cumulative regret",
     "seconds": "Simulated time",
+    "utility": "Cumulative utility",
+    "participants": "Participants: chosen and in time",
+    "budget_share": "Budgets spent",
 }
-_UNITS = {"regret": "", "seconds": " (s)"}
+_UNITS = {"seconds": " (s)"}
 
 
 def _top_panels(comparison: Comparison) -> tuple[str, str]:
@@ -65,6 +82,25 @@ def _top_panels(comparison: Comparison) -> tuple[str, str]:
     if judged and not comparison.uneven:
         return learned, "regret"
     return ("accuracy", "loss") if comparison.classifies else ("loss", "seconds")
+
+
+def _edge_panels(comparison: Comparison) -> list[str]:
+    """The four that say most."""
+    network, judged = comparison.network, any(map(comparison.judged, comparison.labels))
+    assert network is not None
+    learned = "accuracy" if comparison.classifies else "loss"
+    wanted = {
+        learned: comparison.trained,
+        "leakage": comparison.privacy is not None,
+        "utility": True,
+        "regret": judged and not comparison.uneven,
+        "participants": True,
+        "budget_share": network.limited,
+        "seconds": True,
+        "loss": comparison.trained,
+    }
+    panels = [panel for panel, there in wanted.items() if there]
+    return [*panels, "regret"][:4]
 
 
 def _policies(comparison: Comparison) -> str:

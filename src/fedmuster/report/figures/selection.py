@@ -36,9 +36,10 @@ def cohorts(comparison: Comparison) -> Figure:
     """Heat maps: which clients were chosen when."""
     with matplotlib.rc_context(STYLE):
         _, rows = grid_of(len(comparison.labels))
+        first, last, _ = comparison.ranking
         figure = new_figure(
             comparison,
-            "Who is chosen when: clients from fast to slow",
+            f"Who is chosen when: clients from {first} to {last}",
             height=1.1 + (3.0 if rows == 1 else 1.9 * rows),
             band=False,
         )
@@ -57,7 +58,7 @@ def draw_bars(axes: Axes, comparison: Comparison) -> None:
     for place, (group, colour) in enumerate(zip(groups, colours, strict=True)):
         offset = (place - (len(groups) - 1) / 2) * width
         axes.bar(policies + offset, shares[:, group], width, color=colour)
-    equal = comparison.cohort_size / comparison.num_clients
+    equal = participation.equal_share(comparison)
     line = axes.axhline(equal, color="#000000", linewidth=0.9, linestyle=(0, (4, 2)))
     _cut_tall_bars(axes, shares[:, groups], equal)
     axes.grid(visible=False, axis="x")
@@ -92,7 +93,7 @@ def _cut_tall_bars(axes: Axes, shares: FloatArray, equal: float) -> None:
     """Keep a policy that always asks the same, or everyone, from pressing all the others flat."""
     tall = shares.max(axis=1) > _TALL * equal
     if tall.all() or not tall.any():
-        axes.set_ylim(0, 1.08 * max(shares.max(), equal))
+        axes.set_ylim(0, 1.08 * max(shares.max(), equal) or 1.0)  # nobody was ever chosen
         return
     top = 1.25 * max(shares[~tall].max(), equal)
     axes.set_ylim(0, top)
@@ -113,7 +114,7 @@ def _cut_tall_bars(axes: Axes, shares: FloatArray, equal: float) -> None:
 
 
 def draw_heat_maps(figure: FigureBase, comparison: Comparison) -> None:
-    """A panel for each policy: clients from fast to slow, rounds from left to right."""
+    """A panel for each policy: clients in order, rounds from left to right."""
     columns, rows = grid_of(len(comparison.labels))
     clients, bins = participation.resolution(comparison)
     maps = [
@@ -145,7 +146,8 @@ def draw_heat_maps(figure: FigureBase, comparison: Comparison) -> None:
         panel.xaxis.set_major_formatter(PLAIN)
         panel.set_yticks([])
     figure.supxlabel("round", fontsize=8)
-    figure.supylabel("slow  ←  clients  →  fast", fontsize=8)
+    first, last, _ = comparison.ranking
+    figure.supylabel(f"{last}  ←  clients  →  {first}", fontsize=8)
     bar = figure.colorbar(image, ax=panels, extend="both", aspect=30, pad=0.01)
     bar.set_label("times an equal share", fontsize=7.5)
     powers = range(-doublings, doublings + 1)

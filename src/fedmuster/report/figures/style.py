@@ -94,10 +94,12 @@ def new_figure(
     height: float,
     band: bool = True,
     first_seed: bool = False,
+    caption: str = "",
 ) -> Figure:
     """An empty figure whose title says what it shows and how sure it is, and holds the notes.
 
-    Notes make it higher than ``height``. With ``first_seed`` it shows one run of each policy.
+    Notes and a caption, what else there is to say, make it higher than ``height``. With
+    ``first_seed`` it shows one run of each policy.
     """
     count = len(comparison.seeds)
     if count == 1:
@@ -109,7 +111,7 @@ def new_figure(
     else:
         over = f"mean of {count} seeds"
     lines = [f"{what} – {comparison.length}, {over}"]
-    for note in comparison.notes:
+    for note in (caption, *comparison.notes):
         lines += textwrap.wrap(note, NOTE_CHARACTERS)
     size = (WIDTH, height + _NOTE_INCHES * (len(lines) - 1))
     figure = Figure(figsize=size, layout="constrained")

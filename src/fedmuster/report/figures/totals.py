@@ -7,13 +7,14 @@ from matplotlib.ticker import MaxNLocator
 
 from fedmuster.report.curves import running_totals
 from fedmuster.report.figures.style import PLAIN, STYLE, add_legend, draw_curves, new_figure
+from fedmuster.report.network_metrics import regret_title
 from fedmuster.report.runs import Comparison
 
 
 def regret(comparison: Comparison) -> Figure:
     """Cumulative regret over rounds; on a logarithmic axis too, where log t is a straight line."""
     with matplotlib.rc_context(STYLE):
-        figure = new_figure(comparison, "Cumulative regret", height=3.6)
+        figure = new_figure(comparison, regret_title(comparison), height=3.6)
         linear, logarithmic = figure.subplots(1, 2, sharey=True)
         labels = draw_totals(linear, comparison, "regret", "cumulative regret")
         draw_totals(logarithmic, comparison, "regret", "")

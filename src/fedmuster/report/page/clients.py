@@ -36,6 +36,7 @@ def _seed(runs: list[Run]) -> dict[str, Any]:
         "latency": first.typical_latency_seconds,
         "samples": first.num_samples,
         "quality": first.quality,
+        "price": None if first.network is None else first.network.price,
     }
     rejections = np.sum([run.rejections for run in runs], axis=0)
     if rejections.any():
@@ -51,12 +52,12 @@ def _seed(runs: list[Run]) -> dict[str, Any]:
 
 
 def sampled(run: Run) -> IntArray:
-    """All clients, or of too many every so manieth from the fastest to the slowest."""
+    """All clients, or of too many every so manieth in order (:attr:`Run.ranking`)."""
     if run.num_clients <= MOST_CLIENTS:
         return np.arange(run.num_clients)
-    from_fast = np.argsort(run.typical_latency_seconds, kind="stable")
+    in_order = np.argsort(run.ranking, kind="stable")
     places = np.rint(np.linspace(0, run.num_clients - 1, MOST_CLIENTS)).astype(np.int64)
-    return np.sort(from_fast[places])
+    return np.sort(in_order[places])
 
 
 def _short(values: NDArray[Any]) -> list[Any]:

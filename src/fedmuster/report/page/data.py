@@ -15,10 +15,14 @@ from fedmuster.report.curves import (
     common_grid,
     evaluations,
     last_before,
+    moving_means,
     running_totals,
     spans_decades,
+    window,
 )
+from fedmuster.report.network_metrics import regret_title
 from fedmuster.report.page.clients import client_tables
+from fedmuster.report.page.network import network_data
 from fedmuster.report.page.numbers import rounded
 from fedmuster.report.page.scores import score_data
 from fedmuster.report.promise import cap_in_sight, cap_text, spent_title
@@ -39,9 +43,18 @@ def page_data(summary: Summary) -> dict[str, Any]:
         "policies": list(comparison.labels),
         "seeds": len(comparison.seeds),
         "level": round(100 * LEVEL),
-        "charts": [*_learning(summary), *_spending(comparison), *_totals(comparison)],
+        "charts": [
+            *_learning(summary),
+            *_spending(comparison),
+            *(_totals(comparison, "utility") if comparison.network is not None else ()),
+            *_totals(comparison, "regret"),
+            *_moving(comparison),
+            *_totals(comparison, "seconds"),
+        ],
         "groups": _groups(comparison),
         "maps": _maps(comparison),
+        "network": network_data(comparison),
+        "ranking": comparison.ranking,
         "clients": client_tables(comparison),
         "scores": score_data(comparison),
     }
@@ -109,17 +122,38 @@ def _spending(comparison: Comparison) -> list[dict[str, Any]]:
     return charts
 
 
-def _totals(comparison: Comparison) -> list[dict[str, Any]]:
-    """Regret and simulated time over rounds."""
-    wanted = {"regret": "Cumulative regret", "seconds": "Simulated time over rounds"}
-    charts = []
-    for column, title in wanted.items():
-        if curves := running_totals(comparison, column):
-            y = "simulated time (s)" if column == "seconds" else "cumulative regret"
-            charts.append(
-                _chart(f"{column}-total", curves, comparison, title=title, x="round", y=y)
-            )
-    return charts
+def _totals(comparison: Comparison, column: str) -> list[dict[str, Any]]:
+    """At most one: utility, regret or simulated time over rounds, if it was measured."""
+    title, y = {
+        "utility": ("Cumulative utility", "cumulative utility"),
+        "regret": (regret_title(comparison), "cumulative regret"),
+        "seconds": ("Simulated time over rounds", "simulated time (s)"),
+    }[column]
+    if not (curves := running_totals(comparison, column)):
+        return []
+    return [_chart(f"{column}-total", curves, comparison, title=title, x="round", y=y)]
+
+
+def _moving(comparison: Comparison) -> list[dict[str, Any]]:
+    """At edge servers: participants, and what was spent for them."""
+    if comparison.network is None:
+        return []
+    width = window(comparison)
+    over = f", mean of {width:,} rounds" if width > 1 else ""
+    wanted = {"participants": "Participants a round", "budget_share": "Share of the budgets spent"}
+    return [
+        _chart(
+            f"{column}-round",
+            curves,
+            comparison,
+            title=f"{title}{over}",
+            x="round",
+            y=title.lower(),
+            percent=column == "budget_share",
+        )
+        for column, title in wanted.items()
+        if (curves := moving_means(comparison, column))
+    ]
 
 
 class _Mark(NamedTuple):
@@ -175,14 +209,16 @@ def _on_grid(grid: NDArray[Any], curve: Curve, values: FloatArray, *, steps: boo
     return np.where(within, at, np.nan)
 
 
-def _groups(comparison: Comparison) -> dict[str, Any]:
+def _groups(comparison: Comparison) -> dict[str, Any] | None:
+    if not participation.tells_groups_apart(comparison):
+        return None
     latencies = participation.group_latencies(comparison)
     shares = [participation.group_shares(comparison.runs[label]) for label in comparison.labels]
     present = ~np.isnan(latencies)
     return {
         "latencies": rounded(latencies[present]),
         "shares": [rounded(own[present]) for own in shares],
-        "equal": comparison.cohort_size / comparison.num_clients,
+        "equal": participation.equal_share(comparison),
     }
 
 

@@ -24,6 +24,7 @@ _SCRIPTS = (
     "bars",
     "heatmaps",
     "planes",
+    "network",
     "scores",
     "clients",
     "start",

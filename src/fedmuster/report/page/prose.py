@@ -2,9 +2,13 @@
 
 from collections.abc import Iterable
 
+from fedmuster.report.metric import Metric
 from fedmuster.report.runs import Comparison
-from fedmuster.report.summary import Metric, PolicySummary, Summary
-from fedmuster.report.tables import count, difference_text, mean_text
+from fedmuster.report.summary import PolicySummary, Summary
+from fedmuster.report.tables import count, difference_text, mean_text, who_is_chosen
+
+_FIRST = ("seconds_to_target", "utility", "utility_a_round", "rounds", "simulated_seconds")
+"""What the opening tells: the first of these that was measured."""
 
 
 def headline(summary: Summary) -> str:
@@ -33,10 +37,10 @@ def _setting(comparison: Comparison) -> str:
         length = comparison.length
     labels = comparison.labels
     who = labels[0] if len(labels) == 1 else f"Each of {len(labels)} policies"
+    verb = "chose" if comparison.network is None else "placed"
     text = (
-        f"{who} chose {comparison.cohort_size:,} of {comparison.num_clients:,} clients a round, "
-        f"for {length} in the world {experiment.world.name}, with "
-        f"{count(len(comparison.seeds), 'seed')}"
+        f"{who} {verb} {who_is_chosen(comparison)}, for {length} in the world "
+        f"{experiment.world.name}, with {count(len(comparison.seeds), 'seed')}"
     )
     if (training := experiment.training) is None:
         return f"{text}."
@@ -50,7 +54,7 @@ def _findings(summary: Summary) -> Iterable[str]:
     if len(summary.policies) == 1:
         return
     by_key = {metric.key: metric for metric in summary.tested}
-    metric = by_key.get("seconds_to_target") or by_key.get("rounds") or by_key["simulated_seconds"]
+    metric = next(by_key[key] for key in _FIRST if key in by_key)
     (base,) = (policy for policy in summary.policies if policy.label == summary.baseline)
     ranked = [policy for policy in summary.policies if _everywhere(metric, policy)]
     if not ranked:

@@ -1,13 +1,11 @@
 """The round loop: a policy in a world, judged against the genie, training a model."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
@@ -21,101 +19,16 @@ from fedmuster.core.records import (
 from fedmuster.core.selector import Selector
 from fedmuster.learning.trainer import LearningRow
 from fedmuster.learning.training import Learner
+from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Grant, PrivacyRow, Protection
-from fedmuster.regret import Judge, Verdict
+from fedmuster.regret import Verdict, judge_for
+from fedmuster.simulation.progress import Checkpoint, Horizon
+from fedmuster.simulation.rows import EdgeRow, RoundRow
+from fedmuster.simulation.watch import Watch
 from fedmuster.worlds.world import World, WorldRound
 
 S = TypeVar("S")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoundRow:
-    """One round, as the journal keeps it.
-
-    Args:
-        round: t.
-        seconds: how long the round took in simulated time.
-        reward: realised ``min tau_min/tau + alpha Phi_g + gamma Phi_p`` (BSFL Eq. 5; PAUSE Eq. 9);
-            NaN where nobody judges.
-        regret: expected loss against the genie (BSFL Eq. 7); NaN where nobody judges.
-        num_available: how many could have been asked.
-        num_completed: how many of the cohort answered.
-        num_refused: feedback rows that could not be right.
-        clients: the cohort.
-        learning: what the round did to the model, if there is one.
-        privacy: what clients have spent, if a ledger is kept.
-        scores: what the policy thought of the watched clients when it chose, by name; None where
-            nobody watched.
-    """
-
-    round: int
-    seconds: float
-    reward: float
-    regret: float
-    num_available: int
-    num_completed: int
-    num_refused: int
-    clients: IntArray
-    learning: LearningRow = field(default_factory=LearningRow)
-    privacy: PrivacyRow = field(default_factory=PrivacyRow)
-    scores: Mapping[str, FloatArray] | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Watch:
-    """Whose scores to write down, and how often: what a policy thinks, for reports.
-
-    Args:
-        every: so many rounds, beginning with the first.
-        clients: how many, evenly spaced over all; fewer where there are fewer.
-    """
-
-    every: int = 1
-    clients: int = 100
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        require(self.every >= 1, self, "every", "an integer >= 1")
-        require(self.clients >= 1, self, "clients", "an integer >= 1")
-
-    def watched(self, num_clients: int) -> IntArray:
-        """Who."""
-        count = min(self.clients, num_clients)
-        return np.arange(count) * num_clients // count
-
-    def due(self, round_number: int) -> bool:
-        """When."""
-        return (round_number - 1) % self.every == 0
-
-
-class Checkpoint(NamedTuple):
-    """All that a simulation needs to continue after ``round``, bit for bit."""
-
-    round: int
-    elapsed_seconds: float
-    selector: bytes
-    judge: bytes | None
-    trainer: bytes | None
-    budget: bytes | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Horizon:
-    """When a run is over: after so many rounds, or with the round that reaches so many seconds."""
-
-    rounds: int
-    seconds: float | None = None
-
-    def __str__(self) -> str:
-        if self.seconds is None:
-            return f"{self.rounds:,} rounds"
-        return f"{self.seconds:g} simulated seconds (at most {self.rounds:,} rounds)"
-
-    def reached(self, rounds: int, elapsed_seconds: float) -> bool:
-        """Whether a run that has come so far is over."""
-        over_time = self.seconds is not None and elapsed_seconds >= self.seconds
-        return over_time or rounds >= self.rounds
 
 
 class Simulation(Generic[S]):
@@ -125,7 +38,8 @@ class Simulation(Generic[S]):
         policy: who chooses.
         world: who answers, when.
         seed: of world and policy; two policies with the same seed face the same luck.
-        genie: whose reward measures regret; None to do without (faster).
+        genie: whose reward measures regret, or where there are edge servers the utility that does;
+            None to do without (faster).
         must_judge: whether to complain where regret is not defined, instead of doing without.
         training: what the chosen clients train; None for selection alone.
         horizon: when the run ends, so that its last round is evaluated; None for open end.
@@ -147,7 +61,7 @@ class Simulation(Generic[S]):
         world: World,
         *,
         seed: int,
-        genie: Genie | None = None,
+        genie: Genie | EdgeUtility | None = None,
         must_judge: bool = True,
         training: Learner | None = None,
         horizon: Horizon | None = None,
@@ -176,12 +90,13 @@ class Simulation(Generic[S]):
                 num_clients=problem.num_clients,
                 seed=seed,
                 num_samples=problem.num_samples,
+                num_edges=problem.num_edges,
                 late_answers=policy.late_answers,
                 measure_gain=policy.wants_gain,
             )
             problem = self.trainer.describe(problem)
         self.selector = Selector(policy, problem, seed=seed)
-        self.judge = None if genie is None else Judge(genie, problem, seed=seed)
+        self.judge = None if genie is None else judge_for(genie, problem, seed=seed)
         self.horizon = horizon
         self.watch = watch
         self.elapsed_seconds = 0.0
@@ -207,6 +122,7 @@ class Simulation(Generic[S]):
             available=drawn.available,
             cohort_size=self.world.num_to_ask,
             features=drawn.features,
+            edges=drawn.edges,
             truth=truth,
             privacy_left=privacy_left,
             ask_loss=None if self.trainer is None else self._ask_loss,
@@ -236,6 +152,7 @@ class Simulation(Generic[S]):
                 evaluate=self._is_last(selection),
                 release=release,
                 sketch_size=selector.policy.wanted_sketch_size,
+                edges=selection.edges,
                 late=late,
                 ends_at_seconds=self.elapsed_seconds,
             )
@@ -243,8 +160,7 @@ class Simulation(Generic[S]):
         return RoundRow(
             round=selection.round,
             seconds=outcome.round_seconds,
-            reward=self.world.tau_min_seconds / _slowest_seconds(outcome.feedback)
-            + verdict.additive,
+            reward=self._reward(verdict, outcome.feedback),
             regret=verdict.regret,
             num_available=int(np.count_nonzero(drawn.available)),
             num_completed=len(selection.clients) - len(report.not_completed),
@@ -253,6 +169,7 @@ class Simulation(Generic[S]):
             learning=learning,
             privacy=PrivacyRow() if budget is None else budget.standing(),
             scores=scores,
+            network=self._edge_row(drawn, selection, outcome.feedback),
         )
 
     def checkpoint(self) -> Checkpoint:
@@ -337,6 +254,17 @@ class Simulation(Generic[S]):
         watched = self.watch.watched(self.selector.problem.num_clients)
         return {name: values[watched] for name, values in self.selector.scores().items()}
 
+    def _reward(self, verdict: Verdict, feedback: Feedback) -> float:
+        if self.judge is None:
+            return np.nan
+        return self.judge.reward(verdict, feedback, tau_min_seconds=self.world.tau_min_seconds)
+
+    @staticmethod
+    def _edge_row(drawn: WorldRound, selection: Selection, feedback: Feedback) -> EdgeRow | None:
+        if drawn.edges is None:
+            return None
+        return EdgeRow.of(drawn.edges, selection, feedback, drawn.position_km)
+
     def _is_last(self, selection: Selection) -> bool:
         """Whether the run ends with this round, for which its cohort has paid."""
         return self._reached(selection.round) or self.exhausted is not None
@@ -359,6 +287,7 @@ class Simulation(Generic[S]):
             round=drawn.round,
             cohort_size=self.selector.problem.cohort_size,
             available=drawn.available,
+            edges=drawn.edges,
             truth=drawn.truth,
             privacy_left=privacy_left,
         )
@@ -371,11 +300,3 @@ def _releasable(feedback: Feedback, late: Late, grant: Grant) -> tuple[Feedback,
         replace(feedback, completed=feedback.answered & grant.releasable),
         Late(clients=late.clients[sends], arrives_at_seconds=late.arrives_at_seconds[sends]),
     )
-
-
-def _slowest_seconds(feedback: Feedback) -> float:
-    """Latency of the slowest of the cohort; infinite if one did not answer or none was asked."""
-    answered = feedback.answered
-    if len(answered) == 0 or not answered.all():
-        return float(np.inf)
-    return float(feedback.latency_seconds.max())

@@ -1,7 +1,5 @@
 """Regret against the genie, on the policy's own history."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from fedmuster.core import state as states
@@ -9,23 +7,13 @@ from fedmuster.core.errors import PolicyError
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.streams import JUDGE, stream
 from fedmuster.policies.genie import Genie
+from fedmuster.regret.judge import Verdict
 from fedmuster.solvers.bottleneck import Exact
 
 _ROUNDING = 1e-9
 
 
-class Verdict(NamedTuple):
-    """What a cohort was worth.
-
-    ``regret`` is what the genie's cohort expects more than this one (BSFL Eq. 7), never negative;
-    ``additive`` the part of the reward that does not depend on speed.
-    """
-
-    regret: float
-    additive: float
-
-
-class Judge:
+class CohortJudge:
     """Compares each cohort with the best one that true means can buy in the same round.
 
     The genie decides on the history of the policy that is judged, not on one of its own. The gap
@@ -57,6 +45,10 @@ class Judge:
             )
         return Verdict(regret=max(gap, 0.0), additive=additive)
 
+    def reward(self, verdict: Verdict, feedback: Feedback, *, tau_min_seconds: float) -> float:
+        """``min tau_min/tau + alpha Phi_g + gamma Phi_p`` (BSFL Eq. 5; PAUSE Eq. 9)."""
+        return tau_min_seconds / _slowest_seconds(feedback) + verdict.additive
+
     def record(self, selection: Selection, feedback: Feedback) -> None:
         """Learn what the policy did."""
         self.genie.observe(self.state, selection, feedback)
@@ -69,3 +61,11 @@ class Judge:
         """Take over the history of :meth:`to_bytes`."""
         arrays, _ = states.from_bytes(image, source=source)
         states.load_arrays(self.state, arrays)
+
+
+def _slowest_seconds(feedback: Feedback) -> float:
+    """Latency of the slowest of the cohort; infinite if one did not answer or none was asked."""
+    answered = feedback.answered
+    if len(answered) == 0 or not answered.all():
+        return float(np.inf)
+    return float(feedback.latency_seconds.max())

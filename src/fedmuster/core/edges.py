@@ -1,0 +1,99 @@
+"""What a network operator sees of its edge servers before it chooses."""
+
+from dataclasses import dataclass
+from math import fsum
+
+import numpy as np
+
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.errors import DataError
+
+DEAREST = 1e290
+"""Sums of larger costs could overflow."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class EdgeView:
+    """The edge servers in one round: whom they reach, what clients cost, what may be spent.
+
+    Flat federated learning is one edge server that reaches everybody and has no budget, see
+    :meth:`flat`.
+
+    Args:
+        coverage: bool[K, M], who can train at which edge.
+        cost: [K, M], what the operator pays for a client at an edge (COCS: ``c_n(y_n)``), or [K]
+            if it is the same at all of them.
+        budget: [M], what each edge may spend in this round (COCS: ``B``); infinite for no limit.
+
+    Example:
+        >>> reach = np.array([[True, False], [True, True]])
+        >>> network = EdgeView(coverage=reach, cost=np.array([1.0, 2.5]), budget=np.full(2, 3.0))
+        >>> network.num_edges, network.cost[1]
+        (2, array([2.5, 2.5]))
+    """
+
+    coverage: BoolArray
+    cost: FloatArray
+    budget: FloatArray
+
+    def __post_init__(self) -> None:
+        coverage = np.asarray(self.coverage)
+        if coverage.dtype != np.bool_ or coverage.ndim != 2 or coverage.shape[1] == 0:
+            raise DataError(
+                f"EdgeView: coverage is {coverage.dtype}{coverage.shape}, expected bool(K, M): for "
+                "each client whether each of M >= 1 edges covers it"
+            )
+        clients, edges = coverage.shape
+        budget = _numbers("budget", self.budget)
+        # A comparison with NaN is false, so NaN is refused here too.
+        if budget.shape != (edges,) or not np.all(budget >= 0):
+            raise DataError(
+                f"EdgeView: budget is {budget!r}, expected a number >= 0 (or infinity) for each of "
+                f"{edges} edges"
+            )
+        cost = _numbers("cost", self.cost)
+        if cost.shape == (clients,):
+            cost = np.broadcast_to(cost[:, np.newaxis], coverage.shape)
+        if cost.shape != coverage.shape or not np.all((cost >= 0) & (cost <= DEAREST)):
+            raise DataError(
+                f"EdgeView: cost has shape {cost.shape}, expected numbers from 0 to {DEAREST:g} "
+                f"of shape ({clients},) or {coverage.shape}"
+            )
+        for name, array in (("coverage", coverage), ("cost", cost), ("budget", budget)):
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def flat(cls, num_clients: int) -> "EdgeView":
+        """One edge server that covers everybody, costs nothing and has no budget."""
+        return cls(
+            coverage=np.ones((num_clients, 1), dtype=np.bool_),
+            cost=np.zeros(num_clients),
+            budget=np.array([np.inf]),
+        )
+
+    @property
+    def num_clients(self) -> int:
+        """K."""
+        return len(self.coverage)
+
+    @property
+    def num_edges(self) -> int:
+        """M."""
+        return len(self.budget)
+
+    @property
+    def covered(self) -> BoolArray:
+        """bool[K], whom at least one edge covers."""
+        return np.asarray(self.coverage.any(axis=1))
+
+    def spent(self, clients: IntArray, edges: IntArray) -> FloatArray:
+        """[M], what these clients cost at their edges: the correctly rounded sum, in any order."""
+        cost = self.cost[clients, edges]
+        return np.array([fsum(cost[edges == edge]) for edge in range(self.num_edges)])
+
+
+def _numbers(name: str, values: object) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"EdgeView: {name} must hold numbers: {error}") from None

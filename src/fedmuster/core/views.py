@@ -1,0 +1,162 @@
+"""What users tell the selector of a round, checked."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedmuster.core.edges import EdgeView
+from fedmuster.core.errors import DataError, PolicyError
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import (
+    AskLoss,
+    BoolArray,
+    FloatArray,
+    Forecast,
+    IntArray,
+    Problem,
+    RoundView,
+    Truth,
+    is_integer,
+)
+
+
+def checked_view(
+    policy: Policy[Any],
+    problem: Problem,
+    round_number: int,
+    *,
+    available: ArrayLike | None,
+    cohort_size: int | None,
+    features: ArrayLike | None,
+    edges: EdgeView | None,
+    truth: Truth | None,
+    privacy_left: ArrayLike | None,
+    ask_loss: AskLoss | None,
+    forecast: Forecast | None,
+) -> RoundView:
+    """What ``policy`` may see of a round; see :meth:`fedmuster.core.selector.Selector.select`."""
+    clients = problem.num_clients
+    mask = _available(available, clients)
+    if edges is not None or problem.num_edges > 1:
+        mask = mask & _edges(edges, policy, problem).covered
+    size = problem.cohort_size if cohort_size is None else cohort_size
+    if not is_integer(size, least=1):
+        raise DataError(f"select: cohort_size is {size!r}, expected an integer >= 1")
+    if policy.oracle and truth is None:
+        raise DataError(
+            f"select: {policy.name} is an oracle and needs the truth, which only a simulated "
+            "world knows"
+        )
+    return RoundView(
+        round=round_number,
+        cohort_size=int(size),
+        available=mask,
+        features=_features(features, edges, problem),
+        edges=edges,
+        truth=truth if policy.oracle else None,
+        privacy_left=None if privacy_left is None else _shares(privacy_left, clients),
+        ask_loss=None if ask_loss is None else _counted(ask_loss),
+        forecast=None if forecast is None else _complete(forecast, clients),
+    )
+
+
+def _available(available: ArrayLike | None, num_clients: int) -> BoolArray:
+    if available is None:
+        return np.ones(num_clients, dtype=np.bool_)
+    mask = np.asarray(available)
+    if mask.dtype != np.bool_ or mask.shape != (num_clients,):
+        raise DataError(
+            f"select: available is {mask.dtype}{mask.shape}, expected bool({num_clients},)"
+        )
+    return mask
+
+
+def _edges(edges: EdgeView | None, policy: Policy[Any], problem: Problem) -> EdgeView:
+    if edges is None:
+        raise DataError(
+            f"select: Problem.num_edges is {problem.num_edges}, so select needs edges, an EdgeView "
+            "of coverage, cost and budget"
+        )
+    if (edges.num_clients, edges.num_edges) != (problem.num_clients, problem.num_edges):
+        raise DataError(
+            f"select: edges has {edges.num_clients} clients and {edges.num_edges} edges, expected "
+            f"{problem.num_clients} and {problem.num_edges} as the Problem says"
+        )
+    if not policy.assigns_edges:
+        raise PolicyError(
+            f"policy {policy.name} assigns nobody to edge servers: lift it to them, by "
+            f"Lifted(policy={type(policy).__name__}(…)) or, in a spec, by "
+            f'{{ name = "lifted", policy = {{ name = "{policy.name}" }} }}'
+        )
+    return edges
+
+
+def _features(
+    features: ArrayLike | None, edges: EdgeView | None, problem: Problem
+) -> FloatArray | None:
+    shape: tuple[int, ...] = (problem.num_clients, problem.num_features)
+    if edges is not None:
+        shape = (problem.num_clients, problem.num_edges, problem.num_features)
+    if features is None:
+        if problem.num_features == 0:
+            return None
+        raise DataError(
+            f"select: Problem.num_features is {problem.num_features}, so select needs features of "
+            f"shape {shape}"
+        )
+    try:
+        context = np.asarray(features, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"select: features holds something that is no number: {error}") from None
+    if context.shape != shape:
+        raise DataError(
+            f"select: features has shape {context.shape}, expected {shape} as "
+            f"Problem.num_features{'' if edges is None else ' and num_edges'} says"
+        )
+    if not np.isfinite(context).all():
+        raise DataError("select: features holds NaN or infinite values")
+    return context
+
+
+def _shares(privacy_left: ArrayLike, num_clients: int) -> FloatArray:
+    shares = np.asarray(privacy_left)
+    fits = shares.dtype == np.float64 and shares.shape == (num_clients,)
+    # A comparison with NaN is false, so NaN is refused here too.
+    if not fits or not (shares.min() >= 0.0 and shares.max() <= 1.0):
+        raise DataError(
+            f"select: privacy_left is {shares.dtype}{shares.shape}, expected float64"
+            f"({num_clients},) with numbers from 0 to 1"
+        )
+    return shares
+
+
+def _counted(ask_loss: AskLoss) -> AskLoss:
+    """The same, with a check that as many answers come as clients were asked."""
+
+    def ask(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+        answers = np.asarray(ask_loss(clients, batch_size=batch_size), dtype=np.float64)
+        if answers.shape != clients.shape:
+            raise DataError(
+                f"select: ask_loss returned shape {answers.shape}, expected one loss for each of "
+                f"{len(clients)} clients"
+            )
+        return answers
+
+    return ask
+
+
+def _complete(forecast: Forecast, num_clients: int) -> Forecast:
+    """The same, with a check that there is an answer for every client."""
+
+    def ask(window_seconds: float) -> tuple[BoolArray, BoolArray]:
+        windows = forecast(window_seconds)
+        for answers in windows:
+            if answers.dtype != np.bool_ or answers.shape != (num_clients,):
+                raise DataError(
+                    f"select: forecast returned {answers.dtype}{answers.shape}, expected "
+                    f"bool({num_clients},) for either window"
+                )
+        return windows
+
+    return ask

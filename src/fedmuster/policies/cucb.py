@@ -1,0 +1,146 @@
+"""CUCB: UCB1 on whole decisions."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+from zlib import crc32
+
+import numpy as np
+from numpy.random import Generator
+
+from fedmuster.core.config import check_types, require
+from fedmuster.core.policy import CohortRule, PolicyTraits
+from fedmuster.core.records import (
+    Feedback,
+    FloatArray,
+    IntArray,
+    Problem,
+    RoundView,
+    Selection,
+)
+from fedmuster.core.state import shared
+from fedmuster.core.streams import stream
+from fedmuster.estimators.confidence import confidence_radius, log_rounds
+from fedmuster.objectives.participation import participated
+from fedmuster.solvers.in_order import all_pairs, first_come
+
+_UNKNOWN = -1
+
+
+@dataclass(slots=True)
+class CUCBState:
+    """Of each arm how often it was played and with how many participants in all.
+
+    ``least`` and ``most`` are of a round; ``catalogue`` says which orders the arms are.
+    """
+
+    count: IntArray = shared()
+    total: FloatArray = shared()
+    least: FloatArray = shared()
+    most: FloatArray = shared()
+    catalogue: IntArray = shared()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CUCB(PolicyTraits):
+    """UCB1 whose arms are whole decisions: who trains at which edge.
+
+    Each round plays the arm with the highest ``mean utility + sqrt(2 ln t / n)`` (Auer et al.,
+    UCB1), each arm once at first. The utility of a round is the number of participants (COCS
+    Eq. 8), on a scale from the fewest to the most that a round had so far.
+
+    An arm is a fixed random order of all pairs of client and edge. Its decision in a round is
+    whatever can be had in this order: pairs that are covered and available, each client once, each
+    edge within its budget, until nothing more fits.
+
+    Args:
+        num_arms: how many decisions there are to choose from. The more, the better the best of
+            them, and the longer the others are played.
+
+    State:
+        Of each arm how often it was played and the sum of its utilities; the smallest and the
+        largest of a round; the number from which the orders are made.
+
+    Deviations:
+        1. COCS enumerates all feasible decisions: more than 10^20 in its own network, none of which
+           would be played twice. Here there are ``num_arms`` random ones, which are maximal.
+        2. COCS holds the network still for CUCB, because a decision may become infeasible. Here
+           an order always leads to a decision that is feasible now, and to nearly the same one
+           while the network changes little.
+        3. The decision of the first round is drawn, and the orders follow from it: no client is
+           favoured by the catalogue. This round is not counted for any arm.
+        4. A round in which nobody could be chosen is not counted.
+
+    References:
+        P. Auer, N. Cesa-Bianchi, P. Fischer, Finite-time Analysis of the Multiarmed Bandit
+        Problem, Machine Learning 47, 2002; as a baseline in Z. Qu et al., Context-Aware Online
+        Client Selection for Hierarchical Federated Learning, IEEE TPDS 33(12), 2022.
+
+    Example:
+        >>> from fedmuster import Problem, Selector
+        >>> from fedmuster.core.edges import EdgeView
+        >>> network = EdgeView(
+        ...     coverage=np.ones((5, 2), dtype=bool), cost=np.full(5, 1.5), budget=np.full(2, 3.5)
+        ... )
+        >>> selector = Selector(CUCB(), Problem(num_clients=5, cohort_size=5, num_edges=2))
+        >>> np.bincount(selector.select(edges=network).edges)
+        array([2, 2])
+    """
+
+    name: ClassVar[str] = "cucb"
+    cohort_rule: ClassVar[CohortRule] = "at most"
+    assigns_edges: ClassVar[bool] = True
+
+    num_arms: int = 30
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(self.num_arms >= 1, self, "num_arms", "an integer >= 1")
+
+    def init(self, problem: Problem) -> CUCBState:
+        """Nothing played yet."""
+        return CUCBState(
+            count=np.zeros(self.num_arms, dtype=np.int64),
+            total=np.zeros(self.num_arms),
+            least=np.array(np.inf),
+            most=np.array(0.0),
+            catalogue=np.array(_UNKNOWN),
+        )
+
+    def select(self, state: CUCBState, view: RoundView, rng: Generator) -> Selection:
+        """The decision of the best arm."""
+        if state.catalogue != _UNKNOWN:
+            rng = stream(int(state.catalogue), self.name, _best_arm(state))
+        pairs = all_pairs(view)
+        # Row by row: the order of those who are here does not change when others join.
+        rank = rng.random(view.network.coverage.shape)[pairs.clients, pairs.edges]
+        return first_come(view, pairs, np.argsort(rank))
+
+    def observe(self, state: CUCBState, selection: Selection, feedback: Feedback) -> None:
+        """Update the arm that was played."""
+        if len(selection.clients) == 0:
+            return
+        utility = float(np.count_nonzero(participated(feedback)))
+        if state.catalogue == _UNKNOWN:
+            state.catalogue[...] = _number_of(selection)
+        else:
+            arm = _best_arm(state)  # the same as in select: nothing was learned since
+            state.count[arm] += 1
+            state.total[arm] += utility
+        state.least[...] = min(float(state.least), utility)
+        state.most[...] = max(float(state.most), utility)
+
+
+def _best_arm(state: CUCBState) -> int:
+    """The highest index; of equal arms the first, as their orders are all alike."""
+    index = confidence_radius(state.count, 2.0 * log_rounds(float(state.count.sum())))
+    mean = state.total / np.maximum(state.count, 1)
+    least, most = float(state.least), float(state.most)
+    if most > least:
+        index += (mean - least) / (most - least)
+    return int(np.argmax(index))
+
+
+def _number_of(selection: Selection) -> int:
+    """A number that follows from who was chosen, and at which edge."""
+    edges = selection.clients * 0 if selection.edges is None else selection.edges
+    return crc32(np.stack([selection.clients, edges]).astype("<i8").tobytes())

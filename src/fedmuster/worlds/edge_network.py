@@ -1,0 +1,240 @@
+"""The world in which COCS was tried: clients that move among edge servers."""
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.random import Generator
+
+from fedmuster.core.config import check_types, require
+from fedmuster.core.edges import EdgeView
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.records import FloatArray
+from fedmuster.core.streams import LAYOUT, stream
+from fedmuster.worlds.coverage import CoverageArea, hexagonal_spiral
+from fedmuster.worlds.mobility import Mobility, MobilityRun, Redrawn
+from fedmuster.worlds.pairs import Pairs
+from fedmuster.worlds.radio import Radio, rate_mbit_per_second
+from fedmuster.worlds.setting import Setting
+from fedmuster.worlds.uplink import UplinkLaw
+from fedmuster.worlds.world import Draw, WorldRun
+
+_SAMPLE_KEY, _USUAL_KEY = 2, 3  # layout streams of their own, beside that of the data
+_NUM_POSITIONS = 2**17
+_NUM_USUAL = 2**14
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EdgeNetwork(Setting):
+    """Clients move among edge servers that have budgets and deadlines (hierarchical FL).
+
+    In each round a client has a bandwidth b, a computing capacity y and a place; its links to
+    the edges within reach fade. At an edge it takes (COCS Eq. 4, 5)
+
+        tau = a / r_DT + q / y + a / r_UT,    r = b log2(1 + P g / N0),
+
+    see :class:`~fedmuster.worlds.radio.Radio`. Answers report the three stages as the signals
+    "download_seconds", "compute_seconds" and "upload_seconds"; then the edge aggregates for
+    ``edge_seconds``. Whoever takes longer than the deadline is late, and rule (6) applies.
+
+    **What the operator sees** of a round: who is covered by which edge, the context of each such
+    pair, what each client costs (its price times y) and the budget. The context is ``(r_DT, y)``,
+    each scaled to [0, 1]: y by its range, the rate from 0 to that of ``full_bits_per_hz`` over the
+    largest bandwidth, and 1 beyond. It does not see upload rate, bandwidth, fading or latency.
+
+    **The truth**: ``success`` is ``P(tau <= deadline | r_DT, y)`` of each pair, the paper's
+    ``p_{n,m}``, see :class:`~fedmuster.worlds.uplink.UplinkLaw`. The expectations that flat
+    policies know are those at the edge with the fastest download. As the mean latency of a
+    fading link is infinite, it is that of ``min(tau, deadline)``. In the long run all clients are
+    equally fast, hence all are of one group.
+
+    The defaults are Table I's for MNIST; :meth:`cifar` has those for CIFAR-10.
+
+    Args:
+        num_clients: N.
+        num_edges: M.
+        cohort_size: the most clients that all edges together may use; 0 for all of them, so that
+            nothing but the budgets is a limit.
+        deadline_seconds: tau_dead.
+        radius_km: how far an edge reaches.
+        spacing_km: between neighbouring edges, which stand on a hexagonal lattice; from twice the
+            radius on they share no land, with 0 all cover the same. The paper has none.
+        mobility: where clients are.
+        radio: their links.
+        bandwidth_mhz: range of b; uniform over clients and rounds.
+        compute_mhz: range of y; uniform over clients and rounds.
+        download_mbit: a_DT, the size of the model.
+        upload_mbit: a_UT, the size of an update.
+        workload: q, in Mbyte; the paper divides it by MHz for seconds.
+        price_per_mhz: its range; uniform over clients, for the whole run.
+        budget: B, of each edge.
+        at_least: Z of (6): an edge with fewer answers by the deadline waits for so many of those
+            whom it asked. The paper has none, and supposes that so many are always in time.
+        edge_seconds: what an edge takes to aggregate (stage EC). The paper has none.
+        full_bits_per_hz: from which rate on the context is 1, over the largest bandwidth. With 2,
+            contexts fall into fifths of [0, 1] by 43, 14, 9, 7 and 27 %.
+
+    References:
+        Z. Qu, R. Duan, L. Chen, J. Xu, Z. Lu, Y. Liu, Context-Aware Online Client Selection for
+        Hierarchical Federated Learning, IEEE TPDS 33(12), 2022.
+
+    Example:
+        >>> drawn = EdgeNetwork().start(seed=1).realise(1)
+        >>> drawn.features.shape, drawn.edges.coverage.shape, sorted(drawn.signals)
+        ((50, 3, 2), (50, 3), ['compute_seconds', 'download_seconds', 'upload_seconds'])
+    """
+
+    name: ClassVar[str] = "edge-network"
+    hierarchical: ClassVar[bool] = True
+
+    num_clients: int = 50
+    num_edges: int = 3
+    cohort_size: int = 0
+    deadline_seconds: float | None = 3.0
+    radius_km: float = 2.0
+    spacing_km: float = 2.5
+    mobility: Mobility = field(default_factory=Redrawn)
+    radio: Radio = field(default_factory=Radio)
+    bandwidth_mhz: tuple[float, float] = (0.3, 1.0)
+    compute_mhz: tuple[float, float] = (2.0, 4.0)
+    download_mbit: float = 0.18
+    upload_mbit: float = 0.18
+    workload: float = 2.41
+    price_per_mhz: tuple[float, float] = (0.5, 2.0)
+    budget: float = 3.5
+    at_least: int = 1
+    edge_seconds: float = 0.1
+    full_bits_per_hz: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        self.require_count("num_clients")
+        if self.cohort_size == 0:
+            object.__setattr__(self, "cohort_size", self.num_clients)
+        Setting.__post_init__(self)
+        require(1 <= self.num_edges <= 1000, self, "num_edges", "an integer in [1, 1000]")
+        if self.deadline_seconds is None:
+            raise ConfigError(
+                "EdgeNetwork: deadline_seconds = None, expected seconds > 0: without a deadline "
+                "everybody is in time",
+                key=("deadline_seconds",),
+            )
+        expected = "1: an edge asks as many as it can pay, and drops who is late"
+        require(self.over_selection == 1, self, "over_selection", expected)
+        self.require_positive(
+            "radius_km", "download_mbit", "upload_mbit", "workload", "full_bits_per_hz"
+        )
+        for name in ("bandwidth_mhz", "compute_mhz", "price_per_mhz"):
+            self.require_range(name)
+        for name in ("spacing_km", "edge_seconds"):
+            require(0 <= getattr(self, name) < np.inf, self, name, "a number >= 0")
+        require(self.budget >= 0, self, "budget", "a number >= 0, or infinity for no limit")
+        require(self.at_least >= 0, self, "at_least", "an integer >= 0")
+
+    @classmethod
+    def cifar(cls, **others: Any) -> Self:
+        """Table I's setting for CIFAR-10, but for these ``others``."""
+        table: dict[str, Any] = {
+            "bandwidth_mhz": (2.0, 4.0),
+            "compute_mhz": (8.0, 15.0),
+            "download_mbit": 18.7,
+            "upload_mbit": 18.7,
+            "workload": 28.3,
+            "budget": 40.0,
+            "deadline_seconds": 20.0,
+        }
+        return cls(**(table | others))
+
+    def start(self, seed: int) -> WorldRun:
+        """See :class:`~fedmuster.worlds.world.World`."""
+        K, M = self.num_clients, self.num_edges
+        fastest = self.workload / self.compute_mhz[1]  # nobody computes faster
+        price = stream(seed, LAYOUT).uniform(*self.price_per_mhz, K)
+        budget = np.full(M, self.budget)
+        centres = hexagonal_spiral(M, self.spacing_km)
+        area = CoverageArea(centres_km=centres, radius_km=self.radius_km)
+        places = self.mobility.start(area, K, step_seconds=self.deadline, seed=seed)
+        law = cache(lambda: self._uplink(area, places, stream(seed, LAYOUT, _SAMPLE_KEY)))
+
+        def clients(round_number: int, rng: Generator) -> Draw:
+            position = places.at(round_number)
+            pairs = self._pairs(area.distance_km(position), rng)
+            return Draw(
+                latency_seconds=pairs.table(pairs.latency_seconds, elsewhere=np.inf),
+                expectation=cache(
+                    lambda: pairs.truth(
+                        law(),
+                        deadline=self.deadline,
+                        tau_min_seconds=fastest,
+                        dropout=self.dropout,
+                    )
+                ),
+                features=self._context(pairs),
+                signals=pairs.stages,
+                edges=EdgeView(
+                    coverage=pairs.coverage, cost=price * pairs.compute_mhz, budget=budget
+                ),
+                position_km=position,
+            )
+
+        return self.begin(
+            seed,
+            clients,
+            tau_min_seconds=fastest,
+            groups=np.zeros(K, dtype=np.int64),
+            num_features=2,
+            usual_latency_seconds=np.full(
+                K, self._usual_seconds(area, places, stream(seed, LAYOUT, _USUAL_KEY))
+            ),
+            columns={
+                "edge_position_km": centres,
+                "edge_radius_km": np.array(self.radius_km),
+                "position_km": places.at(1),
+                "price": price,
+            },
+            num_edges=M,
+            at_least=self.at_least,
+            edge_seconds=self.edge_seconds,
+        )
+
+    def _pairs(self, distance_km: FloatArray, rng: Generator) -> Pairs:
+        """Draw a round of clients at these distances from each edge."""
+        coverage = distance_km <= self.radius_km
+        compute = rng.uniform(*self.compute_mhz, len(coverage))
+        bandwidth = rng.uniform(*self.bandwidth_mhz, len(coverage))[np.nonzero(coverage)[0]]
+        log_snr = self.radio.log_snr(distance_km[coverage])
+        log_snr += self.radio.shadowing_nepers * rng.standard_normal(len(log_snr))
+        down, up = rng.standard_exponential((2, len(log_snr)))  # Rayleigh fading
+        return Pairs(
+            coverage=coverage,
+            compute_mhz=compute,
+            compute_seconds=self.workload / compute,
+            download_rate=rate_mbit_per_second(bandwidth, log_snr, down),
+            upload_rate=rate_mbit_per_second(bandwidth, log_snr, up),
+            download_mbit=self.download_mbit,
+            upload_mbit=self.upload_mbit,
+        )
+
+    def _context(self, pairs: Pairs) -> FloatArray:
+        """[K, M, 2], what the operator sees of each pair; 0 where an edge does not reach."""
+        full_rate = self.full_bits_per_hz * self.bandwidth_mhz[1]
+        rate = np.minimum(pairs.download_rate / full_rate, 1.0)
+        low, high = self.compute_mhz
+        compute = (pairs.compute_mhz - low) / max(high - low, np.finfo(np.float64).tiny)
+        return pairs.table(np.column_stack([rate, compute[pairs.client]]), elsewhere=0.0)
+
+    def _uplink(self, area: CoverageArea, places: MobilityRun, rng: Generator) -> UplinkLaw:
+        position = places.sample(_NUM_POSITIONS, rng)
+        from_edge = (np.linalg.norm(position - centre, axis=1) for centre in area.centres_km)
+        return UplinkLaw.of(
+            [self.radio.log_snr(distance[distance <= self.radius_km]) for distance in from_edge],
+            shadowing=self.radio.shadowing_nepers,
+            bandwidth_mhz=self.bandwidth_mhz,
+        )
+
+    def _usual_seconds(self, area: CoverageArea, places: MobilityRun, rng: Generator) -> float:
+        """The mean of ``min(tau, deadline)`` over clients, where the download is fastest."""
+        pairs = self._pairs(area.distance_km(places.sample(_NUM_USUAL, rng)), rng)
+        latency = pairs.latency_seconds[pairs.fastest_download]
+        return float(np.minimum(latency, self.deadline).mean())
