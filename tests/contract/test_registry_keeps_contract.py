@@ -8,8 +8,10 @@ import pytest
 from fedmuster.core.policy import Policy
 from fedmuster.estimators.gaussian_process import GaussianProcess
 from fedmuster.estimators.mean import DiscountedMean, WindowedMean
+from fedmuster.estimators.partition import ZoomingPartition
 from fedmuster.policies import (
     BSFL,
+    COCS,
     PAUSE,
     POLICIES,
     RBCSF,
@@ -17,17 +19,21 @@ from fedmuster.policies import (
     FedCS,
     FedSUV,
     Genie,
+    Lifted,
     NaiveMABCS,
     Oort,
+    Oracle,
     PowerOfChoice,
     Random,
 )
 from fedmuster.solvers.annealing import Annealing
+from fedmuster.solvers.assignment import FLGreedy
 from fedmuster.testing import CHECKS, Check, Knowledge, knowledges
 
 NOTHING = Knowledge(
     data=False, clusters=False, num_features=0, losses=False, attributes=False
 )  # but forecasts: REFL looks at nothing else
+AT_EDGES = Knowledge(num_edges=3)
 
 
 class Case(NamedTuple):
@@ -66,6 +72,11 @@ CASES = [
     Case("fedsuv, random features", FedSUV(gp=GaussianProcess(exact_up_to=1)), Knowledge()),
     Case("random, by data", Random(by_data=True), Knowledge()),
     Case("genie, clusters", Genie(gamma=1.0, rho=0.1), Knowledge()),
+    Case("random at edges, by data", Random(by_data=True), AT_EDGES),
+    Case("oracle at edges, clairvoyant", Oracle(knows="outcome"), AT_EDGES),
+    Case("cocs at edges, zooming", COCS(partition=ZoomingPartition(), pool="network"), AT_EDGES),
+    Case("cocs at edges, greedy", COCS(pool="clients", solver=FLGreedy()), AT_EDGES),
+    Case("power-of-choice at edges", Lifted(policy=PowerOfChoice()), AT_EDGES),
 ]
 
 

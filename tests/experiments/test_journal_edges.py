@@ -138,6 +138,7 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_been(
     process = multiprocessing.get_context("spawn").Process(target=execute, args=(killed,))
     process.start()
     while rounds_done(killed) == 0:
+        assert process.is_alive()
         time.sleep(0.02)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)

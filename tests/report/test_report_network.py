@@ -1,6 +1,7 @@
 """Runs with edge servers: what is read, counted and said of them, by hand."""
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,7 +9,10 @@ import pytest
 from tests.report.edge_runs import WORLD, edge_row, write_network, write_small
 
 from fedmuster.core.errors import StateError
+from fedmuster.experiments.run import execute, prepare
+from fedmuster.experiments.spec import Experiment
 from fedmuster.objectives.edge_utility import EdgeUtility
+from fedmuster.policies import Random
 from fedmuster.report.budget_use import budget_check, spread_of_shares
 from fedmuster.report.curves import moving_means, running_totals, window
 from fedmuster.report.network import Network
@@ -19,6 +23,7 @@ from fedmuster.report.runs import Comparison, Run, load
 from fedmuster.report.summary import summarise
 from fedmuster.report.tables import tables, to_csv
 from fedmuster.simulation import EdgeRow
+from fedmuster.worlds import EdgeNetwork
 
 if TYPE_CHECKING:
     from tests.report.conftest import WriteRun
@@ -236,3 +241,17 @@ def test_edges_belong_to_worlds_that_have_them(write_run: "WriteRun") -> None:
     rows = [edge_row([0, 1], [1, 1], [1.0, 1.0])] * 3
     with pytest.raises(StateError, match=r"tells of edge servers, and .* has none"):
         load([write_run("random", network=rows)])
+
+
+def test_a_network_that_really_ran(tmp_path: Path) -> None:
+    world = EdgeNetwork(num_clients=12, num_edges=2, cohort_size=12)
+    spec = Experiment(policies={"random": Random()}, world=world, rounds=6)
+    prepare(tmp_path / "run", spec)
+    execute(tmp_path / "run")
+    run, network = _only(load([tmp_path / "run"]))
+    np.testing.assert_array_equal(run.columns["utility"], run.columns["reward"])
+    assert len(network.edges) == len(run.chosen) > 0
+    assert np.nanmax(network.share) <= 1.0
+    assert (network.start_km is None, network.place_km is None) == (False, False)
+    assert network.radius_km == world.radius_km
+    assert network.price is not None

@@ -1,6 +1,7 @@
 """The stateful shell that users hold: validates data, orders calls, saves and restores."""
 
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -265,11 +266,11 @@ def _floats(values: ArrayLike | None) -> FloatArray | None:
 
 def _check_same_policy(saved: dict[str, Any], policy: Policy[Any], source: str) -> None:
     """Hyper-parameters that were added since count as what they are by default."""
-    try:
+    same = saved == to_table(policy)
+    if not same:  # of a part that only Python knows there is no reading back
         settings = {key: value for key, value in saved.items() if key != "name"}
-        same = saved["name"] == policy.name and from_table(type(policy), settings) == policy
-    except ConfigError:
-        same = False
+        with suppress(ConfigError):
+            same = saved["name"] == policy.name and from_table(type(policy), settings) == policy
     if not same:
         raise StateError(
             f"{source} was saved with the policy {saved}, not {to_table(policy)}: restore it with "

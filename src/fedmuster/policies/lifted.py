@@ -34,7 +34,8 @@ class Lifted:
 
     Args:
         policy: which clients are wanted.
-        solver: how many fit, and where.
+        solver: how many fit, and where. In large networks a gap of 1 % will do: what a turn leaves
+            of the budgets is spent in the next.
 
     State:
         That of the flat policy.
@@ -66,7 +67,7 @@ class Lifted:
     assigns_edges: ClassVar[bool] = True
 
     policy: FlatPolicy = field(default_factory=BSFL)
-    solver: AssignmentSolver = field(default_factory=LagrangianAssignment)
+    solver: AssignmentSolver = field(default_factory=lambda: LagrangianAssignment(gap=0.01))
 
     def __post_init__(self) -> None:
         # Not by check_types: the policy may be one that the registry does not know.

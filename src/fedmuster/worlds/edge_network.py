@@ -71,6 +71,8 @@ class EdgeNetwork(Setting):
         budget: B, of each edge.
         at_least: Z of (6): an edge with fewer answers by the deadline waits for so many of those
             whom it asked. The paper has none, and supposes that so many are always in time.
+        patience: after so many deadlines an edge does not even wait for Z: a link in a deep fade
+            would take hours. This package's choice.
         edge_seconds: what an edge takes to aggregate (stage EC). The paper has none.
         full_bits_per_hz: from which rate on the context is 1, over the largest bandwidth. With 2,
             contexts fall into fifths of [0, 1] by 43, 14, 9, 7 and 27 %.
@@ -104,6 +106,7 @@ class EdgeNetwork(Setting):
     price_per_mhz: tuple[float, float] = (0.5, 2.0)
     budget: float = 3.5
     at_least: int = 1
+    patience: float = 10.0
     edge_seconds: float = 0.1
     full_bits_per_hz: float = 2.0
 
@@ -131,6 +134,7 @@ class EdgeNetwork(Setting):
             require(0 <= getattr(self, name) < np.inf, self, name, "a number >= 0")
         require(self.budget >= 0, self, "budget", "a number >= 0, or infinity for no limit")
         require(self.at_least >= 0, self, "at_least", "an integer >= 0")
+        require(self.patience >= 1, self, "patience", "a number >= 1, or infinity")
 
     @classmethod
     def cifar(cls, **others: Any) -> Self:
@@ -195,6 +199,7 @@ class EdgeNetwork(Setting):
             },
             num_edges=M,
             at_least=self.at_least,
+            patience_seconds=self.patience * self.deadline,
             edge_seconds=self.edge_seconds,
         )
 

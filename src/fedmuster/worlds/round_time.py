@@ -31,7 +31,8 @@ class RoundTime:
         cluster_delay_seconds: each beyond the first of its cluster by so much (PAUSE V.A, R2). It
             delays the round but no client's own latency.
         at_least: with fewer answers than this by the deadline, an edge server waits for more: Z of
-            COCS Eq. 6.
+            COCS Eq. 6;
+        patience_seconds: but not beyond this.
         edge_seconds: what an edge server takes to aggregate (COCS Sec. III-C, stage EC).
         sequential: whether clients compute side by side but upload one after the other (MAB-CS
             Eq. 1), in the order that the selection says, or else whoever is ready first.
@@ -43,6 +44,7 @@ class RoundTime:
     cluster_delay_seconds: float = 0.0
     sequential: bool = False
     at_least: int = 0
+    patience_seconds: float = np.inf
     edge_seconds: float = 0.0
 
     def latency(
@@ -113,7 +115,8 @@ class RoundTime:
         last = min(self.deadline_seconds, float(np.finfo(np.float64).max))
         ever = np.sort(latency[np.isfinite(latency)])
         if self.at_least > 0 and len(ever) > 0:
-            last = max(last, float(ever[min(self.at_least, len(ever)) - 1]))
+            enough = float(ever[min(self.at_least, len(ever)) - 1])
+            last = max(last, min(enough, self.patience_seconds))
         return last
 
 

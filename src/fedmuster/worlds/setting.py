@@ -136,6 +136,7 @@ class Setting:
         columns: Mapping[str, FloatArray] | None = None,
         num_edges: int = 1,
         at_least: int = 0,
+        patience_seconds: float = np.inf,
         edge_seconds: float = 0.0,
     ) -> WorldRun:
         """A run of these ``clients`` with the setting's availability, deadline and data.
@@ -171,6 +172,7 @@ class Setting:
                 cluster_delay_seconds=cluster_delay_seconds,
                 sequential=sequential,
                 at_least=at_least,
+                patience_seconds=patience_seconds,
                 edge_seconds=edge_seconds,
             ),
             num_to_ask=ceil_of(self.over_selection * self.cohort_size),

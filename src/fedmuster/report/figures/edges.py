@@ -1,5 +1,7 @@
 """What edge servers got for their budgets: utility, participants, and what they spent."""
 
+from collections.abc import Sequence
+
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,6 +30,7 @@ from fedmuster.report.tables import count
 _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.10g} %")
 _TITLE_CHARACTERS = {1: 60, 2: 32, 3: 20}
 _BOX, _MEAN = "#9CC3DE", "#D55E00"
+_MOST_OF_IT = 0.6
 _MOVING_TITLES = {
     "participants": "participants a round",
     "budget_share": "share of the budgets spent",
@@ -58,6 +61,7 @@ def budget_use(comparison: Comparison) -> Figure:
     """What each edge spent of its budget: the mean, and how it spreads over rounds and seeds."""
     columns, rows = grid_of(len(comparison.labels))
     uses = {label: spread_of_shares(runs) for label, runs in comparison.runs.items()}
+    bottom, top = _heights(list(uses.values()))
     with matplotlib.rc_context(STYLE):
         figure = new_figure(
             comparison,
@@ -72,6 +76,7 @@ def budget_use(comparison: Comparison) -> Figure:
             panel.set_visible(False)
         for place, ((label, use), panel) in enumerate(zip(uses.items(), panels, strict=False)):
             _draw_use(panel, use)
+            panel.set_ylim(bottom, top)
             panel.set_title(shortened(label, _TITLE_CHARACTERS[columns]))
             if place + columns >= len(uses):  # there is no policy below
                 panel.set_xlabel("edge server")
@@ -104,6 +109,14 @@ def draw_moving(axes: Axes, comparison: Comparison, column: str) -> list[str]:
     return [curve.label for curve in sorted(curves, key=lambda curve: -float(curve.mean.mean()))]
 
 
+def _heights(uses: Sequence[BudgetUse]) -> tuple[float, float]:
+    """From 0 to above the budget, or from nearer to it if everybody spends most of it."""
+    least = min(float(np.nanmin(use.low)) for use in uses)
+    most = max(1.0, *(float(np.nanmax(use.high)) for use in uses))
+    bottom = 0.0 if least < _MOST_OF_IT else 1.0 - 1.25 * max(1.0 - least, 0.01)
+    return bottom, most + 0.12 * (most - bottom)
+
+
 def _draw_use(axes: Axes, use: BudgetUse) -> None:
     edges = np.arange(len(use.mean))
     axes.vlines(edges, use.low, use.high, color="#444444", linewidth=0.9)
@@ -113,7 +126,6 @@ def _draw_use(axes: Axes, use: BudgetUse) -> None:
     axes.hlines(use.median, edges - 0.3, edges + 0.3, color="#0072B2", linewidth=1.1)
     axes.plot(edges, use.mean, "o", color=_MEAN, markersize=3.5 if len(edges) <= 20 else 2)
     mark_height(axes, 1.0, "the budget")
-    axes.set_ylim(0.0, 1.12 * max(1.0, float(np.nanmax(use.largest))))
     axes.set_xlim(-0.7, len(edges) - 0.3)
     axes.grid(visible=False, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))

@@ -20,6 +20,7 @@ from fedmuster.report.runs import Comparison
 
 _MOST_MAPS = 6
 _TITLE_CHARACTERS = {1: 40, 2: 40, 3: 24, 4: 18}
+_FEW_EDGES = 12
 _LAYERS = ("clients", "choices")
 _DISC, _EDGE, _NEVER = "#DCE6EE", "#B2182B", "#9A9A9A"
 _PALETTE = "viridis"
@@ -38,7 +39,7 @@ def network_map(comparison: Comparison) -> Figure:
     rows, columns = (1, len(layers)) if len(maps) == 1 else (-(-len(maps) // columns), columns)
     each = 1 if len(maps) == 1 else len(layers)
     norm = Normalize(*usual_success(maps.values()))
-    panel = 0.86 * WIDTH / max(columns, 2)
+    panel = 0.8 * WIDTH / max(columns, 2)
     with matplotlib.rc_context(STYLE):
         figure = new_figure(
             comparison,
@@ -117,7 +118,7 @@ def _draw_network(axes: Axes, one: NetworkMap, box: Box) -> None:
             place,
             (2.5, 2.5),
             textcoords="offset points",
-            fontsize=6.5,
+            fontsize=6.5 if len(one.edge_km) <= _FEW_EDGES else 5,
             zorder=5,
             color=_EDGE,
             path_effects=[withStroke(linewidth=1.6, foreground="white")],

@@ -22,13 +22,17 @@ class Answer:
         self.value = 0.0
         self.bound = inf
         # Where all clients are worth the same, totals are whole numbers of it (COCS Eq. 14, 15).
-        self._whole = bool((offers.value[offers.value > 0] == 1.0).all())
+        self.whole = bool((offers.value[offers.value > 0] == 1.0).all())
+
+    @property
+    def gain(self) -> float:
+        """The least by which a better placement is better, or is worth looking for."""
+        return 1.0 - 1e-6 if self.whole else _SMALLEST_GAIN * (1.0 + self.value)
 
     @property
     def beat(self) -> float:
         """What a placement must be worth more than, to be of interest."""
-        gain = 1.0 - 1e-6 if self._whole else _SMALLEST_GAIN * (1.0 + self.value)
-        return self.value + gain
+        return self.value + self.gain
 
     @property
     def proved(self) -> bool:
@@ -55,7 +59,7 @@ class Answer:
 
     def lower(self, bound: float) -> None:
         """Keeps ``bound`` if it is the lowest so far."""
-        self.bound = min(self.bound, floor(bound) if self._whole else bound)
+        self.bound = min(self.bound, floor(bound) if self.whole else bound)
 
     def placement(self, order: IntArray) -> Placement:
         """The answer, filled up in this ``order`` with whoever still fits, also for no value."""

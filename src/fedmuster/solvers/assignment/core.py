@@ -125,8 +125,8 @@ class Core:
         # Less than the smallest share, or more than all shares together, will not be spent.
         usable = np.clip(left, 0.0, self._most[depth])
         usable[left < self._least[depth] - _ROUNDING] = 0.0
-        ahead = usable @ self._prices + self._surplus[depth]
-        bound: FloatArray = value + ahead.min(axis=1)
+        ahead = self._prices.T @ usable.T + self._surplus[depth, :, np.newaxis]
+        bound: FloatArray = value + ahead.min(axis=0)
         return bound
 
     def _walk_back(self, trail: list[tuple[IntArray, IntArray]], last: int) -> IntArray:
@@ -162,10 +162,5 @@ def _nearby(prices: Prices) -> FloatArray:
     When part of the budgets is spent and some clients are decided, others are better.
     """
     base = np.append(prices.edges, prices.place)
-    rows = [base, 0.7 * base, 1.3 * base]
-    for resource in np.flatnonzero(base > 0):
-        for factor in (0.0, 0.5, 1.5):
-            row = base.copy()
-            row[resource] *= factor
-            rows.append(row)
-    return np.array(rows)
+    one_halved = np.where(np.eye(len(base), dtype=np.bool_), 0.5 * base, base)
+    return np.vstack((base, 0.7 * base, 1.3 * base, one_halved[base > 0]))

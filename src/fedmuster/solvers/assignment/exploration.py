@@ -1,6 +1,6 @@
 """COCS's exploration problems (14), (15) and (17): whom to try, then whom to use."""
 
-from math import fsum
+from math import fsum, ulp
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -69,7 +69,7 @@ def explore(
         broken = problem.spent(pairs) > problem.budget
         if not broken.any():
             return Exploration(pairs, under_explored[pairs])
-        left[broken] = np.nextafter(left[broken], 0.0)  # what is left was rounded up
+        left[broken] = np.nextafter(left[broken], 0.0)  # was rounded up
 
 
 def _solved(
@@ -93,9 +93,13 @@ def _solved(
 
 
 def _left(problem: AssignmentProblem, tried: IntArray) -> FloatArray:
-    """[M], the budgets less what ``tried`` costs, each rounded once (COCS Eq. 16)."""
+    """[M], the budgets less what ``tried`` costs (COCS Eq. 16): whoever fits beside it costs that.
+
+    A budget pays for sums up to half a unit of its last digit above it: they are rounded to it.
+    """
     left = problem.budget.copy()
     for edge in np.unique(problem.edges[tried]):
         costs = problem.cost[tried[problem.edges[tried] == edge]]
-        left[edge] = max(0.0, fsum([float(left[edge]), *(-costs).tolist()]))
+        budget = float(left[edge])
+        left[edge] = max(0.0, fsum([budget, ulp(budget) / 2, *(-costs).tolist()]))
     return left

@@ -47,8 +47,11 @@ class Loads(NamedTuple):
     worth: FloatArray
 
 
-def best_loads(items: Items, num_edges: int, width: int) -> Loads:
-    """The best choice of each edge; nearly, where more than ``width`` partial ones are in sight."""
+def best_loads(items: Items, num_edges: int, width: int, gain: float = _ROUNDING) -> Loads:
+    """The best choice of each edge; nearly, where more than ``width`` partial ones are in sight.
+
+    Nobody looks for a choice that is worth more than another, but not by ``gain``.
+    """
     if len(items.edge) == 0:
         return Loads(np.zeros(0, dtype=np.bool_), np.zeros(num_edges))
     free = items.share == 0
@@ -79,10 +82,10 @@ def best_loads(items: Items, num_edges: int, width: int) -> Loads:
     certainty, ceiling = np.abs(reduced), known
     for limit in (min(_NARROW, width), width):  # first for something better to beat, then all
         gap = bound - known
-        undecided = (certainty <= gap[edge] + _ROUNDING) & (gap > _ROUNDING)[edge]
+        undecided = (certainty <= (gap - gain)[edge] + _ROUNDING) & (gap > gain)[edge]
         unseen = _too_many(edge, certainty, undecided)
         search = _Search(Items(edge, value, share), certainty, price, undecided)
-        better, found, ceiling = search.run(inside & ~undecided, known + _ROUNDING, limit)
+        better, found, ceiling = search.run(inside & ~undecided, known + gain, limit)
         taken[better[edge]] = (inside & ~undecided)[better[edge]]
         taken[found] = True
         known = sum_by_edge(edge[taken], value[taken], num_edges)
@@ -90,7 +93,7 @@ def best_loads(items: Items, num_edges: int, width: int) -> Loads:
         np.maximum.at(ceiling, edge[unseen], (bound[edge] - certainty)[unseen])
     unsorted = np.empty_like(taken)
     unsorted[order] = taken
-    return Loads(unsorted, np.minimum(bound, np.maximum(known, ceiling) + _ROUNDING))
+    return Loads(unsorted, np.minimum(bound, np.maximum(known + gain, ceiling) + _ROUNDING))
 
 
 class _Search:

@@ -23,6 +23,10 @@ _NARROW = (100, 1_000)
 """Narrow searches first: what they find makes the core smaller for a wide one."""
 _MOST_UNDECIDED, _MOST_FOR_PROOF = 100, 64
 """Of more clients than this a narrow and a wide search are not worth their time."""
+_MOST_FOR_GREEDY = 20_000
+"""With more pairs than this, FLGreedy has never come near, and takes longer than all the rest."""
+_MOST_EQUAL = 20_000
+"""Where so many pairs are worth the same, edges have too many equal choices to bid."""
 _KNAPSACK_WIDTH = 100
 _DEALS = 3
 _PATIENCE = 4
@@ -86,12 +90,20 @@ class LagrangianAssignment:
         answer.lower(safe_bound(offers, prices))
         repaired = fill(offers, _by_surplus(offers, prices))
         answer.propose(repaired)
-        self._prove(answer, offers, prices, _NARROW, _MOST_UNDECIDED)
+        self._search(answer, offers, prices, _NARROW, _MOST_UNDECIDED)
+        if not answer.whole:
+            self._search(answer, offers, prices, (self.nodes,), _MOST_FOR_PROOF)
+        known = answer.value
         self._negotiate(answer, offers, prices, order, repaired, rng)
-        self._prove(answer, offers, prices, (self.nodes,), _MOST_FOR_PROOF)
+        if answer.whole or answer.value > known:
+            self._search(answer, offers, prices, (self.nodes,), _MOST_FOR_PROOF)
+        if answer.gap > self.gap and len(offers.client) <= _MOST_FOR_GREEDY:
+            for utility in UTILITIES:  # never worse than FLGreedy
+                for pairs in FLGreedy(utility=utility).runs(offers):
+                    answer.propose(fill(offers, order, pairs))
         return answer.placement(order)
 
-    def _prove(
+    def _search(
         self, answer: Answer, offers: Offers, prices: Prices, widths: tuple[int, ...], most: int
     ) -> None:
         """Looks through all that undecided clients could do, if they are few."""
@@ -118,7 +130,7 @@ class LagrangianAssignment:
 
         def improved(pairs: IntArray) -> IntArray:
             if offers.size == offers.num_clients:
-                pairs = redealt(offers, pairs, _KNAPSACK_WIDTH, rng)
+                pairs = redealt(offers, pairs, _KNAPSACK_WIDTH, answer.gain, rng)
             pairs = fill(offers, order, pairs)
             answer.propose(pairs)
             return pairs
@@ -127,6 +139,8 @@ class LagrangianAssignment:
             if answer.proved or (deal and answer.gap <= self.gap):
                 return
             pairs = improved(pairs)
+        if answer.whole and len(offers.client) > _MOST_EQUAL:
+            return
         bidding, gaps = Bidding(offers, prices, _KNAPSACK_WIDTH), [np.inf] * _PATIENCE
         for _ in range(self.rounds):
             gaps.append(answer.gap)
@@ -138,10 +152,6 @@ class LagrangianAssignment:
             improved(fill(offers, order, chosen))
             if not bidding.step(bids, answer.value):
                 break
-        if answer.gap > self.gap:  # never worse than FLGreedy
-            for utility in UTILITIES:
-                for pairs in FLGreedy(utility=utility).runs(offers):
-                    answer.propose(fill(offers, order, pairs))
 
 
 def _by_surplus(offers: Offers, prices: Prices) -> IntArray:
