@@ -120,10 +120,10 @@ class TestWhatItRefuses:
             Selector(Random(), problem()).select(edges=edges)
 
     def test_edges_of_a_flat_problem(self) -> None:
-        with pytest.raises(DataError, match="expected 6 and 1"):
-            Selector(Random(), problem(num_edges=1)).select(edges=network())
+        with pytest.raises(DataError, match="expected 6 and 0"):
+            Selector(Random(), problem(num_edges=0)).select(edges=network())
 
-    @pytest.mark.parametrize("count", [0, -1, 1.5, True])
+    @pytest.mark.parametrize("count", [-1, 1.5, True])
     def test_problems_with_odd_numbers_of_edges(self, count: Any) -> None:
         with pytest.raises(DataError, match="num_edges"):
             problem(num_edges=count)

@@ -117,7 +117,7 @@ def participants(policy: Policy[Any], seed: int) -> int:
         features = rng.random((12, 2, D))
         succeeds = rng.random((12, 2)) < 0.1 + 0.8 * features[:, :, 0]
         selection = selector.select(edges=edges, features=features)
-        done = selection.placed(succeeds.astype(np.float64)) > 0
+        done = selection.rows_of(succeeds.astype(np.float64)) > 0
         count += int(np.count_nonzero(done))
         selector.observe(
             Feedback(

@@ -19,7 +19,7 @@ TINY = {"num_clients": 6, "num_edges": 2}
 
 
 def worth(played: Round, value: FloatArray) -> float:
-    return float(played.selection.placed(value).sum())
+    return float(played.selection.rows_of(value).sum())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -93,7 +93,7 @@ def network(
     )
 
 
-amounts = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.7, 1.0, 1 / 3]) | st.floats(0.0, 2.0)
+amounts = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.7, 1.0, 1 / 3, 1e-311]) | st.floats(0.0, 2.0)
 budgets = st.sampled_from([0.0, 0.1, 0.3, 0.6, 0.8, 1.0, 1.1, inf]) | st.floats(0.0, 3.0)
 
 
@@ -132,7 +132,7 @@ def test_brute_force_finds_nothing_better(problem: AssignmentProblem) -> None:
 
 
 @given(problem=problems())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_fl_greedy_keeps_its_guarantee(problem: AssignmentProblem) -> None:
     """Lemma 3, for Eq. 8 and Eq. 19."""
     best = optimum(problem)
@@ -273,17 +273,23 @@ def test_a_large_network_has_a_small_certified_gap() -> None:
     assert problem.total(pairs) <= bound <= 1.005 * problem.total(pairs)
 
 
-def test_bounds_hold_where_searches_are_cut_short() -> None:
-    """With hardly any nodes and rounds nothing is proved, and the bound is still one."""
-    lazy = LagrangianAssignment(steps=3, nodes=0, rounds=1, gap=0.5)
-    for seed in range(20):
-        problem = network(40, 3, seed, budget=8.0)
+@pytest.mark.parametrize(
+    "lazy",
+    [
+        LagrangianAssignment(steps=3, nodes=0, rounds=1, gap=0.5),
+        LagrangianAssignment(nodes=100, rounds=0),
+        LagrangianAssignment(nodes=0, rounds=10, gap=0.0),
+        ExactAssignment(nodes=1),
+    ],
+)
+def test_bounds_hold_where_searches_are_cut_short(lazy: AssignmentSolver) -> None:
+    for seed in range(10):
+        problem = network(40, 3, seed, budget=8.0, equal=seed >= 7)
         best = LagrangianAssignment().solve(problem, stream(0, "x"))
         placement = lazy.solve(problem, stream(0, "x"))
+        assert problem.fits(placement.pairs)
         assert problem.total(placement.pairs) <= best.bound
-        assert problem.total(best.pairs) <= placement.bound
-        stopped = ExactAssignment(nodes=1).solve(problem, stream(0, "x"))
-        assert problem.total(best.pairs) <= stopped.bound * (1 + 1e-9)
+        assert problem.total(best.pairs) <= placement.bound * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("solver", ALL)
@@ -316,13 +322,13 @@ def test_ties_favour_nobody(solver: AssignmentSolver) -> None:
     pairs = [(client, edge, 0.5, 1.0) for client in range(10) for edge in (0, 1)]
     problem = problem_of(pairs, [3.0, 1.0])
     rng, seen = stream(11, "ties"), Counter[int]()
-    for _ in range(400):
+    for _ in range(300):
         chosen = solver.solve(problem, rng).pairs
         assert len(chosen) == 4
         seen.update(chosen.tolist())
     for edge, places in ((0, 3), (1, 1)):
         counts = [seen[2 * client + edge] for client in range(10)]
-        assert sum(counts) == 400 * places
+        assert sum(counts) == 300 * places
         assert chisquare(counts).pvalue > 1e-3
 
 
@@ -330,8 +336,8 @@ def test_ties_between_edges_favour_none() -> None:
     """Two clients, each at an edge of its own; one may be chosen."""
     problem = problem_of([(0, 0, 0.5, 1.0), (1, 1, 0.5, 1.0), (2, 0, 0.1, 2.0)], [2.0, 2.0], size=1)
     rng = stream(12, "ties")
-    first = sum(int(LagrangianAssignment().solve(problem, rng).pairs[0] == 0) for _ in range(400))
-    assert chisquare([first, 400 - first]).pvalue > 1e-3
+    first = sum(int(LagrangianAssignment().solve(problem, rng).pairs[0] == 0) for _ in range(300))
+    assert chisquare([first, 300 - first]).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("solver", [*ALL, ExactAssignment(nodes=7), LagrangianAssignment(gap=0.1)])

@@ -150,7 +150,7 @@ def test_toml_of_an_edge_network_as_one_would_write_it() -> None:
         num_clients=500, num_edges=10, mobility=walk, radio=Radio(shadowing_db=6.0)
     )
     assert named(WORLDS, tomllib.loads(text), key=(), what="world") == expected
-    assert expected.cohort_size == 500
+    assert expected.start(1).problem.cohort_size == 500  # no limit beside the budgets
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ def test_the_edges_own_work_comes_on_top() -> None:
     assert closed([], [], at_least=1, edge_seconds=0.25) == ([], 0.0)
 
 
+def test_patience_ends() -> None:
+    assert closed([5.0, 40.0], [0, 1], at_least=1, patience_seconds=30.0) == ([True, False], 30.0)
+    assert closed([5.0, 6.0], [0, 0], at_least=2, patience_seconds=5.5) == ([True, False], 5.5)
+
+
 def test_flat_federated_learning_knows_the_least_number_too() -> None:
     assert closed([1.0, 5.0, 4.0, 9.0], at_least=2) == ([True, False, True, False], 4.0)
     assert closed([1.0, 2.0, 4.0], at_least=2) == ([True, True, False], 3.0)
@@ -152,7 +157,7 @@ def test_a_round_takes_what_a_client_does_at_its_own_edge() -> None:
     np.testing.assert_array_equal(feedback.signals["of client"], [0.5, 1.5, np.nan, np.nan])
     np.testing.assert_array_equal(feedback.signals["of pair"], [0.0, 3.0, np.nan, np.nan])
     assert outcome.round_seconds == feedback.round_seconds == 3.5
-    assert "in_time" not in feedback.signals  # nobody is waited for: to answer is to be in time
+    np.testing.assert_array_equal(feedback.signals["in_time"], [1.0, 1.0, np.nan, np.nan])
     assert outcome.late.clients.tolist() == [2, 3]
     assert outcome.late.arrives_at_seconds.tolist() == [106.0, 104.0]
 

@@ -64,7 +64,7 @@ def _column_fault(view: RoundView, selection: Selection) -> str | None:
     ):
         return f"its inclusion is {inclusion!r}; it must hold a probability > 0 for each client"
     if features is not None and (
-        view.features is None or not np.array_equal(features, selection.placed(view.features))
+        view.features is None or not np.array_equal(features, selection.rows_of(view.features))
     ):
         return "the features in its selection are not those that the view has of the cohort"
     return _closing_fault(selection)

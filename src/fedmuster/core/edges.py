@@ -52,19 +52,32 @@ class EdgeView:
                 f"{edges} edges"
             )
         cost = _numbers("cost", self.cost)
-        if cost.shape == (clients,):
-            cost = np.broadcast_to(cost[:, np.newaxis], coverage.shape)
-        if cost.shape != coverage.shape or not np.all((cost >= 0) & (cost <= DEAREST)):
+        if cost.shape not in ((clients,), coverage.shape):
             raise DataError(
-                f"EdgeView: cost has shape {cost.shape}, expected numbers from 0 to {DEAREST:g} "
-                f"of shape ({clients},) or {coverage.shape}"
+                f"EdgeView: cost has shape {cost.shape}, expected ({clients},) or {coverage.shape}"
             )
+        wrong = ~((cost >= 0) & (cost <= DEAREST))
+        if wrong.any():
+            client = int(np.argwhere(wrong)[0, 0])
+            raise DataError(
+                f"EdgeView: cost of client {client} is {cost[client].tolist()}, expected numbers from 0 "
+                f"to {DEAREST:g}"
+            )
+        # Copies: what was seen stays as it was seen, whatever the caller does to its arrays.
+        coverage, cost, budget = coverage.copy(), cost.copy(), budget.copy()
+        if cost.ndim == 1:
+            cost = np.broadcast_to(cost[:, np.newaxis], coverage.shape)
         for name, array in (("coverage", coverage), ("cost", cost), ("budget", budget)):
+            array.setflags(write=False)
             object.__setattr__(self, name, array)
 
     @classmethod
     def flat(cls, num_clients: int) -> "EdgeView":
-        """One edge server that covers everybody, costs nothing and has no budget."""
+        """One edge server that covers everybody, costs nothing and has no budget.
+
+        It is what policies for edge servers see in flat federated learning. A federation without
+        edge servers says nothing of edges: ``Problem.num_edges`` is 0.
+        """
         return cls(
             coverage=np.ones((num_clients, 1), dtype=np.bool_),
             cost=np.zeros(num_clients),

@@ -33,7 +33,7 @@ class Problem:
         clusters: a label >= 0 for each client, where clients share an access point, subnet or
             region; None when they do not.
         num_features: d, how many numbers describe each client in a round (``RoundView.features``).
-        num_edges: M, how many edge servers there are; flat federated learning is one.
+        num_edges: M, how many edge servers there are; 0 for none, in flat federated learning.
         attributes: [K, d'], numbers that describe each client for the whole run (compute, cores,
             memory, …); None when nothing is known.
         expected_seconds: how long device and link of each client suggest that a round takes; None
@@ -47,14 +47,14 @@ class Problem:
     quality: FloatArray | None = None
     clusters: IntArray | None = None
     num_features: int = 0
-    num_edges: int = 1
+    num_edges: int = 0
     attributes: FloatArray | None = None
     expected_seconds: FloatArray | None = None
     first_round: int = 1
 
     def __post_init__(self) -> None:
         for name in ("num_clients", "cohort_size", "num_features", "num_edges", "first_round"):
-            least = 0 if name == "num_features" else 1
+            least = 0 if name in ("num_features", "num_edges") else 1
             value = getattr(self, name)
             if not is_integer(value, least=least):
                 raise DataError(f"Problem: {name} is {value!r}, expected an integer >= {least}")
@@ -108,6 +108,11 @@ class Problem:
                 f"shape ({self.num_clients}, d): a row for each client"
             )
         object.__setattr__(self, "attributes", array.copy())
+
+    @property
+    def num_servers(self) -> int:
+        """Where clients can train: at M edge servers, or at the one server of flat learning."""
+        return max(self.num_edges, 1)
 
     def data_weights(self) -> FloatArray | None:
         """``d_k = q_k |X_k|`` (BSFL Eq. 4), or None when all clients count alike."""
@@ -302,7 +307,10 @@ class Selection:
 
     @classmethod
     def at_edges(cls, view: RoundView, clients: IntArray, edges: IntArray) -> "Selection":
-        """These clients, each at its edge of :attr:`RoundView.network`."""
+        """These clients, each at its edge of :attr:`RoundView.network`.
+
+        In flat federated learning, where that network has one edge, :attr:`edges` stays None.
+        """
         order = np.argsort(clients)
         clients, edges = clients[order], edges[order]
         context = view.pair_features
@@ -313,7 +321,12 @@ class Selection:
             features=None if context is None else context[clients, edges],
         )
 
-    def placed(self, values: FloatArray) -> FloatArray:
+    @property
+    def edge_of_each(self) -> IntArray:
+        """int64[m]: ``edges``, with the one server of flat federated learning spelled out."""
+        return np.zeros_like(self.clients) if self.edges is None else self.edges
+
+    def rows_of(self, values: FloatArray) -> FloatArray:
         """[m, …], what ``values`` [K, …] say of each of the cohort; [K, M, …] with edges."""
         if self.edges is None:
             return values[self.clients]
@@ -329,7 +342,9 @@ class Feedback:
         clients: int64[n].
         latency_seconds: time from asking to answer, 1e-9 … 1e9; ignored where not completed.
         completed: who answered; None means all of ``clients``.
-        signals: whatever else was measured, one float per row ("loss", "accuracy_gain", …).
+        signals: whatever else was measured, one float per row ("loss", "accuracy_gain", …). With
+            "in_time" an edge server that waited beyond its deadline says whose answer came by it
+            (1) and whose did not (0); without, whoever completed was in time.
         sketches: [n, q], a short random projection of each update as the server received it, whose
             angles are nearly those of the updates; for policies that want it
             (``wanted_sketch_size``).

@@ -140,12 +140,16 @@ class Selector(Generic[S]):
         if self._open is None:
             raise CallOrderError("scores: no round is open: call select() first, in this process")
         scores = dict(self.policy.scores(self.state, self._open))
+        # Who has joined since the round was opened is not in its view; of these not all policies
+        # have an opinion.
+        now, then = self.problem.num_clients, len(self._open.available)
         for name, values in scores.items():
-            if values.dtype != np.float64 or values.shape != (self.problem.num_clients,):
+            if values.dtype != np.float64 or values.shape not in ((now,), (then,)):
                 raise PolicyError(
                     f"policy {self.policy.name}: its score {name!r} is {values.dtype}"
-                    f"{values.shape}, expected float64({self.problem.num_clients},)"
+                    f"{values.shape}, expected float64({now},)"
                 )
+            scores[name] = np.pad(values, (0, now - len(values)), constant_values=np.nan)
         return scores
 
     def observe(self, feedback: Feedback) -> FeedbackReport:

@@ -38,7 +38,7 @@ def checked_view(
     """What ``policy`` may see of a round; see :meth:`fedmuster.core.selector.Selector.select`."""
     clients = problem.num_clients
     mask = _available(available, clients)
-    if edges is not None or problem.num_edges > 1:
+    if edges is not None or problem.num_edges > 0:
         mask = mask & _edges(edges, policy, problem).covered
     size = problem.cohort_size if cohort_size is None else cohort_size
     if not is_integer(size, least=1):

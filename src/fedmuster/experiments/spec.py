@@ -215,7 +215,7 @@ class Experiment:
                             num_clients=problem.num_clients,
                             seed=seed,
                             num_samples=problem.num_samples,
-                            num_edges=problem.num_edges,
+                            num_edges=problem.num_servers,
                             late_answers=late_answers,
                         )
                     ) as trainer,

@@ -121,13 +121,13 @@ class COCS(PolicyTraits):
 
     def observe(self, state: RatesState, selection: Selection, feedback: Feedback) -> None:
         """Count each of the cohort in the cube of its context (Algorithm 1, lines 14–19)."""
-        clients, edges, context = selection.clients, selection.edges, selection.features
+        clients, context = selection.clients, selection.features
         success = np.zeros(len(clients), dtype=np.bool_)
         success[np.searchsorted(clients, feedback.clients)] = participated(feedback)
         self._rates.observe(
             state,
             clients,
-            np.zeros_like(clients) if edges is None else edges,
+            selection.edge_of_each,
             np.zeros((len(clients), 0)) if context is None else context,
             success,
         )

@@ -142,5 +142,5 @@ def _best_arm(state: CUCBState) -> int:
 
 def _number_of(selection: Selection) -> int:
     """A number that follows from who was chosen, and at which edge."""
-    edges = selection.clients * 0 if selection.edges is None else selection.edges
-    return crc32(np.stack([selection.clients, edges]).astype("<i8").tobytes())
+    pairs = np.stack([selection.clients, selection.edge_of_each])
+    return crc32(pairs.astype("<i8").tobytes())

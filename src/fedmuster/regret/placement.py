@@ -3,13 +3,15 @@
 import numpy as np
 
 from fedmuster.core import state as states
-from fedmuster.core.errors import DataError
+from fedmuster.core.errors import DataError, PolicyError
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.streams import JUDGE, stream
 from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.objectives.participation import participated
 from fedmuster.regret.judge import Verdict
 from fedmuster.solvers.assignment import AssignmentProblem, LagrangianAssignment
+
+_ROUNDING = 1e-9
 
 
 class PlacementJudge:
@@ -35,9 +37,15 @@ class PlacementJudge:
         if view.truth is None or view.truth.success is None:
             raise DataError("regret: the view does not hold the true probabilities of success")
         success = view.truth.success
-        chosen = float(selection.placed(success).sum())
+        chosen = float(selection.rows_of(success).sum())
         problem = AssignmentProblem.of(view, success)
         best = LagrangianAssignment().solve(problem, stream(self.seed, JUDGE, view.round))
+        if chosen > best.bound + _ROUNDING * (1.0 + best.bound):
+            raise PolicyError(
+                f"round {view.round}: a placement was worth {chosen}, and the proved bound "
+                f"{best.bound}: no proof"
+            )
+        # In a large network the policy may have found a better one than the judge.
         most = max(problem.total(best.pairs), chosen)
         gap = self._worth(most) - self._worth(chosen)
         return Verdict(regret=gap, additive=0.0)

@@ -90,7 +90,7 @@ class Simulation(Generic[S]):
                 num_clients=problem.num_clients,
                 seed=seed,
                 num_samples=problem.num_samples,
-                num_edges=problem.num_edges,
+                num_edges=problem.num_servers,
                 late_answers=policy.late_answers,
                 measure_gain=policy.wants_gain,
             )

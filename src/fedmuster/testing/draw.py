@@ -83,12 +83,12 @@ class Draw:
         """What comes back from a cohort, in the form in which a Selector hands it on."""
         clients = selection.clients
         completed = self.completed[clients]
-        latency = selection.placed(self.latency_seconds)
+        latency = selection.rows_of(self.latency_seconds)
         signals = {
             "loss": self.loss[clients],
             "compute_seconds": 0.6 * latency,
             "upload_seconds": 0.4 * latency,
-            "in_time": selection.placed(self.in_time),
+            "in_time": selection.rows_of(self.in_time),
         }
         return Feedback(
             round=self.round,

@@ -84,7 +84,7 @@ class Federation:
             quality=np.asarray(1.0 - 0.1 * (varied * 3 % 5)) if self.knowledge.data else None,
             clusters=client % self.num_clusters if self.knowledge.clusters else None,
             num_features=self.knowledge.num_features,
-            num_edges=self._num_edges() or 1,
+            num_edges=self._num_edges() or 0,
             attributes=attributes if self.knowledge.attributes else None,
             expected_seconds=mean_seconds if self.knowledge.attributes else None,
         )

@@ -143,11 +143,11 @@ def easy_instances(knowledge: Knowledge) -> Iterator[Instance]:
 
 
 def _speed(draw: Draw, chosen: Selection) -> float:
-    return -float(chosen.placed(draw.latency_seconds).max(initial=0.0))
+    return -float(chosen.rows_of(draw.latency_seconds).max(initial=0.0))
 
 
 def _answers_in_time(draw: Draw, chosen: Selection) -> float:
-    return float(chosen.placed(draw.in_time).sum())
+    return float(chosen.rows_of(draw.in_time).sum())
 
 
 def _loss(draw: Draw, chosen: Selection) -> float:

@@ -89,6 +89,7 @@ class EdgeNetwork(Setting):
 
     name: ClassVar[str] = "edge-network"
     hierarchical: ClassVar[bool] = True
+    unlimited_cohort: ClassVar[int | None] = 0
 
     num_clients: int = 50
     num_edges: int = 3
@@ -113,8 +114,6 @@ class EdgeNetwork(Setting):
     def __post_init__(self) -> None:
         check_types(self)
         self.require_count("num_clients")
-        if self.cohort_size == 0:
-            object.__setattr__(self, "cohort_size", self.num_clients)
         Setting.__post_init__(self)
         require(1 <= self.num_edges <= 1000, self, "num_edges", "an integer in [1, 1000]")
         if self.deadline_seconds is None:

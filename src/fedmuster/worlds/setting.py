@@ -46,6 +46,8 @@ class Setting:
 
     hierarchical: ClassVar[bool] = False
     """Whether there are edge servers between the clients and the cloud."""
+    unlimited_cohort: ClassVar[int | None] = None
+    """The cohort size that stands for all clients; None where there is no such."""
 
     cohort_size: int
     availability: Availability = field(default_factory=Always)
@@ -57,7 +59,8 @@ class Setting:
 
     def __post_init__(self) -> None:
         check_types(self)
-        self.require_count("cohort_size")
+        if self.cohort_size != self.unlimited_cohort:
+            self.require_count("cohort_size")
         require(0 <= self.dropout <= 1, self, "dropout", "a number in [0, 1]")
         require(1 <= self.over_selection <= 100, self, "over_selection", "a number in [1, 100]")
         require(0 <= self.forecast_accuracy <= 1, self, "forecast_accuracy", "a number in [0, 1]")
@@ -134,7 +137,7 @@ class Setting:
         attributes: FloatArray | None = None,
         expected_seconds: FloatArray | None = None,
         columns: Mapping[str, FloatArray] | None = None,
-        num_edges: int = 1,
+        num_edges: int = 0,
         at_least: int = 0,
         patience_seconds: float = np.inf,
         edge_seconds: float = 0.0,
@@ -145,10 +148,13 @@ class Setting:
         :class:`~fedmuster.worlds.round_time.RoundTime` for what is handed on to them.
         """
         num_clients = len(groups)
+        cohort_size = self.cohort_size
+        if cohort_size == self.unlimited_cohort:
+            cohort_size = num_clients
         samples, quality = self.data.draw(num_clients, stream(seed, LAYOUT, DATA_KEY))
         problem = Problem(
             num_clients=num_clients,
-            cohort_size=self.cohort_size,
+            cohort_size=cohort_size,
             num_samples=samples,
             quality=quality,
             clusters=clusters,
@@ -167,7 +173,7 @@ class Setting:
             dropout=self.dropout,
             time=RoundTime(
                 deadline_seconds=self.deadline,
-                keep_first=None if self.over_selection == 1 else self.cohort_size,
+                keep_first=None if self.over_selection == 1 else cohort_size,
                 clusters=problem.clusters,
                 cluster_delay_seconds=cluster_delay_seconds,
                 sequential=sequential,
@@ -175,7 +181,7 @@ class Setting:
                 patience_seconds=patience_seconds,
                 edge_seconds=edge_seconds,
             ),
-            num_to_ask=ceil_of(self.over_selection * self.cohort_size),
+            num_to_ask=ceil_of(self.over_selection * cohort_size),
             usual_latency_seconds=usual_latency_seconds,
             forecast_accuracy=self.forecast_accuracy,
             columns=columns,

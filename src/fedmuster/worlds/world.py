@@ -83,7 +83,8 @@ class WorldRound:
     def truth(self) -> Truth:
         """The true expectations of a client that is asked in this round.
 
-        ``mean_latency_seconds`` is of the latency itself. ``mean_speed`` is
+        ``mean_latency_seconds`` is of the latency itself, unless the world says otherwise.
+        ``mean_speed`` is
         ``E[tau_min/tau · completed]``: a round without an answer in time has speed 0, as that
         is what a policy observes. With edges it also knows who will be in time, dropping out
         included.
@@ -105,7 +106,8 @@ class WorldRound:
         alone = self._of(selection, self.latency_seconds)
         latency = self.time.latency(selection, alone, signals)
         completed, used, seconds = self.time.close(selection, latency)
-        if self.time.at_least > 0:  # who is waited for completes, but was not in time
+        if self.edges is not None or self.time.at_least > 0:
+            # Who is waited for completes, but was not in time.
             signals["in_time"] = (latency <= self.time.deadline_seconds).astype(np.float64)
         late = ~completed & np.isfinite(latency)
         if len(clients) == 0:
@@ -128,7 +130,7 @@ class WorldRound:
         """[m], of each of the cohort at its edge; [K] values are the same at all edges."""
         if self.edges is not None and values.ndim == 1:
             values = np.broadcast_to(values[:, np.newaxis], self.edges.coverage.shape)
-        return selection.placed(values)
+        return selection.rows_of(values)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -81,7 +81,7 @@ class SuccessRates:
         own = self.pool in ("pairs", "clients")
         shape = (
             problem.num_clients if own else 1,
-            problem.num_edges if self.pool in ("pairs", "edges") else 1,
+            problem.num_servers if self.pool in ("pairs", "edges") else 1,
             self.partition.num_cubes(problem.num_features),
         )
         if shape[0] * shape[1] * shape[2] > _MOST_CUBES:

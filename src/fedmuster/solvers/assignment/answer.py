@@ -58,14 +58,17 @@ class Answer:
                 self.pairs, self.value = pairs, value
 
     def lower(self, bound: float) -> None:
-        """Keeps ``bound`` if it is the lowest so far."""
+        """Keeps ``bound`` if it is the lowest so far, a little above where rounding put it."""
+        bound *= 1.0 + _SMALLEST_GAIN
         self.bound = min(self.bound, floor(bound) if self.whole else bound)
 
     def placement(self, order: IntArray) -> Placement:
         """The answer, filled up in this ``order`` with whoever still fits, also for no value."""
         offers, problem = self._offers, self._problem
-        filled = fill(offers, order, self.pairs)
-        pairs = np.sort(offers.origin[self._within_budgets(filled)])
+        chosen = self._within_budgets(fill(offers, order, self.pairs))
+        if float(offers.value[chosen].sum()) < self.value:
+            chosen = self.pairs
+        pairs = np.sort(offers.origin[chosen])
         total = problem.total(pairs)
         if self.proved:
             return Placement(pairs, total * (1.0 + 2 * _SMALLEST_GAIN))

@@ -116,9 +116,9 @@ class Core:
         least = np.where(self._use > 0, self._use, np.inf).min(axis=1, initial=np.inf)
         most = self._use.max(axis=1, initial=0.0)
         surplus = (self._value[..., np.newaxis] - self._use @ self._prices).max(axis=1, initial=-1)
-        self._least = _from_here_on(least, np.minimum, np.inf)
-        self._most = _from_here_on(most, np.add, 0.0)
-        self._surplus = _from_here_on(surplus, np.add, 0.0)
+        self._least = from_here_on(least, np.minimum, np.inf)
+        self._most = from_here_on(most, np.add, 0.0)
+        self._surplus = from_here_on(surplus, np.add, 0.0)
 
     def _bound(self, depth: int, value: FloatArray, left: FloatArray) -> FloatArray:
         """What each partial placement can at most become, at the best of several prices."""
@@ -149,7 +149,7 @@ def _options(pairs: IntArray, client: IntArray, may_stay_out: BoolArray) -> IntA
     return options
 
 
-def _from_here_on(rows: FloatArray, add_up: np.ufunc, nothing: float) -> FloatArray:
+def from_here_on(rows: FloatArray, add_up: np.ufunc, nothing: float) -> FloatArray:
     """[n + 1, …], ``rows`` accumulated from each of them to the last, and from behind it."""
     behind = np.full((1, rows.shape[1]), nothing)
     total: FloatArray = add_up.accumulate(np.concatenate((rows, behind))[::-1], axis=0)[::-1]

@@ -8,9 +8,7 @@ from fedmuster.solvers.assignment.knapsacks import Items, best_loads
 from fedmuster.solvers.assignment.offers import Offers, sum_by_edge
 
 
-def redealt(
-    offers: Offers, chosen: IntArray, width: int, gain: float, rng: Generator
-) -> IntArray:
+def redealt(offers: Offers, chosen: IntArray, width: int, gain: float, rng: Generator) -> IntArray:
     """A placement that is worth no less than ``chosen``.
 
     Each edge keeps its clients in hand and is dealt some of those whom nobody has, each of them to

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
-from fedmuster.solvers.assignment.offers import Offers, sum_by_edge
+from fedmuster.solvers.assignment.offers import Offers, density, sum_by_edge
 
 
 class Filling:
@@ -67,7 +67,4 @@ def fill(offers: Offers, order: IntArray, chosen: IntArray | None = None) -> Int
 
 def by_density(offers: Offers) -> IntArray:
     """All pairs, those of most value for their cost first, then the more valuable."""
-    free = offers.share == 0
-    density = np.divide(offers.value, offers.share, out=np.zeros(len(free)), where=~free)
-    density[free & (offers.value > 0)] = np.inf
-    return np.lexsort((-offers.value, -density))
+    return np.lexsort((-offers.value, -density(offers.value, offers.share)))

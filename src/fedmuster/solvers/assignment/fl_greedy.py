@@ -87,14 +87,13 @@ class FLGreedy:
         """The best single pair, then what is found at each density."""
         order = np.argsort(-offers.value, kind="stable")[: np.count_nonzero(offers.value)]
         yield order[:1]
-        largest = float(self._of(offers.value.max()))
-        # f of the best is between that of one pair and of as many as there may be clients, and
-        # the density that proves the guarantee is 2 f / (2 + 2 M); its grid is as coarse as tau's.
-        density = 2.0 * largest / (2 + 2 * offers.num_edges)
-        for power in range(self._num_thresholds(float(offers.size)) + 1):
-            yield self._run(offers, order, largest, density * (1 + self.epsilon) ** power)
+        # f of the best pair is 1, f of the optimum between that and f of as many as there may be
+        # clients. The density that proves the guarantee is 2 f / (2 + 2 M).
+        density = 2.0 / (2 + 2 * offers.num_edges)
+        for power in range(self._num_steps(float(offers.size)) + 1):
+            yield self._run(offers, order, density * (1 + self.epsilon) ** power)
 
-    def _run(self, offers: Offers, order: IntArray, largest: float, density: float) -> IntArray:
+    def _run(self, offers: Offers, order: IntArray, density: float) -> IntArray:
         """The pairs taken at one density, of those in ``order`` of falling value."""
         filling, total, value = Filling(offers, order[:0]), 0.0, offers.value
 
@@ -103,31 +102,32 @@ class FLGreedy:
 
         # A gain never grows again, so whoever is not dense enough once never will be.
         order = order[gain(order, 0.0) >= density * offers.share[order]]
-        # Smaller gains than the last threshold cannot add up to what the guarantee leaves open.
+        # Gains below this cannot add up to what the guarantee leaves open.
         smallest = self.epsilon * self.guarantee(offers.num_edges) / offers.size
-        for power in range(self._num_thresholds(1.0 / smallest) + 1):
-            threshold = largest / (1 + self.epsilon) ** power
-            while len(order):
+        power = 0
+        while len(order) and (highest := float(gain(order[:1], total)[0])) >= smallest:
+            power = max(power, self._num_steps(1.0 / highest))  # lazily: to one that is reached
+            threshold = (1 + self.epsilon) ** -power
+            while True:
                 # Gains fall with values: those that reach the threshold come first.
                 reaching = np.searchsorted(-gain(order, total), -threshold, side="right")
-                pairs = filling.fitting(order[:reaching])
+                pairs, order = filling.fitting(order[:reaching]), order[reaching:]
                 pairs = pairs[gain(pairs, total) >= density * offers.share[pairs]]
                 if len(pairs) == 0:
-                    order = order[reaching:]
                     break
                 # As if all before were taken: who passes then passes in any case.
                 gains = gain(pairs, total + np.cumsum(value[pairs]) - value[pairs])
                 passes = (gains >= threshold) & (gains >= density * offers.share[pairs])
                 passes[0] = True
-                taken = filling.take_most(pairs[passes])
-                total += float(value[taken].sum())
-                order = np.concatenate((pairs, order[reaching:]))
+                total += float(value[filling.take_most(pairs[passes])].sum())
+                order = np.concatenate((pairs, order))
+            power += 1
         return filling.chosen
 
     def _of(self, total: FloatArray | float) -> FloatArray:
         """f, but for the constant 1 / M."""
         return np.asarray(total) if self.utility == "linear" else np.sqrt(total)
 
-    def _num_thresholds(self, ratio: float) -> int:
+    def _num_steps(self, ratio: float) -> int:
         """How often 1 + epsilon divides ``ratio``, rounded up."""
         return int(np.ceil(np.log(max(ratio, 1.0)) / np.log1p(self.epsilon)))

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
-from fedmuster.solvers.assignment.offers import sum_by_edge
+from fedmuster.solvers.assignment.core import from_here_on
+from fedmuster.solvers.assignment.offers import density, sum_by_edge
 
 _ROUNDING = 1e-11
 """Sums of shares may be so far off; who breaks a budget by less is let pass, so bounds hold."""
@@ -54,9 +55,8 @@ def best_loads(items: Items, num_edges: int, width: int, gain: float = _ROUNDING
     """
     if len(items.edge) == 0:
         return Loads(np.zeros(0, dtype=np.bool_), np.zeros(num_edges))
-    free = items.share == 0
-    density = np.divide(items.value, items.share, out=np.full(len(free), np.inf), where=~free)
-    order = np.lexsort((-density, items.edge))
+    dense = density(items.value, items.share)
+    order = np.lexsort((-dense, items.edge))
     edge, value, share = items.edge[order], items.value[order], items.share[order]
 
     count = np.bincount(edge, minlength=num_edges)
@@ -66,7 +66,7 @@ def best_loads(items: Items, num_edges: int, width: int, gain: float = _ROUNDING
     num_inside = np.bincount(edge[inside], minlength=num_edges)
     # The first item that does not fit as a whole sets the price, as in a fractional knapsack.
     price, split = np.zeros(num_edges), np.flatnonzero(num_inside < count)
-    price[split] = density[order][(starts + num_inside)[split]]
+    price[split] = dense[order][(starts + num_inside)[split]]
     reduced = value - price[edge] * share
     bound = price + sum_by_edge(edge, np.maximum(reduced, 0.0), num_edges)
 
@@ -118,10 +118,10 @@ class _Search:
         there = self._table >= 0
         share = np.where(there, items.share[self._table], 0.0) if depth else np.zeros(there.shape)
         value = np.where(there, items.value[self._table], 0.0) if depth else share
-        self._least = _from_here_on(np.where(share > 0, share, np.inf), np.minimum, np.inf)
-        self._most = _from_here_on(share, np.add, 0.0)
+        self._least = from_here_on(np.where(share > 0, share, np.inf), np.minimum, np.inf)
+        self._most = from_here_on(share, np.add, 0.0)
         self._surplus = [
-            _from_here_on(np.maximum(value - factor * price * share, 0.0), np.add, 0.0)
+            from_here_on(np.maximum(value - factor * price * share, 0.0), np.add, 0.0)
             for factor in _FACTORS
         ]
 
@@ -199,10 +199,3 @@ def _walk_back(trail: list[tuple[IntArray, IntArray]], last: IntArray) -> IntArr
         last = origin[last]
     chosen = np.concatenate(found)
     return chosen[chosen >= 0]
-
-
-def _from_here_on(rows: FloatArray, add_up: np.ufunc, nothing: float) -> FloatArray:
-    """[n + 1, …], ``rows`` accumulated from each of them to the last, and from behind it."""
-    behind = np.full((1, rows.shape[1]), nothing)
-    total: FloatArray = add_up.accumulate(np.concatenate((rows, behind))[::-1], axis=0)[::-1]
-    return total

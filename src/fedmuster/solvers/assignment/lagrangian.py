@@ -23,10 +23,9 @@ _NARROW = (100, 1_000)
 """Narrow searches first: what they find makes the core smaller for a wide one."""
 _MOST_UNDECIDED, _MOST_FOR_PROOF = 100, 64
 """Of more clients than this a narrow and a wide search are not worth their time."""
-_MOST_FOR_GREEDY = 20_000
-"""With more pairs than this, FLGreedy has never come near, and takes longer than all the rest."""
-_MOST_EQUAL = 20_000
-"""Where so many pairs are worth the same, edges have too many equal choices to bid."""
+_MANY_PAIRS = 10_000
+"""With more, FLGreedy takes longer than all the rest and has never come near; and edges to which
+all clients are worth the same have too many equal choices to bid."""
 _KNAPSACK_WIDTH = 100
 _DEALS = 3
 _PATIENCE = 4
@@ -48,7 +47,7 @@ class LagrangianAssignment:
     What is left of the budgets then goes to whoever still fits, also those worth nothing.
 
     Args:
-        steps: of the budgets' prices.
+        steps: of the budgets' prices, at most.
         nodes: the most partial placements that the proof of optimality may keep at once, over all
             its levels. A limit on time would not repeat.
         rounds: of bidding, at most.
@@ -97,7 +96,7 @@ class LagrangianAssignment:
         self._negotiate(answer, offers, prices, order, repaired, rng)
         if answer.whole or answer.value > known:
             self._search(answer, offers, prices, (self.nodes,), _MOST_FOR_PROOF)
-        if answer.gap > self.gap and len(offers.client) <= _MOST_FOR_GREEDY:
+        if answer.gap > self.gap and len(offers.client) <= _MANY_PAIRS:
             for utility in UTILITIES:  # never worse than FLGreedy
                 for pairs in FLGreedy(utility=utility).runs(offers):
                     answer.propose(fill(offers, order, pairs))
@@ -111,11 +110,10 @@ class LagrangianAssignment:
             core = Core(offers, prices, answer.beat)
             if answer.proved or core.num_clients > most:
                 return
-            beaten = answer.beat
             found = core.search(min(width, self.nodes // max(core.num_clients, 1)), answer.fits)
             if found.pairs is not None:
                 answer.propose(found.pairs)
-            answer.lower(max(beaten, answer.value, found.ceiling))
+            answer.lower(max(answer.value, found.ceiling))
 
     def _negotiate(
         self,
@@ -139,7 +137,7 @@ class LagrangianAssignment:
             if answer.proved or (deal and answer.gap <= self.gap):
                 return
             pairs = improved(pairs)
-        if answer.whole and len(offers.client) > _MOST_EQUAL:
+        if answer.whole and len(offers.client) > _MANY_PAIRS:
             return
         bidding, gaps = Bidding(offers, prices, _KNAPSACK_WIDTH), [np.inf] * _PATIENCE
         for _ in range(self.rounds):

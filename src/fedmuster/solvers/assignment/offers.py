@@ -8,6 +8,8 @@ from numpy.random import Generator
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.solvers.assignment.problem import AssignmentProblem
 
+_NEARLY_NOTHING = 1e-250
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Offers:
@@ -76,3 +78,9 @@ def sum_by_edge(edge: IntArray, amount: FloatArray, num_edges: int) -> FloatArra
     """[M], the ``amount`` at each edge."""
     # Of nothing at all, bincount makes integers, whatever its weights.
     return np.bincount(edge, amount, num_edges).astype(np.float64, copy=False)
+
+
+def density(value: FloatArray, share: FloatArray) -> FloatArray:
+    """The value for each part of a budget; finite, also of what takes nothing."""
+    dense: FloatArray = value / np.maximum(share, _NEARLY_NOTHING)
+    return dense

@@ -16,6 +16,8 @@ _ROUNDING = 1e-13
 """Relative; each term of the bound is off by a few units of 1e-16."""
 _PATIENCE = 5
 _SHORTENING = 0.6
+_SHORTEST = 0.03
+"""Of Polyak's step; shorter ones lower the bound by no more than a part in thousands."""
 
 
 class Prices(NamedTuple):
@@ -59,7 +61,7 @@ def safe_bound(offers: Offers, prices: Prices) -> float:
 
 
 def lowest_bound(offers: Offers, goal: float, steps: int) -> Prices:
-    """Prices with a bound close to the lowest there is, by ``steps`` subgradient steps.
+    """Prices with a bound close to the lowest there is, by at most ``steps`` subgradient steps.
 
     Polyak's step length: as if the bound could come down to ``goal``, the value of a placement;
     shorter whenever that has not helped for a while.
@@ -70,7 +72,7 @@ def lowest_bound(offers: Offers, goal: float, steps: int) -> Prices:
         slope = 1.0 - _demand(offers, here)
         slope[(here.edges <= 0) & (slope > 0)] = 0.0  # no price is below 0
         steepness = float(slope @ slope)
-        if steepness == 0.0 or here.bound <= goal:
+        if steepness == 0.0 or here.bound <= goal or length < _SHORTEST:
             break
         stride = length * (here.bound - goal) / steepness
         here = charge(offers, np.maximum(here.edges - stride * slope, 0.0))
