@@ -51,7 +51,7 @@ class Placer(PolicyTraits):
     assigns_edges: ClassVar[bool] = True
 
     def init(self, problem: Problem) -> State:
-        shape = (problem.num_clients, problem.num_edges)
+        shape = (problem.num_clients, problem.num_servers)
         return State(count=np.zeros(shape), successes=np.zeros(shape), note=np.zeros(2, np.int64))
 
     def score(self, state: State, view: RoundView) -> FloatArray:
@@ -236,8 +236,20 @@ class ContextOfAnotherEdge(Placer):
 
 
 @config
-class WritesIntoBudgets(Placer):
-    name: ClassVar[str] = "writes-into-budgets"
+class ScalesContexts(Placer):
+    name: ClassVar[str] = "scales-contexts"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        if view.edges is not None and view.features is not None:
+            view.features[...] /= view.features.max(initial=1.0)
+        return Placer.select(self, state, view, rng)
+
+
+@config
+class SpendsFromBudgets(Placer):
+    """Subtracts what it spends from the operator's own numbers."""
+
+    name: ClassVar[str] = "spends-from-budgets"
 
     def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
         chosen = Placer.select(self, state, view, rng)
@@ -450,7 +462,8 @@ BREAKING: Sequence[tuple[int, Policy[Any], str]] = (
     (2, TooFewEdges(), "for each of its clients"),
     (2, TwoEdgesForOne(), "none twice"),
     (2, ContextOfAnotherEdge(), "features in its selection"),
-    (3, WritesIntoBudgets(), "wrote into the view's arrays"),
+    (3, ScalesContexts(), "wrote into the view's arrays"),
+    (3, SpendsFromBudgets(), "read-only"),
     (4, BorrowsEdges(), "state's note changed"),
     (5, HashesEdges(), "another PYTHONHASHSEED"),
     (6, RandomEdges(), "Python's global random generator"),
@@ -507,7 +520,7 @@ def test_every_point_is_broken_by_somebody() -> None:
 
 
 def test_whoever_assigns_edges_is_tried_at_them_without_being_asked() -> None:
-    assert [told.num_edges for told in knowledges(HonestPlacer())] == [1, 3]
+    assert [told.num_edges for told in knowledges(HonestPlacer())] == [0, 3]
     for policy in (ReachesTooFar(), NarrowEdges()):
         with pytest.raises(ContractError, match=r"point 2: .* at 3 edge servers: in round"):
             check_policy(policy)
@@ -523,6 +536,6 @@ def test_a_flat_policy_at_edge_servers_is_told_to_be_lifted() -> None:
         name: ClassVar[str] = "flat"
         assigns_edges: ClassVar[bool] = False
 
-    assert [told.num_edges for told in knowledges(Flat())] == [1]
+    assert [told.num_edges for told in knowledges(Flat())] == [0]
     with pytest.raises(ContractError, match=r"Lifted\(policy=Flat"):
         CHECKS[7](Flat(), knowledge=AT_EDGES)

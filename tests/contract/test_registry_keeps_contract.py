@@ -19,7 +19,6 @@ from fedmuster.policies import (
     FedCS,
     FedSUV,
     Genie,
-    Lifted,
     NaiveMABCS,
     Oort,
     Oracle,
@@ -46,7 +45,7 @@ def cases(name: str, policy: Policy[Any]) -> list[Case]:
     """Told everything and nothing, in flat federated learning and where it can at edge servers."""
     found = []
     for told in knowledges(policy):
-        where = "" if told.num_edges == 1 else " at edges"
+        where = "" if told.num_edges == 0 else " at edges"
         nothing = replace(NOTHING, num_edges=told.num_edges)
         found.append(Case(f"{name}{where}", policy, told))
         found.append(Case(f"{name}{where}, told nothing", policy, nothing))
@@ -76,7 +75,6 @@ CASES = [
     Case("oracle at edges, clairvoyant", Oracle(knows="outcome"), AT_EDGES),
     Case("cocs at edges, zooming", COCS(partition=ZoomingPartition(), pool="network"), AT_EDGES),
     Case("cocs at edges, greedy", COCS(pool="clients", solver=FLGreedy()), AT_EDGES),
-    Case("power-of-choice at edges", Lifted(policy=PowerOfChoice()), AT_EDGES),
 ]
 
 

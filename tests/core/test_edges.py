@@ -91,7 +91,7 @@ class TestEdgeView:
         ids=lambda cost: str(np.shape(cost)),
     )
     def test_bad_costs(self, cost: Any) -> None:
-        with pytest.raises(DataError, match="EdgeView: cost (of client 2 is|has shape)"):
+        with pytest.raises(DataError, match=r"EdgeView: cost (of client 2 is|has shape)"):
             network(cost=cost)
 
     @pytest.mark.parametrize("name", ["cost", "budget"])

@@ -146,7 +146,7 @@ def test_with_everybody_at_one_edge_and_nobody_elsewhere_it_is_flat(server: Serv
         elsewhere, _ = lonely.train(feedback, sketch_size=4, edges=edges + 2)
         assert same_rows(row, other)
         np.testing.assert_array_equal(told.parameters, flat.parameters)
-        np.testing.assert_array_equal(lonely.edges[2].model, flat.parameters)
+        np.testing.assert_array_equal(lonely.edge_servers[2].model, flat.parameters)
         for each in (heard, elsewhere):
             np.testing.assert_array_equal(each.answered, expected.answered)
             np.testing.assert_array_equal(each.sketches, expected.sketches)
@@ -193,7 +193,7 @@ def test_updates_are_the_same_bits_however_clients_are_grouped() -> None:
     clients = np.arange(CLIENTS)
     whole = trainer.engine.train(trainer.parameters, clients, 4)
     for edges in (at(0, 1, 2, 0, 1, 2, 0), at(2, 2, 2, 2, 2, 2, 1)):
-        parts: Updates = trainer.edges.train(trainer.engine, clients, edges, 4)
+        parts: Updates = trainer.edge_servers.train(trainer.engine, clients, edges, 4)
         np.testing.assert_array_equal(parts.deltas, whole.deltas)
         assert parts.signals.keys() == whole.signals.keys()
         for name, values in whole.signals.items():

@@ -50,7 +50,9 @@ def test_an_edge_without_answers_keeps_its_model() -> None:
     trainer = toy(3)
     initial = trainer.parameters.copy()
     heard, row = trainer.train(answers(1, [0, 2, 5], [0, 2]), edges=at(0, 0, 1))
-    np.testing.assert_allclose(trainer.edges[0].model, halfway(initial, [0, 2], 1), atol=1e-6)
+    np.testing.assert_allclose(
+        trainer.edge_servers[0].model, halfway(initial, [0, 2], 1), atol=1e-6
+    )
     for idle in edge_models(trainer)[1:]:
         np.testing.assert_array_equal(idle, initial)
     assert row.num_aggregated == 2
@@ -72,8 +74,10 @@ def test_each_edge_needs_its_own_answers() -> None:
     initial = trainer.parameters.copy()
     everybody = [0, 1, 3]
     _, row = trainer.train(answers(1, everybody, everybody), edges=at(1, 0, 1))
-    np.testing.assert_array_equal(trainer.edges[0].model, initial)
-    np.testing.assert_allclose(trainer.edges[1].model, halfway(initial, [0, 3], 1), atol=1e-6)
+    np.testing.assert_array_equal(trainer.edge_servers[0].model, initial)
+    np.testing.assert_allclose(
+        trainer.edge_servers[1].model, halfway(initial, [0, 3], 1), atol=1e-6
+    )
     assert row.num_aggregated == 2
 
 
@@ -103,8 +107,8 @@ def test_edges_are_averaged_after_every_so_many_rounds() -> None:
         agree = t % 5 == 0
         if agree:
             w = [np.mean(w, axis=0)] * 2
-        np.testing.assert_array_equal(often.edges[0].model, often.edges[1].model)
-        assert np.array_equal(seldom.edges[0].model, seldom.edges[1].model) == agree
+        np.testing.assert_array_equal(often.edge_servers[0].model, often.edge_servers[1].model)
+        assert np.array_equal(seldom.edge_servers[0].model, seldom.edge_servers[1].model) == agree
         np.testing.assert_allclose(often.parameters, together, atol=1e-6)
         np.testing.assert_allclose(edge_models(seldom), w, atol=1e-6)
     assert not np.allclose(often.parameters, seldom.parameters, atol=1e-4)
@@ -118,8 +122,8 @@ def test_each_edge_has_a_server_with_a_memory_of_its_own() -> None:
         both.train(answers(t, [0, 1, 2], [0, 1, 2]), edges=at(0, 1, 1))
         first.train(answers(t, [0], [0]), edges=at(0))
         second.train(answers(t, [1, 2], [1, 2]), edges=at(1, 1))
-    np.testing.assert_array_equal(both.edges[0].model, first.edges[0].model)
-    np.testing.assert_array_equal(both.edges[1].model, second.edges[1].model)
+    np.testing.assert_array_equal(both.edge_servers[0].model, first.edge_servers[0].model)
+    np.testing.assert_array_equal(both.edge_servers[1].model, second.edge_servers[1].model)
 
 
 def test_clients_are_released_once_a_round_in_their_order_wherever_they_are() -> None:

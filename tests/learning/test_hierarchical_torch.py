@@ -31,7 +31,7 @@ def test_two_edges_train_a_network(network: Any) -> None:
     trainer = training.start(num_clients=7, seed=2, num_edges=2)
     for t in (1, 2, 3):
         edges = np.roll([0, 1, 1, 0], t)
-        before = [trainer.edges[edge].model.copy() for edge in (0, 1)]
+        before = [trainer.edge_servers[edge].model.copy() for edge in (0, 1)]
         feedback = Feedback(round=t, clients=CLIENTS, latency_seconds=np.ones(4))
         heard, row = trainer.train(feedback, edges=edges, evaluate=True)
         after = []
@@ -44,7 +44,7 @@ def test_two_edges_train_a_network(network: Any) -> None:
         if t == 2:
             after = [(after[0] + after[1]) / 2] * 2
         for edge in (0, 1):
-            np.testing.assert_allclose(trainer.edges[edge].model, after[edge], atol=1e-6)
+            np.testing.assert_allclose(trainer.edge_servers[edge].model, after[edge], atol=1e-6)
         assert np.isfinite(row.loss)
         assert row.num_aggregated == 4
 
@@ -59,7 +59,7 @@ def test_own_data_and_modules_have_edges_too() -> None:
     trainer = own.start(num_clients=7, seed=2, num_edges=2)
     feedback = Feedback(round=1, clients=CLIENTS, latency_seconds=np.ones(4))
     trainer.train(feedback, edges=np.array([0, 0, 1, 1]))
-    assert not np.array_equal(trainer.edges[0].model, trainer.edges[1].model)
+    assert not np.array_equal(trainer.edge_servers[0].model, trainer.edge_servers[1].model)
     plain = Training(model=Logistic()).with_own(data=data).start(num_clients=7, seed=2, num_edges=2)
     plain.train(feedback, edges=np.array([0, 0, 1, 1]))
-    np.testing.assert_array_equal(plain.edges[0].model, plain.edges[1].model)
+    np.testing.assert_array_equal(plain.edge_servers[0].model, plain.edge_servers[1].model)

@@ -108,4 +108,4 @@ def at(*edges: int) -> IntArray:
 
 
 def edge_models(trainer: Trainer) -> list[Parameters]:
-    return [trainer.edges[edge].model for edge in range(len(trainer.edges))]
+    return [trainer.edge_servers[edge].model for edge in range(len(trainer.edge_servers))]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedmuster.core.edges import EdgeView
-from fedmuster.core.errors import DataError
+from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection, Truth
 from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.policies.genie import Genie
@@ -160,4 +160,9 @@ def test_a_view_without_odds_is_refused() -> None:
 def test_who_judges_follows_from_what_is_measured() -> None:
     problem = Problem(num_clients=5, cohort_size=5, num_edges=2)
     assert isinstance(judge_for(EdgeUtility(), problem, seed=1), PlacementJudge)
-    assert isinstance(judge_for(Genie(), problem, seed=1), CohortJudge)
+    flat = Problem(num_clients=5, cohort_size=5)
+    assert isinstance(judge_for(Genie(), flat, seed=1), CohortJudge)
+    with pytest.raises(ConfigError, match="by Genie, expected an EdgeUtility where there are edge"):
+        judge_for(Genie(), problem, seed=1)
+    with pytest.raises(ConfigError, match="a Genie where there are none"):
+        judge_for(EdgeUtility(), flat, seed=1)

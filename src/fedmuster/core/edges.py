@@ -60,8 +60,8 @@ class EdgeView:
         if wrong.any():
             client = int(np.argwhere(wrong)[0, 0])
             raise DataError(
-                f"EdgeView: cost of client {client} is {cost[client].tolist()}, expected numbers from 0 "
-                f"to {DEAREST:g}"
+                f"EdgeView: cost of client {client} is {cost[client].tolist()}, expected numbers "
+                f"from 0 to {DEAREST:g}"
             )
         # Copies: what was seen stays as it was seen, whatever the caller does to its arrays.
         coverage, cost, budget = coverage.copy(), cost.copy(), budget.copy()

@@ -251,11 +251,7 @@ class Selector(Generic[S]):
         described.update((name, arrays.get(f"problem.{name}")) for name in _PER_CLIENT)
         problem = Problem(**described)
         selector = cls(policy, problem, seed=meta["seed"])
-        prefix = "state."
-        states.load_arrays(
-            selector.state,
-            {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)},
-        )
+        states.load_arrays(selector.state, states.under("state.", arrays))
         selector.round = meta["round"]
         selector.refused.update(meta["refused"])
         if "pending.clients" in arrays:

@@ -120,6 +120,11 @@ def load_arrays(state: Any, arrays: Mapping[str, Array]) -> None:
         setattr(owner, attribute, new.copy())
 
 
+def under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+
+
 def grow(old: Any, fresh: S) -> S:
     """``fresh`` (the initial state of the larger problem) with everything ``old`` had learned."""
     learned = {name: getattr(owner, attribute) for name, _, owner, attribute in _leaves(old)}

@@ -8,61 +8,61 @@ import numpy as np
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.records import IntArray, Late, is_integer
-from fedmuster.core.state import Array
+from fedmuster.core.state import Array, under
+from fedmuster.learning.edge_server import EdgeServer
 from fedmuster.learning.engine import Engine
 from fedmuster.learning.late import Answers, some
 from fedmuster.learning.parts import joined
 from fedmuster.learning.records import Parameters, Updates
-from fedmuster.learning.site import Site, under
 
 
 class EdgeServers:
-    """M sites. Flat FL has one, whose model is the mean of all.
+    """M servers. Flat FL has one, whose model is the mean of all.
 
     Args:
-        sites: the edge servers, with the same model.
+        servers: the edge servers, with the same model.
         global_every: T_ES, rounds between global aggregations.
     """
 
-    def __init__(self, sites: Sequence[Site], *, global_every: int) -> None:
-        self._sites = sites
+    def __init__(self, servers: Sequence[EdgeServer], *, global_every: int) -> None:
+        self._servers = servers
         self._global_every = global_every
 
     def __len__(self) -> int:
-        return len(self._sites)
+        return len(self._servers)
 
-    def __getitem__(self, edge: int) -> Site:
-        return self._sites[edge]
+    def __getitem__(self, edge: int) -> EdgeServer:
+        return self._servers[edge]
 
     @property
     def mean(self) -> Parameters:
-        """``w = 1/M sum_m w_m`` (COCS III-A, step iv); of one site, its own vector."""
-        first, *others = self._sites
+        """``w = 1/M sum_m w_m`` (COCS III-A, step iv); of one server, its own vector."""
+        first, *others = self._servers
         if not others:
             return first.model
         # In float64, where the mean of models that are alike is that very model.
         total = first.model.astype(np.float64)
-        for site in others:
-            total += site.model
+        for server in others:
+            total += server.model
         mean: Parameters = (total / len(self)).astype(np.float32)
         return mean
 
     def spread(self, model: Parameters) -> None:
         """Give every edge this model."""
-        for site in self._sites:
-            site.model = model
+        for server in self._servers:
+            server.model = model
 
-    # Late answers are wanted where there is one site only, see check_edges: it speaks for all.
+    # Late answers are wanted where there is one server only, see check_edges: it speaks for all.
 
     @property
     def keeps_late(self) -> bool:
         """Whether late answers are wanted at all."""
-        return self._sites[0].merger.keeps_late
+        return self._servers[0].merger.keeps_late
 
     @property
     def busy(self) -> Late:
         """Whose late answers are on their way."""
-        return self._sites[0].merger.busy
+        return self._servers[0].merger.busy
 
     def edges_of(self, clients: IntArray, edges: IntArray | None) -> IntArray:
         """int64[n], where each of these clients is; None means at the only edge."""
@@ -91,7 +91,7 @@ class EdgeServers:
         return joined(
             clients,
             (
-                (here, self._sites[edge].train(engine, clients[here], round_number))
+                (here, self._servers[edge].train(engine, clients[here], round_number))
                 for edge, here in members
             ),
         )
@@ -108,9 +108,9 @@ class EdgeServers:
             How many answers have entered the models of the edges.
         """
         count = 0
-        for edge, site in enumerate(self._sites):
+        for edge, server in enumerate(self._servers):
             here = sent_to == edge
-            count += site.aggregate(
+            count += server.aggregate(
                 replace(
                     answers,
                     asked=answers.asked[asked_at == edge],
@@ -126,18 +126,18 @@ class EdgeServers:
         """All that the edges remember; of a single one without a prefix."""
         return {
             f"{prefix}{name}": array
-            for prefix, site in self._named()
-            for name, array in site.arrays().items()
+            for prefix, server in self._named()
+            for name, array in server.arrays().items()
         }
 
     def load(self, arrays: Mapping[str, Array], *, source: str) -> None:
         """Continue from :meth:`arrays` of as many edges."""
-        for prefix, site in self._named():
-            site.load(under(prefix, arrays), source=source)
+        for prefix, server in self._named():
+            server.load(under(prefix, arrays), source=source)
 
-    def _named(self) -> Iterator[tuple[str, Site]]:
-        for edge, site in enumerate(self._sites):
-            yield f"edge.{edge}." if len(self) > 1 else "", site
+    def _named(self) -> Iterator[tuple[str, EdgeServer]]:
+        for edge, server in enumerate(self._servers):
+            yield f"edge.{edge}." if len(self) > 1 else "", server
 
 
 def check_edges(num_edges: int, global_every: int, late_answers: LateAnswers) -> None:

@@ -11,11 +11,11 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Late, Problem
 from fedmuster.learning.aggregation import FedAvg, Server, finite_rows
+from fedmuster.learning.edge_server import EdgeServer
 from fedmuster.learning.edge_servers import EdgeServers, check_edges
 from fedmuster.learning.engine import Engine
 from fedmuster.learning.late import NOBODY, Answers, some
 from fedmuster.learning.records import Evaluation, FederatedData, Parameters, Updates
-from fedmuster.learning.site import Site
 from fedmuster.learning.sketch import sketch
 
 Release = Callable[[IntArray, NDArray[np.float32]], NDArray[np.float32]]
@@ -89,7 +89,7 @@ class Trainer:
         self.evaluate_every = evaluate_every
         initial = engine.initial()
         sites = [
-            Site(
+            EdgeServer(
                 initial,
                 server=self.server,
                 late_answers=late_answers,
@@ -99,7 +99,7 @@ class Trainer:
             )
             for _ in range(num_edges)
         ]
-        self.edges = EdgeServers(sites, global_every=global_every)
+        self.edge_servers = EdgeServers(sites, global_every=global_every)
 
     @property
     def parameters(self) -> Parameters:
@@ -108,16 +108,16 @@ class Trainer:
         Between global aggregations no edge holds it; it is what one would give now, and what is
         evaluated and asked about. Whoever sets it gives every edge this model.
         """
-        return self.edges.mean
+        return self.edge_servers.mean
 
     @parameters.setter
     def parameters(self, model: Parameters) -> None:
-        self.edges.spread(model)
+        self.edge_servers.spread(model)
 
     @property
     def busy(self) -> Late:
         """Whose late answers are still on their way: these clients are not to be asked again."""
-        return self.edges.busy
+        return self.edge_servers.busy
 
     def describe(self, problem: Problem) -> Problem:
         """The problem with the sizes and qualities of the clients' data, unless all are alike."""
@@ -171,20 +171,20 @@ class Trainer:
             The feedback with the trainer's signals beside those that it had, in which a client
             whose update is not finite did not complete; and what the round did to the model.
         """
-        edges = self.edges.edges_of(feedback.clients, edges)
+        edges = self.edge_servers.edges_of(feedback.clients, edges)
         answered = feedback.answered
         updates = self._sent(feedback.clients[answered], edges[answered], feedback.round, release)
         usable = finite_rows(updates)
         completed = answered.copy()
         completed[answered] = usable
         kept = some(updates, usable)
-        awaited = late if late is not None and self.edges.keeps_late else NOBODY
+        awaited = late if late is not None and self.edge_servers.keeps_late else NOBODY
         held = some(updates, np.zeros(len(usable), dtype=np.bool_))
         if len(awaited.clients) > 0:
             only_edge = np.zeros_like(awaited.clients)
             held = self._sent(awaited.clients, only_edge, feedback.round, release)
         holdable = finite_rows(held)
-        num_aggregated = self.edges.aggregate(
+        num_aggregated = self.edge_servers.aggregate(
             Answers(
                 round=feedback.round,
                 asked=feedback.clients,
@@ -226,8 +226,8 @@ class Trainer:
 
     def to_bytes(self) -> bytes:
         """The model of each edge, its server's memory, and what is held of late answers."""
-        meta = {"format": _FORMAT, "num_edges": len(self.edges)}
-        return states.to_bytes(self.edges.arrays(), meta)
+        meta = {"format": _FORMAT, "num_edges": len(self.edge_servers)}
+        return states.to_bytes(self.edge_servers.arrays(), meta)
 
     def load(self, image: bytes, *, source: str) -> None:
         """Continue from :meth:`to_bytes`."""
@@ -235,18 +235,18 @@ class Trainer:
         if meta.get("format") != _FORMAT:
             raise StateError(f"{source} holds another model than this training's")
         num_edges = meta.get("num_edges", 1)  # flat trainings did not always say so
-        if num_edges != len(self.edges):
+        if num_edges != len(self.edge_servers):
             raise StateError(
                 f"{source} was written by a training with {num_edges} edge servers, this one has "
-                f"{len(self.edges)}"
+                f"{len(self.edge_servers)}"
             )
-        self.edges.load(arrays, source=source)
+        self.edge_servers.load(arrays, source=source)
 
     def _sent(
         self, clients: IntArray, edges: IntArray, round_number: int, release: Release | None
     ) -> Updates:
         """What these clients send when they have trained; released in one go, wherever they are."""
-        updates = self.edges.train(self.engine, clients, edges, round_number)
+        updates = self.edge_servers.train(self.engine, clients, edges, round_number)
         return updates if release is None else _released(updates, release)
 
 

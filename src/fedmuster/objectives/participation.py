@@ -4,7 +4,7 @@ from fedmuster.core.records import BoolArray, Feedback
 
 
 def participated(feedback: Feedback) -> BoolArray:
-    """bool[n], who answered, and in time (COCS Eq. 7: ``X = 1``).
+    """bool[n], who answered, and in time (``X = 1``, in the text below COCS Eq. 6).
 
     A federation that waits for some answers beyond its deadline (COCS Eq. 6) says by the signal
     "in_time" which those were, and they count as failures; without it, whoever answered was in

@@ -44,7 +44,7 @@ class Lifted:
         1. The flat policy chooses by the mean context over the edges that cover a client, and
            learns from the context at the edge where it trained.
         2. Orders of upload (MAB-CS) and quotas (SAFA) are dropped: each edge closes by the deadline
-           (COCS Eq. 6). So SAFA is everyone who fits.
+           (COCS Eq. 6). So SAFA is everyone who fits, up to ``cohort_size``.
         3. Where the paper of a policy has m, it is told the problem's ``cohort_size``.
 
     References:

@@ -66,14 +66,13 @@ def scarcity_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 
 def _small_federations(knowledge: Knowledge) -> Iterator[Federation]:
     # One edge server with a budget is no flat federation.
-    edge_counts = (None,) if knowledge.num_edges == 1 else (1, knowledge.num_edges)
+    edge_counts = sorted({min(knowledge.num_edges, 1), knowledge.num_edges})
     for num_clients, cohort_size in _SIZES:
         for num_edges in edge_counts:
             yield Federation(
                 mean_seconds=varied_seconds(num_clients),
                 cohort_size=cohort_size,
-                knowledge=knowledge,
-                num_edges=num_edges,
+                knowledge=replace(knowledge, num_edges=num_edges),
             )
 
 

@@ -51,7 +51,7 @@ class Check:
     def __call__(self, policy: Policy[Any], *, knowledge: Knowledge | None = None) -> None:
         """Raise :class:`ContractError` unless ``policy`` keeps this point; see check_policy."""
         for told in knowledges(policy) if knowledge is None else (knowledge,):
-            where = "" if told.num_edges == 1 else f" at {told.num_edges} edge servers"
+            where = "" if told.num_edges == 0 else f" at {told.num_edges} edge servers"
             who = f"{type(policy).__name__} breaks “{self.title}”{where}"
             try:
                 fault = self.fault(policy, told)

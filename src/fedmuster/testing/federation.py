@@ -24,7 +24,7 @@ class Knowledge:
         attributes: whether it has numbers that describe each client for the whole run, and from
             which follows what to expect of it.
         forecasts: whether clients answer when they are asked how long they will be there.
-        num_edges: how many edge servers there are; 1 for none, which is flat federated learning.
+        num_edges: how many edge servers there are; 0 for none, in flat federated learning.
     """
 
     data: bool = True
@@ -33,7 +33,7 @@ class Knowledge:
     losses: bool = True
     attributes: bool = True
     forecasts: bool = True
-    num_edges: int = 1
+    num_edges: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -54,7 +54,6 @@ class Federation:
             with twice this probability it says that it will leave.
         mishaps: whether clients are away at times, and at times do not complete.
         layout: of the edge servers.
-        num_edges: how many of them, if it is not as the knowledge says: there may be one.
         seed: of the rounds.
     """
 
@@ -68,7 +67,6 @@ class Federation:
     variation: float = 0.2
     mishaps: bool = False
     layout: Layout = "varied"
-    num_edges: int | None = None
     seed: int = 0
 
     def problem(self) -> Problem:
@@ -84,7 +82,7 @@ class Federation:
             quality=np.asarray(1.0 - 0.1 * (varied * 3 % 5)) if self.knowledge.data else None,
             clusters=client % self.num_clusters if self.knowledge.clusters else None,
             num_features=self.knowledge.num_features,
-            num_edges=self._num_edges() or 0,
+            num_edges=self.knowledge.num_edges,
             attributes=attributes if self.knowledge.attributes else None,
             expected_seconds=mean_seconds if self.knowledge.attributes else None,
         )
@@ -95,19 +93,13 @@ class Federation:
     def _mean_loss(self) -> FloatArray:
         return np.ones(len(self.mean_seconds)) if self.mean_loss is None else self.mean_loss
 
-    def _num_edges(self) -> int | None:
-        """M; None in flat federated learning."""
-        if self.num_edges is not None:
-            return self.num_edges
-        return None if self.knowledge.num_edges == 1 else self.knowledge.num_edges
-
     def draw(self, round_: int) -> Draw:
         """Round ``round_``, the same whenever and for whomever it is drawn."""
         rng = stream(self.seed, WORLD, round_)
         clients, features = len(self.mean_seconds), self.knowledge.num_features
-        num_edges = self._num_edges()
+        num_edges = self.knowledge.num_edges
         low, high = 1.0 - self.variation, 1.0 + self.variation
-        load = rng.uniform(low, high, size=(clients, num_edges or 1, max(features, 1)))
+        load = rng.uniform(low, high, size=(clients, max(num_edges, 1), max(features, 1)))
         if self.mean_load is not None:
             load *= self.mean_load[:, np.newaxis, np.newaxis]
         away, lost = rng.random((2, clients)) < _LOST * self.mishaps
@@ -133,7 +125,7 @@ class Federation:
                 mean_speed=0.5 * mean_seconds.min() / mean_seconds,
             ),
         )
-        if num_edges is None:
+        if num_edges == 0:
             return drawn
         edges = edges_of(self.layout, clients, num_edges, self.cohort_size, rng)
         latency = expected * rng.uniform(low, high, size=expected.shape)
@@ -166,7 +158,7 @@ def varied_seconds(num_clients: int) -> FloatArray:
 def lively(knowledge: Knowledge) -> Federation:
     """Twelve unreliable clients that differ in everything: where most points are tried."""
     federation = Federation(mean_seconds=varied_seconds(12), knowledge=knowledge, mishaps=True)
-    if knowledge.num_edges == 1:
+    if knowledge.num_edges == 0:
         return federation
     # Budgets are to be the limit, and contexts to differ.
     return replace(federation, cohort_size=6, variation=0.4)

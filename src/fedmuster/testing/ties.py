@@ -34,12 +34,11 @@ def tie_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 def _bias(policy: Policy[Any], knowledge: Knowledge, available: BoolArray) -> str | None:
     federation = Federation(
         mean_seconds=np.full(_NUM_CLIENTS, 0.5),
-        knowledge=knowledge,
+        knowledge=replace(knowledge, num_edges=_NUM_EDGES if knowledge.num_edges > 0 else 0),
         equal_data=True,
         num_clusters=_NUM_CLIENTS,
         variation=0.0,
         layout="together",
-        num_edges=None if knowledge.num_edges == 1 else _NUM_EDGES,
     )
     state = policy.init(federation.problem())
     view = replace(federation.draw(1), available=available).view(policy)

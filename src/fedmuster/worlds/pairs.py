@@ -69,8 +69,9 @@ class Pairs:
 
     @property
     def latency_seconds(self) -> FloatArray:
-        """[P], Eq. 5; infinite where the answer is decades away."""
-        total = self.ready_seconds + transfer_seconds(self.upload_mbit, self.upload_rate)  # Eq. 5
+        """[P], COCS Eq. 5; infinite where the answer is decades away."""
+        upload = transfer_seconds(self.upload_mbit, self.upload_rate)
+        total = self.ready_seconds + upload  # COCS Eq. 5
         return np.where(total <= LONGEST_SECONDS, total, np.inf)
 
     @property

@@ -9,7 +9,7 @@ from fedmuster.core.records import FloatArray
 
 _THERMAL_NOISE_DBM_PER_MHZ = -174.0 + 60.0
 _NEAREST_KM = 0.01
-"""The path loss of Sec. VI-A is infinitely small at 0 km: whoever is nearer counts as here."""
+"""The path loss of COCS Sec. VI-A is infinitely small at 0 km: whoever is nearer counts as here."""
 
 NEPERS_PER_DB = np.log(10.0) / 10.0
 """A decibel of power, in natural logarithms."""
@@ -30,7 +30,7 @@ class Radio:
         noise_figure_db: of the receivers, and all else that the paper leaves unsaid of N0.
             Calibrated: with 5 dB, a deadline of 8 s instead of 4 s gives the best choices in an
             :class:`~fedmuster.worlds.edge_network.EdgeNetwork` 5 % more participants, as the
-            paper reports of its policy (5,125 and 5,378, Sec. VI-C).
+            paper reports of its policy (5,125 and 5,378, COCS Sec. VI-C).
     """
 
     transmit_dbm: float = 23.0
@@ -63,7 +63,7 @@ class Radio:
 
 
 def path_loss_db(distance_km: FloatArray) -> FloatArray:
-    """``128.1 + 37.6 log10 d`` (Sec. VI-A).
+    """``128.1 + 37.6 log10 d`` (COCS Sec. VI-A).
 
     Example:
         >>> path_loss_db(np.array([0.1, 1.0, 2.0])).round(1)
@@ -75,7 +75,7 @@ def path_loss_db(distance_km: FloatArray) -> FloatArray:
 def rate_mbit_per_second(
     bandwidth_mhz: FloatArray, log_snr: FloatArray, fading: FloatArray
 ) -> FloatArray:
-    """``b c = b log2(1 + P g / N0)`` (Eq. 4), where N0 grows with the bandwidth b.
+    """``b c = b log2(1 + P g / N0)`` (COCS Eq. 4), where N0 grows with the bandwidth b.
 
     Args:
         bandwidth_mhz: b.
@@ -87,7 +87,7 @@ def rate_mbit_per_second(
         array(4.)
     """
     snr = np.exp(log_snr) * fading / bandwidth_mhz
-    return np.asarray(bandwidth_mhz * np.log1p(snr) / np.log(2.0))  # Eq. 4
+    return np.asarray(bandwidth_mhz * np.log1p(snr) / np.log(2.0))  # COCS Eq. 4
 
 
 def transfer_seconds(megabits: float, rate: FloatArray) -> FloatArray:

@@ -30,7 +30,7 @@ class Control:
         """How fast K grows."""
         if self.exponent is not None:
             return self.exponent
-        return 2 * self.holder_alpha / (3 * self.holder_alpha + 2)  # Theorem 2
+        return 2 * self.holder_alpha / (3 * self.holder_alpha + 2)  # COCS Theorem 2
 
     def needed(self, round_: int) -> float:
         """K(t)."""
@@ -38,7 +38,7 @@ class Control:
 
     def halvings(self, round_: int) -> int:
         """How often an axis is worth halving: ``h = t^gamma``, ``gamma = z / (2 alpha)``."""
-        return int(self.z / (2 * self.holder_alpha) * math.log2(round_))  # Theorem 2
+        return int(self.z / (2 * self.holder_alpha) * math.log2(round_))  # COCS Theorem 2
 
 
 class Demand(NamedTuple):

@@ -129,9 +129,9 @@ class SuccessRates:
         count = np.take_along_axis(counts, in_force, axis=1)[:, 0]
         success = np.take_along_axis(successes, in_force, axis=1)[:, 0]
         return Estimate(
-            probability=success / np.maximum(count, 1),  # Eq. 12
+            probability=success / np.maximum(count, 1),  # COCS Eq. 12
             observations=count,
-            under_explored=counts[:, demand.level] <= demand.needed,  # Eq. 13
+            under_explored=counts[:, demand.level] <= demand.needed,  # COCS Eq. 13
         )
 
     def _where(

@@ -18,8 +18,8 @@ class UniformPartition:
     belong to the cubes at the border. Without context there is one cube.
 
     Args:
-        cubes_per_axis: h. Paper: 5; Theorem 2 has ``T^(1 / (3 alpha + 2))`` rounded up, which is
-            4 for 1,000 rounds and 5 for 1,880.
+        cubes_per_axis: h. Paper: 5; COCS Theorem 2 has ``T^(1 / (3 alpha + 2))`` rounded up, which
+            is 4 for 1,000 rounds and 5 for 1,880.
 
     Example:
         >>> corners = np.array([[0.0, 0.19], [0.2, 0.0], [1.0, 1.0]])
@@ -46,7 +46,7 @@ class UniformPartition:
 
     def demand(self, control: Control, round_: int, dimension: int) -> Demand:
         """K(t), of every cube."""
-        return Demand(least=np.zeros(1), level=0, needed=control.needed(round_))  # Eq. 13
+        return Demand(least=np.zeros(1), level=0, needed=control.needed(round_))  # COCS Eq. 13
 
 
 def grid_steps(context: FloatArray, per_axis: int) -> IntArray:

@@ -70,7 +70,7 @@ class ExactAssignment:
         if not answer.proved and core.num_clients <= _MOST_UNDECIDED:
             better = core.search(_NARROW, answer.fits).pairs
             answer.propose(answer.pairs if better is None else better)
-        program = _Program(problem, offers, prices, answer.beat)
+        program = Program(problem, offers, prices, answer.beat)
         while not answer.proved:
             chosen, bound = program.solve(self.nodes)
             if chosen is None or not program.forbid_overspending(chosen):
@@ -81,7 +81,7 @@ class ExactAssignment:
         return answer.placement(order)
 
 
-class _Program:
+class Program:
     """The integer program over the pairs that could be in a placement worth more than ``beat``."""
 
     def __init__(

@@ -12,11 +12,11 @@ from fedmuster.learning.late import Answers, merger_for
 from fedmuster.learning.records import Parameters, Updates
 
 
-class Site:
+class EdgeServer:
     """A model, and a server with its memory, who merges what the clients of this place send.
 
     Args:
-        model: before the first round. Sites may share one vector: none of them writes into it.
+        model: before the first round. Edge servers may share one vector: none writes into it.
         server: makes one model of many updates.
         late_answers: what becomes of answers that come when their round is over.
         sizes: [K], how much data each client has, wherever it is.
@@ -71,16 +71,11 @@ class Site:
         """Continue from :meth:`arrays`."""
         if arrays["parameters"].shape != self.model.shape:
             raise StateError(f"{source} holds another model than this training's")
-        late = under("late.", arrays)
+        late = states.under("late.", arrays)
         if late.keys() != self.merger.arrays().keys():
             raise StateError(
                 f"{source} was written by a training that does something else with late answers"
             )
-        states.load_arrays(self._server_state, under("server.", arrays))
+        states.load_arrays(self._server_state, states.under("server.", arrays))
         self.merger.load(late)
         self.model = arrays["parameters"]
-
-
-def under(prefix: str, arrays: Mapping[str, states.Array]) -> dict[str, states.Array]:
-    """The arrays whose names begin with ``prefix``, by what follows it."""
-    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
