@@ -100,6 +100,17 @@ class TestEdgeView:
         with pytest.raises(DataError, match=f"EdgeView: {name}"):
             network(**{name: values})
 
+    def test_what_was_seen_stays_as_it_was_seen(self) -> None:
+        told = {"coverage": REACH.copy(), "cost": np.ones(4), "budget": np.ones(2)}
+        edges = network(**told)
+        for array in told.values():
+            array[:] = 0
+        assert edges.coverage.tolist() == REACH.tolist()
+        assert edges.cost.min() == edges.budget.min() == 1.0
+        for array in (edges.coverage, edges.cost, edges.budget):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 0
+
     def test_nobody_covered_is_no_mistake(self) -> None:
         edges = network(coverage=np.zeros_like(REACH), budget=np.zeros(2))
         assert not edges.covered.any()

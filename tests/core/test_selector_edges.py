@@ -119,6 +119,10 @@ class TestWhatItRefuses:
         with pytest.raises(DataError, match=r"edges, expected 6 and 2 as the Problem says"):
             Selector(Random(), problem()).select(edges=edges)
 
+    def test_one_edge_is_no_flat_problem(self) -> None:
+        with pytest.raises(DataError, match="num_edges is 1, so select needs edges"):
+            Selector(Random(), problem(num_edges=1)).select()
+
     def test_edges_of_a_flat_problem(self) -> None:
         with pytest.raises(DataError, match="expected 6 and 0"):
             Selector(Random(), problem(num_edges=0)).select(edges=network())

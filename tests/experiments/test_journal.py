@@ -86,6 +86,7 @@ def test_a_run_that_was_killed_has_only_whole_commits(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(target=execute, args=(tmp_path,))
     process.start()
     while rounds_done(tmp_path) == 0:
+        assert process.is_alive()
         time.sleep(0.05)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)

@@ -86,7 +86,7 @@ def test_a_flat_run_has_no_edges(tmp_path: Path) -> None:
     flat = Experiment(policies={"it": Random()}, world=BSFLRates(), rounds=3)
     journal = finished(tmp_path, flat)
     assert journal.edge_rows is None
-    assert int(journal.clients["num_edges"]) == 1
+    assert int(journal.clients["num_edges"]) == 0
 
 
 def test_the_utility_is_that_of_the_spec(tmp_path: Path) -> None:

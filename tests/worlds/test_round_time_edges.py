@@ -80,7 +80,7 @@ def test_flat_federated_learning_knows_the_least_number_too() -> None:
 
 
 def by_the_paper(
-    latency: FloatArray, edges: IntArray, deadline: float, least: int, work: float
+    latency: FloatArray, edges: IntArray, deadline: float, least: int, work: float, patience: float
 ) -> tuple[list[bool], float]:
     """Eq. 6 as it stands, edge by edge: all in time, or the Z fastest if these are fewer."""
     completed = [False] * len(latency)
@@ -91,8 +91,8 @@ def by_the_paper(
         arrivals = sorted((float(latency[k]), k) for k in asked if latency[k] < INF)
         used, end = in_time, deadline
         if len(in_time) < least and len(arrivals) > len(in_time):
-            used = [k for _, k in arrivals[:least]]
-            end = max(float(latency[k]) for k in used)
+            used = [k for seconds, k in arrivals[:least] if seconds <= max(patience, deadline)]
+            end = min(max(seconds for seconds, _ in arrivals[:least]), patience)
         if len(used) == len(asked):
             end = max(float(latency[k]) for k in asked)
         for k in used:
@@ -111,12 +111,14 @@ def test_closing_equals_eq_6_edge_by_edge(seed: int) -> None:
         latency[rng.random(size) < 0.15] = INF
         edges = rng.integers(num_edges, size=size)
         least, work = int(rng.integers(0, 4)), float(rng.choice([0.0, 0.1]))
-        expected = by_the_paper(latency, edges, 2.0, least, work)
+        patience = float(rng.choice([2.0, 3.5, INF]))
+        expected = by_the_paper(latency, edges, 2.0, least, work, patience)
         found = closed(
             latency.tolist(),
             edges.tolist(),
             deadline_seconds=2.0,
             at_least=least,
+            patience_seconds=patience,
             edge_seconds=work,
         )
         assert found == expected
@@ -196,4 +198,4 @@ def test_nobody_is_asked() -> None:
     nobody = Selection(round=1, clients=np.arange(0), edges=np.arange(0))
     outcome = round_of(at_least=1).play(nobody)
     assert len(outcome.feedback.clients) == 0
-    assert outcome.round_seconds == 0.0
+    assert outcome.round_seconds == 3.0  # the deadline

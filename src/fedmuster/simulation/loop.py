@@ -157,10 +157,12 @@ class Simulation(Generic[S]):
                 ends_at_seconds=self.elapsed_seconds,
             )
         report = selector.observe(feedback)
+        # At edge servers who takes part is what the policy hears; speed is as it was measured.
+        heard = outcome.feedback if drawn.edges is None else feedback
         return RoundRow(
             round=selection.round,
             seconds=outcome.round_seconds,
-            reward=self._reward(verdict, outcome.feedback),
+            reward=self._reward(verdict, heard),
             regret=verdict.regret,
             num_available=int(np.count_nonzero(drawn.available)),
             num_completed=len(selection.clients) - len(report.not_completed),
@@ -169,7 +171,7 @@ class Simulation(Generic[S]):
             learning=learning,
             privacy=PrivacyRow() if budget is None else budget.standing(),
             scores=scores,
-            network=self._edge_row(drawn, selection, outcome.feedback),
+            network=self._edge_row(drawn, selection, heard),
         )
 
     def checkpoint(self) -> Checkpoint:

@@ -111,7 +111,7 @@ class WorldRound:
             signals["in_time"] = (latency <= self.time.deadline_seconds).astype(np.float64)
         late = ~completed & np.isfinite(latency)
         if len(clients) == 0:
-            seconds = self.wait_seconds
+            seconds = max(self.wait_seconds, self._idle_seconds)
         return Outcome(
             feedback=Feedback(
                 round=self.round,
@@ -125,6 +125,12 @@ class WorldRound:
             round_seconds=seconds,
             late=Late(clients=clients[late], arrives_at_seconds=self.now_seconds + latency[late]),
         )
+
+    @property
+    def _idle_seconds(self) -> float:
+        """How long a round without clients takes: edge servers keep their rhythm."""
+        deadline = self.time.deadline_seconds
+        return 0.0 if self.edges is None or np.isinf(deadline) else deadline
 
     def _of(self, selection: Selection, values: FloatArray) -> FloatArray:
         """[m], of each of the cohort at its edge; [K] values are the same at all edges."""

@@ -29,9 +29,9 @@ class ZoomingPartition:
     good one of its corners. So a depth is forced on all contexts, which grows with time. By
     COCS Theorem 2 an axis is worth ``h = t^(z / (2 alpha))`` cubes after t rounds, and
     ``K(t) = h^(2 alpha) ln t``. So **a context is under-explored while its cube of level
-    ``l = floor(log2 h)`` has no more than ``2^(2 alpha l) ln t`` observations**: at most K(t), with equality when h is a power
-    of two, and in early rounds far fewer, of fewer cubes. Below that depth cubes open only where
-    exploitation goes.
+    ``l = floor(log2 h)`` has no more than ``2^(2 alpha l) ln t`` observations**: at most K(t),
+    with equality when h is a power of two, and in early rounds far fewer, of fewer cubes. Below
+    that depth cubes open only where exploitation goes.
 
     All cubes are allocated at the beginning, ``(2^(d (depth + 1)) - 1) / (2^d - 1)`` of them.
 
