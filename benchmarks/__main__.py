@@ -2,6 +2,7 @@
 
 from benchmarks import (
     annealing_speed,
+    assignment,
     bsfl_selection,
     fedsuv_selection,
     gaussian_process,
@@ -29,6 +30,7 @@ for benchmark in (
     oort_selection,
     gaussian_process,
     fedsuv_selection,
+    assignment,
     ledger_cost,
     training_speed,
     training_memory,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedmuster.core.records import IntArray
-from fedmuster.solvers import in_order
+from fedmuster.solvers.assignment import in_order
+from fedmuster.solvers.assignment.in_order import take_in_order
 from fedmuster.solvers.assignment.problem import AssignmentProblem
-from fedmuster.solvers.in_order import take_in_order
 
 
 def plainly(problem: AssignmentProblem, order: IntArray) -> list[int]:

@@ -7,8 +7,8 @@ import pytest
 
 from fedmuster.core.records import IntArray
 from fedmuster.solvers.assignment import AssignmentProblem, LagrangianAssignment
-from fedmuster.solvers.in_order import take_in_order
-from fedmuster.solvers.in_turns import _left, fill_in_turns
+from fedmuster.solvers.assignment.in_order import take_in_order
+from fedmuster.solvers.assignment.in_turns import fill_in_turns
 
 INSTANCES = 60
 
@@ -31,7 +31,7 @@ def test_what_is_left_is_the_most_that_can_be_added() -> None:
     for seed in range(300):
         problem = tenths(seed)
         taken = take_in_order(problem, np.arange(len(problem.clients)))[: seed % 6]
-        for edge, left in enumerate(_left(problem, taken).tolist()):
+        for edge, left in enumerate(problem.after(taken).budget.tolist()):
             spent = problem.cost[taken[problem.edges[taken] == edge]].tolist()
             assert fsum([*spent, left]) <= problem.budget[edge]
             if spent:

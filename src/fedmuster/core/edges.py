@@ -1,15 +1,12 @@
 """What a network operator sees of its edge servers before it chooses."""
 
 from dataclasses import dataclass
-from math import fsum
 
 import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import DataError
-
-DEAREST = 1e290
-"""Sums of larger costs could overflow."""
+from fedmuster.core.exact_sums import LARGEST_SUMMAND, exact_sums
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -56,12 +53,12 @@ class EdgeView:
             raise DataError(
                 f"EdgeView: cost has shape {cost.shape}, expected ({clients},) or {coverage.shape}"
             )
-        wrong = ~((cost >= 0) & (cost <= DEAREST))
+        wrong = ~((cost >= 0) & (cost <= LARGEST_SUMMAND))
         if wrong.any():
             client = int(np.argwhere(wrong)[0, 0])
             raise DataError(
                 f"EdgeView: cost of client {client} is {cost[client].tolist()}, expected numbers "
-                f"from 0 to {DEAREST:g}"
+                f"from 0 to {LARGEST_SUMMAND:g}"
             )
         # Copies: what was seen stays as it was seen, whatever the caller does to its arrays.
         coverage, cost, budget = coverage.copy(), cost.copy(), budget.copy()
@@ -101,8 +98,7 @@ class EdgeView:
 
     def spent(self, clients: IntArray, edges: IntArray) -> FloatArray:
         """[M], what these clients cost at their edges: the correctly rounded sum, in any order."""
-        cost = self.cost[clients, edges]
-        return np.array([fsum(cost[edges == edge]) for edge in range(self.num_edges)])
+        return exact_sums(edges, self.cost[clients, edges], self.num_edges)
 
 
 def _numbers(name: str, values: object) -> FloatArray:

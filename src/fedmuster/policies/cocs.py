@@ -116,7 +116,7 @@ class COCS(PolicyTraits):
         value[pairs], under_explored[pairs] = known.probability, known.under_explored
         problem = AssignmentProblem.of(view, value, among=under_explored | (value > 0))
         under = under_explored[problem.clients, problem.edges]
-        chosen = explore(problem, under, self.solver, rng).pairs  # Eq. 14, 15, 17, 18
+        chosen = explore(problem, under, self.solver, rng)  # Eq. 14, 15, 17, 18
         return Selection.at_edges(view, problem.clients[chosen], problem.edges[chosen])
 
     def observe(self, state: RatesState, selection: Selection, feedback: Feedback) -> None:

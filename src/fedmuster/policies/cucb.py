@@ -21,7 +21,7 @@ from fedmuster.core.state import shared
 from fedmuster.core.streams import stream
 from fedmuster.estimators.confidence import confidence_radius, log_rounds
 from fedmuster.objectives.participation import participated
-from fedmuster.solvers.in_order import all_pairs, first_come
+from fedmuster.solvers.assignment import all_pairs, first_come
 
 _UNKNOWN = -1
 

@@ -13,9 +13,12 @@ from fedmuster.core.policy import CohortRule
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.flat import FlatPolicy, flattened
-from fedmuster.solvers.assignment import AssignmentSolver, LagrangianAssignment
-from fedmuster.solvers.in_order import all_pairs
-from fedmuster.solvers.in_turns import fill_in_turns
+from fedmuster.solvers.assignment import (
+    AssignmentSolver,
+    LagrangianAssignment,
+    all_pairs,
+    fill_in_turns,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

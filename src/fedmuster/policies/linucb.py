@@ -17,8 +17,11 @@ from fedmuster.estimators.linear import (
     shared_ridge,
 )
 from fedmuster.objectives.participation import participated
-from fedmuster.solvers.assignment import AssignmentSolver, LagrangianAssignment
-from fedmuster.solvers.placement import best_placement
+from fedmuster.solvers.assignment import (
+    AssignmentSolver,
+    LagrangianAssignment,
+    best_placement,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,11 @@ from fedmuster.core.errors import DataError
 from fedmuster.core.policy import CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.state import NoState
-from fedmuster.solvers.assignment import AssignmentSolver, LagrangianAssignment
-from fedmuster.solvers.placement import best_placement
+from fedmuster.solvers.assignment import (
+    AssignmentSolver,
+    LagrangianAssignment,
+    best_placement,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

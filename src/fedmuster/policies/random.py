@@ -10,7 +10,7 @@ from fedmuster.core.config import check_types
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
-from fedmuster.solvers.in_order import all_pairs, first_come
+from fedmuster.solvers.assignment import all_pairs, first_come
 from fedmuster.solvers.weighted_draw import weighted_draw
 
 

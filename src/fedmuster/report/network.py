@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import fsum
 
 import numpy as np
 
 from fedmuster.core.errors import StateError
+from fedmuster.core.exact_sums import exact_sums
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.simulation import EdgeRow
@@ -85,6 +84,7 @@ def read_network(reader: JournalReader, rounds: int) -> Network | None:
     cost = np.concatenate([row.cost for row in rows])
     places = [row.position_km for row in rows if row.position_km is not None]
     budget = np.stack([row.budget for row in rows])
+    cells = round_ * budget.shape[1] + edges
     radius = clients.get("edge_radius_km")
     return Network(
         edges=edges,
@@ -92,7 +92,7 @@ def read_network(reader: JournalReader, rounds: int) -> Network | None:
         cost=cost,
         place_km=np.concatenate(places) if len(places) == len(rows) else None,
         budget=budget,
-        spent=_sums(round_ * budget.shape[1] + edges, cost, budget.size).reshape(budget.shape),
+        spent=exact_sums(cells, cost, budget.size).reshape(budget.shape),
         participants=np.bincount(round_[in_time], minlength=len(rows)),
         edge_km=clients.get("edge_position_km"),
         radius_km=None if radius is None else float(radius),
@@ -116,16 +116,3 @@ def _check(reader: JournalReader, rows: Sequence[EdgeRow], cohorts: Sequence[Int
                 f"{reader.path} is damaged: its round {number:,} does not say where each of "
                 f"{len(cohort):,} clients trained, and at what cost"
             )
-
-
-def _sums(cell: IntArray, values: FloatArray, cells: int) -> FloatArray:
-    """The correctly rounded sum of each cell's values: a plain one could overstep a budget."""
-    sums = np.zeros(cells)
-    order = np.argsort(cell, kind="stable")
-    sorted_values = values[order].tolist()
-    found, starts = np.unique(cell[order], return_index=True)
-    for place, (start, end) in zip(
-        found.tolist(), pairwise([*starts.tolist(), len(values)]), strict=True
-    ):
-        sums[place] = fsum(sorted_values[start:end])
-    return sums

@@ -4,11 +4,9 @@ import numpy as np
 
 from fedmuster.core.blocks import blocks
 from fedmuster.core.errors import DataError
+from fedmuster.core.exact_sums import LARGEST_SUMMAND
 from fedmuster.core.records import FloatArray
 from fedmuster.solvers.instance import Instance
-
-_LIMIT = 1e290
-"""Sums of more could overflow."""
 
 
 def check_values(instance: Instance) -> tuple[float, float]:
@@ -19,7 +17,7 @@ def check_values(instance: Instance) -> tuple[float, float]:
     u, w = instance.bottleneck, instance.weight
     return (
         _largest("bottleneck", u, np.inf, "finite, or +inf for unseen clients"),
-        _largest("weight", w, _LIMIT, f"within ±{_LIMIT:g}"),
+        _largest("weight", w, LARGEST_SUMMAND, f"within ±{LARGEST_SUMMAND:g}"),
     )
 
 

@@ -10,13 +10,11 @@ from numpy.random import Generator
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import MissingExtraError
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.solvers.assignment.answer import Answer
-from fedmuster.solvers.assignment.core import Core
-from fedmuster.solvers.assignment.filling import by_density, fill
+from fedmuster.solvers.assignment.branch_and_bound import Core
 from fedmuster.solvers.assignment.offers import Offers
-from fedmuster.solvers.assignment.prices import Prices, lowest_bound, safe_bound
+from fedmuster.solvers.assignment.prices import Prices
 from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
-from fedmuster.solvers.assignment.unlimited import best_of_each, budgets_cannot_bind
+from fedmuster.solvers.assignment.start import start
 
 _PRICE_STEPS = 100
 _NARROW, _MOST_UNDECIDED = 100, 200
@@ -57,28 +55,23 @@ class ExactAssignment:
 
     def solve(self, problem: AssignmentProblem, rng: Generator) -> Placement:
         """The placement; its bound is its own total, if HiGHS came to an end."""
-        if budgets_cannot_bind(problem):
-            return best_of_each(problem, rng)
-        offers = Offers.of(problem, rng)
-        if len(offers.client) == 0 or offers.size == 0:
-            return Placement(np.empty(0, dtype=np.int64), 0.0)
-        answer, order = Answer(problem, offers), by_density(offers)
-        answer.propose(fill(offers, order))
-        prices = lowest_bound(offers, answer.value, _PRICE_STEPS)
-        answer.lower(safe_bound(offers, prices))
-        core = Core(offers, prices, answer.beat)
-        if not answer.proved and core.num_clients <= _MOST_UNDECIDED:
-            better = core.search(_NARROW, answer.fits).pairs
-            answer.propose(answer.pairs if better is None else better)
-        program = Program(problem, offers, prices, answer.beat)
-        while not answer.proved:
+        begun = start(problem, rng, _PRICE_STEPS)
+        if isinstance(begun, Placement):
+            return begun
+        offers, order, incumbent, prices = begun
+        core = Core(offers, prices, incumbent.beat)
+        if not incumbent.proved and core.num_clients <= _MOST_UNDECIDED:
+            better = core.search(_NARROW, incumbent.fits).pairs
+            incumbent.propose(incumbent.pairs if better is None else better)
+        program = Program(problem, offers, prices, incumbent.beat)
+        while not incumbent.proved:
             chosen, bound = program.solve(self.nodes)
             if chosen is None or not program.forbid_overspending(chosen):
                 if chosen is not None:
-                    answer.propose(chosen)
-                answer.lower(max(bound, answer.value))
+                    incumbent.propose(chosen)
+                incumbent.lower(max(bound, incumbent.value))
                 break
-        return answer.placement(order)
+        return incumbent.placement(order)
 
 
 class Program:
@@ -89,8 +82,7 @@ class Program:
     ) -> None:
         self._problem, self._offers = problem, offers
         gap = prices.bound - beat + _ROUNDING
-        loss = prices.surplus[offers.client] - prices.reduced
-        self._pairs = np.flatnonzero((loss <= gap) & (offers.value > 0))
+        self._pairs = np.flatnonzero(prices.open_pairs(offers, gap))
         self._rows: list[tuple[IntArray, IntArray, FloatArray]] = []
         self._limits: list[FloatArray] = []
         everyone, ones = np.arange(len(self._pairs)), np.ones(len(self._pairs))

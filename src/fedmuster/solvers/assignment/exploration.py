@@ -1,40 +1,28 @@
 """COCS's exploration problems (14), (15) and (17): whom to try, then whom to use."""
 
-from math import fsum, ulp
-from typing import NamedTuple, Protocol
+from dataclasses import replace
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.errors import DataError
-from fedmuster.core.records import BoolArray, FloatArray, IntArray
-from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
-
-
-class _Solver(Protocol):
-    def solve(self, problem: AssignmentProblem, rng: Generator) -> Placement: ...
-
-
-class Exploration(NamedTuple):
-    """Whom a round of exploration places.
-
-    Args:
-        pairs: int64, positions in the problem, increasing.
-        tried: bool, which of them are under-explored.
-    """
-
-    pairs: IntArray
-    tried: BoolArray
+from fedmuster.core.records import BoolArray, IntArray
+from fedmuster.solvers.assignment.problem import AssignmentProblem
+from fedmuster.solvers.assignment.solver import AssignmentSolver
 
 
 def explore(
-    problem: AssignmentProblem, under_explored: BoolArray, solver: _Solver, rng: Generator
-) -> Exploration:
+    problem: AssignmentProblem,
+    under_explored: BoolArray,
+    solver: AssignmentSolver,
+    rng: Generator,
+) -> IntArray:
     """As many under-explored pairs as fit, then the best of the others with what is left.
 
     First the largest number of under-explored pairs within the budgets (COCS Eq. 15; Eq. 14 if
     there are no others), one of those sets at random. Then, with what is left of the budgets
-    (Eq. 16) and of the clients, the explored pairs of the largest sum of values (Eq. 17).
+    (Eq. 16) and of the clients, the explored pairs of the largest sum of values (Eq. 17). Returns
+    the positions of all these pairs, increasing.
 
     Args:
         problem: its values are the estimates of explored pairs; those of others do not matter.
@@ -50,7 +38,7 @@ def explore(
         ...     budget=np.array([3.5]), size=3,
         ... )
         >>> new = np.array([False, True, False])
-        >>> explore(problem, new, LagrangianAssignment(), np.random.default_rng(0)).pairs
+        >>> explore(problem, new, LagrangianAssignment(), np.random.default_rng(0))
         array([1, 2])
     """
     if under_explored.shape != problem.clients.shape or under_explored.dtype != np.bool_:
@@ -59,47 +47,14 @@ def explore(
             f"bool{problem.clients.shape}: one for each pair"
         )
     new = np.flatnonzero(under_explored)
-    tried = _solved(problem, new, np.ones(len(new)), problem.budget, problem.size, solver, rng)
-    explored = ~under_explored & ~np.isin(problem.clients, problem.clients[tried])
-    known = np.flatnonzero(explored)
-    left, room = _left(problem, tried), problem.size - len(tried)
+    alike = replace(problem.part(new), value=np.ones(len(new)))
+    tried = new[solver.solve(alike, rng).pairs]
+    known = np.flatnonzero(~under_explored & problem.others(tried))
+    rest = problem.after(tried).part(known)
     while True:
-        used = _solved(problem, known, problem.value[known], left, room, solver, rng)
-        pairs = np.sort(np.concatenate((tried, used)))
+        pairs = np.sort(np.concatenate((tried, known[solver.solve(rest, rng).pairs])))
         broken = problem.spent(pairs) > problem.budget
         if not broken.any():
-            return Exploration(pairs, under_explored[pairs])
-        left[broken] = np.nextafter(left[broken], 0.0)  # was rounded up
-
-
-def _solved(
-    problem: AssignmentProblem,
-    among: IntArray,
-    value: FloatArray,
-    budget: FloatArray,
-    size: int,
-    solver: _Solver,
-    rng: Generator,
-) -> IntArray:
-    part = AssignmentProblem(
-        clients=problem.clients[among],
-        edges=problem.edges[among],
-        value=value,
-        cost=problem.cost[among],
-        budget=budget,
-        size=size,
-    )
-    return among[solver.solve(part, rng).pairs]
-
-
-def _left(problem: AssignmentProblem, tried: IntArray) -> FloatArray:
-    """[M], the budgets less what ``tried`` costs (COCS Eq. 16): whoever fits beside it costs that.
-
-    A budget pays for sums up to half a unit of its last digit above it: they are rounded to it.
-    """
-    left = problem.budget.copy()
-    for edge in np.unique(problem.edges[tried]):
-        costs = problem.cost[tried[problem.edges[tried] == edge]]
-        budget = float(left[edge])
-        left[edge] = max(0.0, fsum([budget, ulp(budget) / 2, *(-costs).tolist()]))
-    return left
+            return pairs
+        # The sum of several was rounded down to what is left; what is spent in all decides.
+        rest = replace(rest, budget=np.where(broken, np.nextafter(rest.budget, 0.0), rest.budget))

@@ -2,21 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, get_args
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.solvers.assignment.answer import Answer
+from fedmuster.objectives.edge_utility import UtilityName
 from fedmuster.solvers.assignment.filling import Filling, by_density
+from fedmuster.solvers.assignment.incumbent import Incumbent
 from fedmuster.solvers.assignment.offers import Offers
 from fedmuster.solvers.assignment.prices import charge, safe_bound
 from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
-
-Utility = Literal["linear", "square-root"]
-UTILITIES: Final[tuple[Utility, ...]] = get_args(Utility)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +58,7 @@ class FLGreedy:
 
     name: ClassVar[str] = "fl-greedy"
     epsilon: float = 0.3
-    utility: Utility = "square-root"
+    utility: UtilityName = "square-root"
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -75,13 +73,13 @@ class FLGreedy:
         offers = Offers.of(problem, rng)
         if len(offers.client) == 0 or offers.size == 0:
             return Placement(np.empty(0, dtype=np.int64), 0.0)
-        answer = Answer(problem, offers)
+        incumbent = Incumbent(problem, offers)
         for pairs in self.runs(offers):
-            answer.propose(pairs)
-        answer.lower(safe_bound(offers, charge(offers, np.zeros(offers.num_edges))))
+            incumbent.propose(pairs)
+        incumbent.lower(safe_bound(offers, charge(offers, np.zeros(offers.num_edges))))
         exponent = 1 if self.utility == "linear" else 2
-        answer.lower(answer.value / self.guarantee(offers.num_edges) ** exponent)
-        return answer.placement(by_density(offers))
+        incumbent.lower(incumbent.value / self.guarantee(offers.num_edges) ** exponent)
+        return incumbent.placement(by_density(offers))
 
     def runs(self, offers: Offers) -> Iterator[IntArray]:
         """The best single pair, then what is found at each density."""

@@ -2,8 +2,8 @@
 
 Where a budget holds but a few clients, a price on it promises a fraction of one more, whom nobody
 can place. Here every edge spends its budget as well as it can on whole clients, whoever else wants
-them: branch and bound as in :mod:`fedmuster.solvers.assignment.core`, but one undecided item of
-every edge a level, so that all edges are searched by the same few operations on arrays.
+them: branch and bound as in :mod:`fedmuster.solvers.assignment.branch_and_bound`, but one undecided
+item of every edge a level, so that all edges are searched by the same few operations on arrays.
 """
 
 from typing import NamedTuple
@@ -11,11 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
-from fedmuster.solvers.assignment.core import from_here_on
 from fedmuster.solvers.assignment.offers import density, sum_by_edge
+from fedmuster.solvers.assignment.search_levels import (
+    OUT,
+    ROUNDING,
+    Trail,
+    from_here_on,
+    usable,
+    walk_back,
+)
 
-_ROUNDING = 1e-11
-"""Sums of shares may be so far off; who breaks a budget by less is let pass, so bounds hold."""
 _FACTORS = np.array([1.0, 0.0, 0.5, 0.8, 1.25, 2.0])
 """Of the price: what is left has others of its own that prove a better bound."""
 _NARROW = 8
@@ -48,7 +53,7 @@ class Loads(NamedTuple):
     worth: FloatArray
 
 
-def best_loads(items: Items, num_edges: int, width: int, gain: float = _ROUNDING) -> Loads:
+def best_loads(items: Items, num_edges: int, width: int, gain: float = ROUNDING) -> Loads:
     """The best choice of each edge; nearly, where more than ``width`` partial ones are in sight.
 
     Nobody looks for a choice that is worth more than another, but not by ``gain``.
@@ -62,7 +67,7 @@ def best_loads(items: Items, num_edges: int, width: int, gain: float = _ROUNDING
     count = np.bincount(edge, minlength=num_edges)
     starts = np.cumsum(count) - count
     run = np.cumsum(share)
-    inside = run - (run - share)[starts[edge]] <= 1.0 + _ROUNDING
+    inside = run - (run - share)[starts[edge]] <= 1.0 + ROUNDING
     num_inside = np.bincount(edge[inside], minlength=num_edges)
     # The first item that does not fit as a whole sets the price, as in a fractional knapsack.
     price, split = np.zeros(num_edges), np.flatnonzero(num_inside < count)
@@ -82,7 +87,7 @@ def best_loads(items: Items, num_edges: int, width: int, gain: float = _ROUNDING
     certainty, ceiling = np.abs(reduced), known
     for limit in (min(_NARROW, width), width):  # first for something better to beat, then all
         gap = bound - known
-        undecided = (certainty <= (gap - gain)[edge] + _ROUNDING) & (gap > gain)[edge]
+        undecided = (certainty <= (gap - gain)[edge] + ROUNDING) & (gap > gain)[edge]
         unseen = _too_many(edge, certainty, undecided)
         search = _Search(Items(edge, value, share), certainty, price, undecided)
         better, found, ceiling = search.run(inside & ~undecided, known + gain, limit)
@@ -93,7 +98,7 @@ def best_loads(items: Items, num_edges: int, width: int, gain: float = _ROUNDING
         np.maximum.at(ceiling, edge[unseen], (bound[edge] - certainty)[unseen])
     unsorted = np.empty_like(taken)
     unsorted[order] = taken
-    return Loads(unsorted, np.minimum(bound, np.maximum(known + gain, ceiling) + _ROUNDING))
+    return Loads(unsorted, np.minimum(bound, np.maximum(known + gain, ceiling) + ROUNDING))
 
 
 class _Search:
@@ -135,12 +140,12 @@ class _Search:
         here = items.edge[placed]
         value = sum_by_edge(here, items.value[placed], num_edges)[edge]
         left = (1.0 - sum_by_edge(here, items.share[placed], num_edges))[edge]
-        trail: list[tuple[IntArray, IntArray]] = []
+        trail: Trail = []
         for depth, offered in enumerate(self._table, start=1):
             item = offered[edge]
-            able = np.flatnonzero((item >= 0) & (items.share[item] <= left + _ROUNDING))
+            able = np.flatnonzero((item >= 0) & (items.share[item] <= left + ROUNDING))
             origin = np.concatenate((np.arange(len(edge)), able))
-            item = np.concatenate((np.full(len(edge), -1), item[able]))
+            item = np.concatenate((np.full(len(edge), OUT), item[able]))
             edge, value, left = edge[origin], value[origin], left[origin]
             into = slice(len(origin) - len(able), None)
             value[into] += items.value[item[into]]
@@ -155,13 +160,11 @@ class _Search:
         last = np.full(num_edges, -1)
         last[edge[ascending]] = ascending
         better = last >= 0
-        return better, _walk_back(trail, last[better]), ceiling
+        return better, walk_back(trail, last[better]), ceiling
 
     def _bound(self, depth: int, edge: IntArray, value: FloatArray, left: FloatArray) -> FloatArray:
-        # Less than the smallest share, or more than all shares together, will not be spent.
-        usable = np.clip(left, 0.0, self._most[depth][edge])
-        usable[left < self._least[depth][edge] - _ROUNDING] = 0.0
-        paid = usable * self._price[edge]
+        spendable = usable(left, self._least[depth][edge], self._most[depth][edge])
+        paid = spendable * self._price[edge]
         ahead = np.full(len(edge), np.inf)
         for factor, surplus in zip(_FACTORS, self._surplus, strict=True):
             np.minimum(ahead, factor * paid + surplus[depth][edge], out=ahead)
@@ -190,12 +193,3 @@ def _most_promising(
     dropped = kept[rank >= width]
     np.maximum.at(ceiling, edge[dropped], bound[dropped])
     return kept[rank < width]
-
-
-def _walk_back(trail: list[tuple[IntArray, IntArray]], last: IntArray) -> IntArray:
-    found = [np.empty(0, dtype=np.int64)]
-    for origin, item in reversed(trail):
-        found.append(item[last])
-        last = origin[last]
-    chosen = np.concatenate(found)
-    return chosen[chosen >= 0]

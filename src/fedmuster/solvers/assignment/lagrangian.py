@@ -1,23 +1,24 @@
 """The default solver of COCS's P2: prices, and a proof of how good its answer is."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.records import IntArray
-from fedmuster.solvers.assignment.answer import Answer
+from fedmuster.objectives.edge_utility import UtilityName
 from fedmuster.solvers.assignment.bidding import Bidding
-from fedmuster.solvers.assignment.core import Core
-from fedmuster.solvers.assignment.dealing import redealt
-from fedmuster.solvers.assignment.filling import by_density, fill
-from fedmuster.solvers.assignment.fl_greedy import UTILITIES, FLGreedy
+from fedmuster.solvers.assignment.branch_and_bound import Core
+from fedmuster.solvers.assignment.filling import fill
+from fedmuster.solvers.assignment.fl_greedy import FLGreedy
+from fedmuster.solvers.assignment.incumbent import Incumbent
+from fedmuster.solvers.assignment.local_search import redealt
 from fedmuster.solvers.assignment.offers import Offers
-from fedmuster.solvers.assignment.prices import Prices, lowest_bound, safe_bound
+from fedmuster.solvers.assignment.prices import Prices
 from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
-from fedmuster.solvers.assignment.unlimited import best_of_each, budgets_cannot_bind
+from fedmuster.solvers.assignment.start import start
 
 _NARROW = (100, 1_000)
 """Narrow searches first: what they find makes the core smaller for a wide one."""
@@ -78,46 +79,46 @@ class LagrangianAssignment:
 
     def solve(self, problem: AssignmentProblem, rng: Generator) -> Placement:
         """The placement and its bound; ``rng`` decides between equals."""
-        if budgets_cannot_bind(problem):
-            return best_of_each(problem, rng)
-        offers = Offers.of(problem, rng)
-        if len(offers.client) == 0 or offers.size == 0:
-            return Placement(np.empty(0, dtype=np.int64), 0.0)
-        answer, order = Answer(problem, offers), by_density(offers)
-        answer.propose(fill(offers, order))
-        prices = lowest_bound(offers, answer.value, self.steps)
-        answer.lower(safe_bound(offers, prices))
+        begun = start(problem, rng, self.steps)
+        if isinstance(begun, Placement):
+            return begun
+        offers, order, incumbent, prices = begun
         repaired = fill(offers, _by_surplus(offers, prices))
-        answer.propose(repaired)
-        self._search(answer, offers, prices, _NARROW, _MOST_UNDECIDED)
-        if not answer.whole:
-            self._search(answer, offers, prices, (self.nodes,), _MOST_FOR_PROOF)
-        known = answer.value
-        self._negotiate(answer, offers, prices, order, repaired, rng)
-        if answer.whole or answer.value > known:
-            self._search(answer, offers, prices, (self.nodes,), _MOST_FOR_PROOF)
-        if answer.gap > self.gap and len(offers.client) <= _MANY_PAIRS:
-            for utility in UTILITIES:  # never worse than FLGreedy
+        incumbent.propose(repaired)
+        self._search(incumbent, offers, prices, _NARROW, _MOST_UNDECIDED)
+        if not incumbent.whole:
+            self._search(incumbent, offers, prices, (self.nodes,), _MOST_FOR_PROOF)
+        known = incumbent.value
+        self._negotiate(incumbent, offers, prices, order, repaired, rng)
+        if incumbent.whole or incumbent.value > known:
+            self._search(incumbent, offers, prices, (self.nodes,), _MOST_FOR_PROOF)
+        if incumbent.gap > self.gap and len(offers.client) <= _MANY_PAIRS:
+            for utility in get_args(UtilityName):  # never worse than FLGreedy
                 for pairs in FLGreedy(utility=utility).runs(offers):
-                    answer.propose(fill(offers, order, pairs))
-        return answer.placement(order)
+                    incumbent.propose(fill(offers, order, pairs))
+        return incumbent.placement(order)
 
     def _search(
-        self, answer: Answer, offers: Offers, prices: Prices, widths: tuple[int, ...], most: int
+        self,
+        incumbent: Incumbent,
+        offers: Offers,
+        prices: Prices,
+        widths: tuple[int, ...],
+        most: int,
     ) -> None:
         """Looks through all that undecided clients could do, if they are few."""
         for width in widths:
-            core = Core(offers, prices, answer.beat)
-            if answer.proved or core.num_clients > most:
+            core = Core(offers, prices, incumbent.beat)
+            if incumbent.proved or core.num_clients > most:
                 return
-            found = core.search(min(width, self.nodes // max(core.num_clients, 1)), answer.fits)
+            found = core.search(min(width, self.nodes // max(core.num_clients, 1)), incumbent.fits)
             if found.pairs is not None:
-                answer.propose(found.pairs)
-            answer.lower(max(answer.value, found.ceiling))
+                incumbent.propose(found.pairs)
+            incumbent.lower(max(incumbent.value, found.ceiling))
 
     def _negotiate(
         self,
-        answer: Answer,
+        incumbent: Incumbent,
         offers: Offers,
         prices: Prices,
         order: IntArray,
@@ -128,27 +129,27 @@ class LagrangianAssignment:
 
         def improved(pairs: IntArray) -> IntArray:
             if offers.size == offers.num_clients:
-                pairs = redealt(offers, pairs, _KNAPSACK_WIDTH, answer.gain, rng)
+                pairs = redealt(offers, pairs, _KNAPSACK_WIDTH, incumbent.gain, rng)
             pairs = fill(offers, order, pairs)
-            answer.propose(pairs)
+            incumbent.propose(pairs)
             return pairs
 
         for deal in range(_DEALS):
-            if answer.proved or (deal and answer.gap <= self.gap):
+            if incumbent.proved or (deal and incumbent.gap <= self.gap):
                 return
             pairs = improved(pairs)
-        if answer.whole and len(offers.client) > _MANY_PAIRS:
+        if incumbent.whole and len(offers.client) > _MANY_PAIRS:
             return
         bidding, gaps = Bidding(offers, prices, _KNAPSACK_WIDTH), [np.inf] * _PATIENCE
         for _ in range(self.rounds):
-            gaps.append(answer.gap)
+            gaps.append(incumbent.gap)
             if gaps[-1] <= self.gap or gaps[-1] > _PROGRESS * gaps[-1 - _PATIENCE]:
                 break
             bids = bidding.bids()
-            answer.lower(bids.bound)
+            incumbent.lower(bids.bound)
             chosen = bids.pairs[np.argsort(-offers.value[bids.pairs])][: offers.size]
             improved(fill(offers, order, chosen))
-            if not bidding.step(bids, answer.value):
+            if not bidding.step(bids, incumbent.value):
                 break
 
 

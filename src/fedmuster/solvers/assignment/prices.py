@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedmuster.core.records import FloatArray
+from fedmuster.core.records import BoolArray, FloatArray
 from fedmuster.solvers.assignment.offers import Offers, sum_by_edge
 
 _ROUNDING = 1e-13
@@ -37,6 +37,14 @@ class Prices(NamedTuple):
     bound: float
     reduced: FloatArray
     surplus: FloatArray
+
+    def loss(self, offers: Offers) -> FloatArray:
+        """[P], by how much each pair is worse for its client than the best it could do."""
+        return self.surplus[offers.client] - self.reduced
+
+    def open_pairs(self, offers: Offers, gap: float) -> BoolArray:
+        """bool[P], those that lose no more than ``gap`` (reduced-cost fixing)."""
+        return (self.loss(offers) <= gap) & (offers.value > 0)
 
 
 def charge(offers: Offers, edges: FloatArray) -> Prices:

@@ -1,16 +1,14 @@
 """Which clients at which edge server, within the edges' budgets: the problem P2 of COCS."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from fedmuster.core.errors import DataError
+from fedmuster.core.exact_sums import LARGEST_SUMMAND, exact_sums
 from fedmuster.core.records import BoolArray, FloatArray, IntArray, RoundView, is_integer
-
-_LIMIT = 1e290
-"""Sums of more could overflow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -59,8 +57,9 @@ class AssignmentProblem:
             )
         _check("clients", self.clients, 0, np.inf, "numbers >= 0")
         _check("edges", self.edges, 0, self.num_edges - 1, f"0 … {self.num_edges - 1}")
-        _check("value", self.value, 0.0, _LIMIT, f"numbers in 0 … {_LIMIT:g}")
-        _check("cost", self.cost, 0.0, _LIMIT, f"numbers in 0 … {_LIMIT:g}")
+        limited = f"numbers in 0 … {LARGEST_SUMMAND:g}"
+        _check("value", self.value, 0.0, LARGEST_SUMMAND, limited)
+        _check("cost", self.cost, 0.0, LARGEST_SUMMAND, limited)
         _check("budget", self.budget, 0.0, np.inf, "numbers >= 0, +inf for none")
         if not is_integer(self.size, least=0):
             raise DataError(f"AssignmentProblem: size is {self.size!r}, expected an integer >= 0")
@@ -102,10 +101,7 @@ class AssignmentProblem:
 
     def spent(self, pairs: IntArray) -> FloatArray:
         """[M], what the pairs at these positions cost each edge, each sum rounded once."""
-        order = np.argsort(self.edges[pairs], kind="stable")
-        ends = np.cumsum(np.bincount(self.edges[pairs], minlength=self.num_edges))
-        parts = np.split(self.cost[pairs][order], ends[:-1])
-        return np.array([fsum(part.tolist()) for part in parts], dtype=np.float64)
+        return exact_sums(self.edges[pairs], self.cost[pairs], self.num_edges)
 
     def fits(self, pairs: IntArray) -> bool:
         """Whether they obey (10b), (10d) and ``size``, without any tolerance."""
@@ -115,6 +111,36 @@ class AssignmentProblem:
             and len(np.unique(clients)) == len(clients)
             and (self.spent(pairs) <= self.budget).all()
         )
+
+    def part(self, pairs: IntArray) -> Self:
+        """The problem of the pairs at these positions alone."""
+        return replace(
+            self,
+            clients=self.clients[pairs],
+            edges=self.edges[pairs],
+            value=self.value[pairs],
+            cost=self.cost[pairs],
+        )
+
+    def others(self, taken: IntArray) -> BoolArray:
+        """bool[P], the pairs of clients of whom no pair was taken."""
+        return ~np.isin(self.clients, self.clients[taken])
+
+    def after(self, taken: IntArray) -> Self:
+        """The same pairs with what is left of budgets (COCS Eq. 16) and ``size``."""
+        return replace(self, budget=self._left(taken), size=self.size - len(taken))
+
+    def _left(self, taken: IntArray) -> FloatArray:
+        """[M], the most that, added to what was spent, is rounded to the budget at most."""
+        left = self.budget.copy()
+        for edge in np.unique(self.edges[taken]):
+            budget = float(left[edge])
+            if budget < np.inf:
+                spent = self.cost[taken[self.edges[taken] == edge]]
+                most = fsum([budget, 0.5 * float(np.spacing(budget)), *-spent])
+                # Half way between two numbers, the even one is taken, which may be above it.
+                left[edge] = most if fsum([*spent, most]) <= budget else np.nextafter(most, 0.0)
+        return left
 
 
 class Placement(NamedTuple):

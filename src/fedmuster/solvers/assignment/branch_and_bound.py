@@ -16,11 +16,14 @@ import numpy as np
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.solvers.assignment.offers import Offers, sum_by_edge
 from fedmuster.solvers.assignment.prices import Prices
-
-_ROUNDING = 1e-11
-"""Sums of shares may be so far off; who breaks a budget by less is checked exactly, in the end."""
-_OUT = -1
-"""Stands for no pair: the client stays out."""
+from fedmuster.solvers.assignment.search_levels import (
+    OUT,
+    ROUNDING,
+    Trail,
+    from_here_on,
+    usable,
+    walk_back,
+)
 
 
 class Found(NamedTuple):
@@ -46,9 +49,8 @@ class Core:
 
     def __init__(self, offers: Offers, prices: Prices, beat: float) -> None:
         self._offers, self._beat = offers, beat
-        gap = prices.bound - beat + _ROUNDING
-        loss = prices.surplus[offers.client] - prices.reduced
-        open_pairs = (loss <= gap) & (offers.value > 0)
+        gap = prices.bound - beat + ROUNDING
+        open_pairs = prices.open_pairs(offers, gap)
         may_stay_out = prices.surplus <= gap
         ways = np.add.reduceat(open_pairs, offers.first, dtype=np.int64) + may_stay_out
         self._hopeless = bool((ways == 0).any())
@@ -57,7 +59,7 @@ class Core:
         self._open_pairs = np.flatnonzero(open_pairs & (ways > 1)[offers.client])
         self._clients = np.flatnonzero((ways > 1) & (ways > may_stay_out))
         self._ways, self._may_stay_out = ways[self._clients], may_stay_out[self._clients]
-        self._loss, self._given = loss, prices
+        self._given = prices
 
     @property
     def num_clients(self) -> int:
@@ -71,15 +73,15 @@ class Core:
         left = np.ones((1, offers.num_edges + 1))
         left[0, :-1] -= sum_by_edge(offers.edge[placed], offers.share[placed], offers.num_edges)
         left[0, -1] = offers.size - len(placed)
-        if self._hopeless or left.min() < -_ROUNDING:
+        if self._hopeless or left.min() < -ROUNDING:
             return Found(None, -np.inf)
         self._arrange()
         self._look_ahead(_nearby(self._given))
         ceiling = -np.inf
-        trail: list[tuple[IntArray, IntArray]] = []
+        trail: Trail = []
         for depth, ways in enumerate(self._ways.tolist()):
             rest = left[:, np.newaxis, :] - self._use[depth, :ways]
-            origin, way = np.nonzero((rest >= -_ROUNDING).all(axis=2))
+            origin, way = np.nonzero((rest >= -ROUNDING).all(axis=2))
             left, value = rest[origin, way], value[origin] + self._value[depth, way]
             bound = self._bound(depth + 1, value, left)
             kept = np.flatnonzero(bound > self._beat)
@@ -90,7 +92,10 @@ class Core:
             value, left = value[kept], left[kept]
             trail.append((origin[kept], self._pairs[depth, way[kept]]))
         for last in np.argsort(-value, kind="stable"):
-            if value[last] > self._beat and fits(pairs := self._walk_back(trail, last)):
+            if value[last] <= self._beat:
+                break
+            pairs = np.concatenate((self._placed, walk_back(trail, np.array([last]))))
+            if fits(pairs):  # sums of shares are rounded
                 return Found(pairs, ceiling)
         return Found(None, ceiling)
 
@@ -98,7 +103,7 @@ class Core:
         """A row of pairs for each client, in the order of the levels."""
         pairs = _options(self._open_pairs, self._offers.client, self._may_stay_out)
         surplus = self._given.surplus[self._clients]
-        loss = np.where(pairs == _OUT, surplus[:, np.newaxis], self._loss[pairs])
+        loss = np.where(pairs == OUT, surplus[:, np.newaxis], self._given.loss(self._offers)[pairs])
         loss[np.arange(pairs.shape[1]) >= self._ways[:, np.newaxis]] = np.inf
         # Those of whom prices are the least sure come last, when little is left to be spent.
         by_second_best = np.argsort(-np.partition(loss, 1, axis=1)[:, 1], kind="stable")
@@ -106,7 +111,7 @@ class Core:
 
     def _look_ahead(self, prices: FloatArray) -> None:
         """For the clients after each level: the least and the most they use, and their surplus."""
-        offers, pairs, real = self._offers, self._pairs, self._pairs != _OUT
+        offers, pairs, real = self._offers, self._pairs, self._pairs != OUT
         self._prices = prices.T.copy()
         self._value = np.where(real, offers.value[pairs], 0.0)
         self._use = np.zeros((*pairs.shape, len(self._prices)))
@@ -122,20 +127,10 @@ class Core:
 
     def _bound(self, depth: int, value: FloatArray, left: FloatArray) -> FloatArray:
         """What each partial placement can at most become, at the best of several prices."""
-        # Less than the smallest share, or more than all shares together, will not be spent.
-        usable = np.clip(left, 0.0, self._most[depth])
-        usable[left < self._least[depth] - _ROUNDING] = 0.0
-        ahead = self._prices.T @ usable.T + self._surplus[depth, :, np.newaxis]
+        spendable = usable(left, self._least[depth], self._most[depth])
+        ahead = self._prices.T @ spendable.T + self._surplus[depth, :, np.newaxis]
         bound: FloatArray = value + ahead.min(axis=0)
         return bound
-
-    def _walk_back(self, trail: list[tuple[IntArray, IntArray]], last: int) -> IntArray:
-        taken = []
-        for origin, pairs in reversed(trail):
-            taken.append(int(pairs[last]))
-            last = int(origin[last])
-        chosen = np.array([pair for pair in taken if pair != _OUT], dtype=np.int64)
-        return np.concatenate((self._placed, chosen))
 
 
 def _options(pairs: IntArray, client: IntArray, may_stay_out: BoolArray) -> IntArray:
@@ -145,15 +140,8 @@ def _options(pairs: IntArray, client: IntArray, may_stay_out: BoolArray) -> IntA
     ways = counts + may_stay_out
     column = np.arange(ways.max(initial=2))
     options = pairs[starts[:, np.newaxis] + np.where(column < counts[:, np.newaxis], column, 0)]
-    options[may_stay_out[:, np.newaxis] & (column == counts[:, np.newaxis])] = _OUT
+    options[may_stay_out[:, np.newaxis] & (column == counts[:, np.newaxis])] = OUT
     return options
-
-
-def from_here_on(rows: FloatArray, add_up: np.ufunc, nothing: float) -> FloatArray:
-    """[n + 1, …], ``rows`` accumulated from each of them to the last, and from behind it."""
-    behind = np.full((1, rows.shape[1]), nothing)
-    total: FloatArray = add_up.accumulate(np.concatenate((rows, behind))[::-1], axis=0)[::-1]
-    return total
 
 
 def _nearby(prices: Prices) -> FloatArray:

@@ -13,7 +13,7 @@ _SMALLEST_GAIN = 1e-12
 """Relative. Nobody looks for a placement that is better by less, which may be mere rounding."""
 
 
-class Answer:
+class Incumbent:
     """Takes placements and bounds as they come; values are those of the offers, up to 1."""
 
     def __init__(self, problem: AssignmentProblem, offers: Offers) -> None:

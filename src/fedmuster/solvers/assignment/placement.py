@@ -3,7 +3,8 @@
 from numpy.random import Generator
 
 from fedmuster.core.records import FloatArray, RoundView, Selection
-from fedmuster.solvers.assignment import AssignmentProblem, AssignmentSolver
+from fedmuster.solvers.assignment.problem import AssignmentProblem
+from fedmuster.solvers.assignment.solver import AssignmentSolver
 
 
 def best_placement(
