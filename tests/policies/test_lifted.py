@@ -46,7 +46,7 @@ class FirstComeFirst(PolicyTraits):
     most: int = 100
 
     def init(self, problem: Problem) -> NoState:
-        assert problem.num_edges == 1
+        assert problem.num_edges == 0
         return NoState()
 
     def select(self, state: NoState, view: RoundView, rng: Generator) -> Selection:
@@ -125,7 +125,7 @@ def one_edge(cost: list[float], budget: float) -> EdgeView:
 def test_turns_worked_by_hand(lifted: Lifted) -> None:
     """Costs 4, 1, 1, 2 and a budget of 4.5 pay for three. Wanted are 0, 1 and 2, of whom at most
     two fit: 1 and 2. Of the 2.5 that are left, 3 is paid in a second turn; 0 does not fit."""
-    problem = Problem(num_clients=4, cohort_size=4)
+    problem = Problem(num_clients=4, cohort_size=4, num_edges=1)
     cohort = Selector(lifted, problem).select(edges=one_edge([4.0, 1.0, 1.0, 2.0], 4.5))
     assert cohort.clients.tolist() == [1, 2, 3]
     asked = [(np.flatnonzero(v.available).tolist(), v.cohort_size) for v in FirstComeFirst.seen]
@@ -133,7 +133,7 @@ def test_turns_worked_by_hand(lifted: Lifted) -> None:
 
 
 def test_no_more_than_the_round_may_use() -> None:
-    problem = Problem(num_clients=4, cohort_size=2)
+    problem = Problem(num_clients=4, cohort_size=2, num_edges=1)
     edges = one_edge([3.0, 2.0, 1.0, 1.0], 4.0)
     cohort = Selector(Lifted(policy=FirstComeFirst()), problem).select(edges=edges)
     # Two of the cheap ones fit, so two are asked for; of 0 and 1 one fits, and one cheap beside it.
@@ -143,7 +143,7 @@ def test_no_more_than_the_round_may_use() -> None:
 
 def test_who_wants_fewer_is_not_asked_again() -> None:
     lifted = Lifted(policy=FirstComeFirst(most=1))
-    problem = Problem(num_clients=3, cohort_size=3)
+    problem = Problem(num_clients=3, cohort_size=3, num_edges=1)
     cohort = Selector(lifted, problem).select(edges=one_edge([1.0, 1.0, 1.0], 3.0))
     assert cohort.clients.tolist() == [0]
     assert len(FirstComeFirst.seen) == 1
@@ -152,9 +152,8 @@ def test_who_wants_fewer_is_not_asked_again() -> None:
 def test_everyone_who_fits_and_no_quotas() -> None:
     edges = one_edge([1.0, 1.0, 1.0], 2.5)
     for policy in (AllClients(), SAFA()):
-        cohort = Selector(Lifted(policy=policy), Problem(num_clients=3, cohort_size=3)).select(
-            edges=edges
-        )
+        problem = Problem(num_clients=3, cohort_size=3, num_edges=1)
+        cohort = Selector(Lifted(policy=policy), problem).select(edges=edges)
         assert len(cohort.clients) == 2
         assert cohort.quota is None
         assert cohort.preferred is None

@@ -92,7 +92,8 @@ def test_ties_favour_nobody() -> None:
     )
     times = np.zeros(4)
     for seed in range(200):
-        selector = Selector(Oracle(), Problem(num_clients=4, cohort_size=4), seed=seed)
+        problem = Problem(num_clients=4, cohort_size=4, num_edges=1)
+        selector = Selector(Oracle(), problem, seed=seed)
         times[selector.select(edges=edges, truth=truth).clients] += 1
     assert times.sum() == 200
     assert np.sum((times - 50) ** 2 / 50) < 25.902
@@ -118,7 +119,7 @@ def test_what_it_must_be_told() -> None:
         coverage=np.ones((2, 1), dtype=np.bool_), cost=np.ones(2), budget=np.array([1.5])
     )
     truth = Truth(mean_latency_seconds=np.ones(2), mean_speed=np.ones(2))
-    problem = Problem(num_clients=2, cohort_size=2)
+    problem = Problem(num_clients=2, cohort_size=2, num_edges=1)
     with pytest.raises(DataError, match=r"probability of an answer in time.*Truth\.success"):
         Selector(Oracle(), problem).select(edges=edges, truth=truth)
     known = replace(truth, success=np.ones((2, 1)))
