@@ -9,7 +9,7 @@ import pytest
 from fedmuster.claims.cocs_exploration import Exploration, Pairs, offers, recount, selections
 from fedmuster.claims.cocs_theorem import RegretBound, order
 from fedmuster.core.records import BoolArray
-from fedmuster.estimators.partition import Control, SuccessRates, UniformPartition, ZoomingPartition
+from fedmuster.estimators.hypercubes import Control, EqualCubes, SuccessRates, ZoomingCubes
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
@@ -21,17 +21,17 @@ from fedmuster.worlds import EdgeNetwork
 SMALL = EdgeNetwork(num_clients=6, num_edges=2, budget=9.0)
 ROUNDS = 60
 VARIANTS = {
-    "pairs": COCS(partition=UniformPartition(cubes_per_axis=2)),
-    "few": COCS(partition=UniformPartition(cubes_per_axis=2), exploration=0.05),
-    "clients": COCS(pool="clients", partition=UniformPartition(cubes_per_axis=3)),
+    "pairs": COCS(cubes=EqualCubes(cubes_per_axis=2)),
+    "few": COCS(cubes=EqualCubes(cubes_per_axis=2), exploration=0.05),
+    "clients": COCS(pool="clients", cubes=EqualCubes(cubes_per_axis=3)),
     "edges": COCS(pool="edges", exponent=0.2),
-    "zooming": COCS(pool="network", partition=ZoomingPartition(depth=2)),
+    "zooming": COCS(pool="network", cubes=ZoomingCubes(depth=2)),
 }
 
 
 def by_the_estimator(policy: COCS, chosen: list[Pairs], asked: list[Pairs]) -> list[BoolArray]:
     """Which of the asked pairs are under-explored before each round."""
-    rates = SuccessRates(partition=policy.partition, pool=policy.pool)
+    rates = SuccessRates(cubes=policy.cubes, pool=policy.pool)
     state = rates.init(SMALL.start(0).problem)
     control = Control(exponent=policy.exponent, factor=policy.exploration)
     found = []
@@ -90,7 +90,7 @@ def pairs(*rows: tuple[int, int, float, float]) -> Pairs:
 
 def test_counts_by_hand() -> None:
     """K(1) = 0, K(2) = 0.91, K(3) = 1.70: one observation is enough in round 2, not in round 3."""
-    policy = COCS(partition=UniformPartition(cubes_per_axis=2))
+    policy = COCS(cubes=EqualCubes(cubes_per_axis=2))
     here, elsewhere = (0, 0, 0.1, 0.1), (0, 0, 0.9, 0.1)
     possible = [pairs(here), pairs(here, elsewhere), pairs(here, elsewhere), pairs(here)]
     chosen = [pairs(here), pairs(here), pairs(elsewhere), pairs()]

@@ -7,8 +7,8 @@ import pytest
 
 from fedmuster.core.policy import Policy
 from fedmuster.estimators.gaussian_process import GaussianProcess
+from fedmuster.estimators.hypercubes import ZoomingCubes
 from fedmuster.estimators.mean import DiscountedMean, WindowedMean
-from fedmuster.estimators.partition import ZoomingPartition
 from fedmuster.policies import (
     BSFL,
     COCS,
@@ -73,7 +73,7 @@ CASES = [
     Case("genie, clusters", Genie(gamma=1.0, rho=0.1), Knowledge()),
     Case("random at edges, by data", Random(by_data=True), AT_EDGES),
     Case("oracle at edges, clairvoyant", Oracle(knows="outcome"), AT_EDGES),
-    Case("cocs at edges, zooming", COCS(partition=ZoomingPartition(), pool="network"), AT_EDGES),
+    Case("cocs at edges, zooming", COCS(cubes=ZoomingCubes(), pool="network"), AT_EDGES),
     Case("cocs at edges, greedy", COCS(pool="clients", solver=FLGreedy()), AT_EDGES),
 ]
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from fedmuster.core import state as states
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray, Problem
-from fedmuster.estimators.partition import (
+from fedmuster.estimators.hypercubes import (
     Control,
+    EqualCubes,
     Estimate,
     Pool,
     RatesState,
     SuccessRates,
-    UniformPartition,
-    ZoomingPartition,
+    ZoomingCubes,
 )
 
 
@@ -51,16 +51,16 @@ def test_halvings_are_exact_at_powers_of_two() -> None:
 
 
 def test_cubes_at_their_borders() -> None:
-    cubes = UniformPartition(cubes_per_axis=4)
+    cubes = EqualCubes(cubes_per_axis=4)
     context = np.array([[0.0], [0.2499], [0.25], [0.75], [1.0], [-3.0], [1.7], [1e300]])
-    assert cubes.cubes(context)[:, 0].tolist() == [0, 0, 1, 3, 3, 0, 3, 3]
+    assert cubes.cubes_of(context)[:, 0].tolist() == [0, 0, 1, 3, 3, 0, 3, 3]
     assert (cubes.num_cubes(1), cubes.num_cubes(3)) == (4, 64)
 
 
 def test_without_context_there_is_one_cube() -> None:
-    for partition in (UniformPartition(), ZoomingPartition()):
-        assert partition.num_cubes(0) == 1
-        assert partition.cubes(np.zeros((3, 0))).tolist() == [[0], [0], [0]]
+    for cubes in (EqualCubes(), ZoomingCubes()):
+        assert cubes.num_cubes(0) == 1
+        assert cubes.cubes_of(np.zeros((3, 0))).tolist() == [[0], [0], [0]]
 
 
 @given(
@@ -71,18 +71,18 @@ def test_without_context_there_is_one_cube() -> None:
 def test_cubes_as_plain_python_has_them(
     per_axis: int, context: list[tuple[float, float, float]]
 ) -> None:
-    partition = UniformPartition(cubes_per_axis=per_axis)
-    for row, cube in zip(context, partition.cubes(np.array(context))[:, 0], strict=True):
+    cubes = EqualCubes(cubes_per_axis=per_axis)
+    for row, cube in zip(context, cubes.cubes_of(np.array(context))[:, 0], strict=True):
         expected = 0
         for number in row:
             inside = min(max(number, 0.0), 1.0)
             expected = expected * per_axis + min(int(inside * per_axis), per_axis - 1)
-        assert cube == expected < partition.num_cubes(3)
+        assert cube == expected < cubes.num_cubes(3)
 
 
 def test_a_history_by_hand() -> None:
     """Two clients, two edges, 2 × 2 cubes: counters count every selection, X the successes."""
-    rates = SuccessRates(partition=UniformPartition(cubes_per_axis=2), pool="pairs")
+    rates = SuccessRates(cubes=EqualCubes(cubes_per_axis=2), pool="pairs")
     state = rates.init(network(2, 2, 2))
     low, high = [0.1, 0.3], [0.7, 0.9]
     for client, edge, context, success in [
@@ -113,7 +113,7 @@ def test_a_history_by_hand() -> None:
 
 def test_under_explored_up_to_and_including_the_threshold() -> None:
     """K(10) = 5.78, and K(1) = 0, so that in round 1 no observation is exactly too few."""
-    rates = SuccessRates(partition=UniformPartition(), pool="pairs")
+    rates = SuccessRates(cubes=EqualCubes(), pool="pairs")
     state = rates.init(network(1, 1, 2))
     here = np.array([0]), np.array([0]), np.array([[0.5, 0.5]])
     for count in range(9):
@@ -125,10 +125,10 @@ def test_under_explored_up_to_and_including_the_threshold() -> None:
 
 
 @pytest.mark.parametrize("pool", ["pairs", "clients", "edges", "network"])
-@pytest.mark.parametrize("partition", [UniformPartition(cubes_per_axis=3)])
-def test_pools_keep_apart_what_they_say(pool: Pool, partition: UniformPartition) -> None:
+@pytest.mark.parametrize("cubes", [EqualCubes(cubes_per_axis=3)])
+def test_pools_keep_apart_what_they_say(pool: Pool, cubes: EqualCubes) -> None:
     rng = np.random.default_rng(5)
-    rates = SuccessRates(partition=partition, pool=pool)
+    rates = SuccessRates(cubes=cubes, pool=pool)
     clients, edges = 4, 3
     state = rates.init(network(clients, edges, 1))
     records: dict[tuple[int, int, int], list[bool]] = {}
@@ -154,7 +154,7 @@ def test_pools_keep_apart_what_they_say(pool: Pool, partition: UniformPartition)
 
 @pytest.mark.parametrize("pool", ["pairs", "clients", "edges", "network"])
 def test_who_joins_is_unseen_and_nothing_is_forgotten(pool: Pool) -> None:
-    rates = SuccessRates(partition=ZoomingPartition(depth=2), pool=pool)
+    rates = SuccessRates(cubes=ZoomingCubes(depth=2), pool=pool)
     state = rates.init(network(3, 2, 2))
     context = np.array([[0.1, 0.2], [0.9, 0.2], [0.6, 0.6]])
     everyone, edges = np.arange(3), np.array([0, 1, 1])
@@ -171,18 +171,16 @@ def test_who_joins_is_unseen_and_nothing_is_forgotten(pool: Pool) -> None:
 
 
 def test_too_many_cubes_are_refused() -> None:
-    rates = SuccessRates(partition=UniformPartition(cubes_per_axis=5), pool="pairs")
+    rates = SuccessRates(cubes=EqualCubes(cubes_per_axis=5), pool="pairs")
     with pytest.raises(ConfigError, match="9765625 cubes of 10 features for each of 150 pairs"):
         rates.init(network(50, 3, 10))
-    SuccessRates(partition=UniformPartition(cubes_per_axis=2), pool="network").init(
-        network(50, 3, 10)
-    )
+    SuccessRates(cubes=EqualCubes(cubes_per_axis=2), pool="network").init(network(50, 3, 10))
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, True])
 def test_cubes_per_axis_is_a_positive_integer(wrong: int) -> None:
     with pytest.raises(ConfigError, match="cubes_per_axis"):
-        UniformPartition(cubes_per_axis=wrong)
+        EqualCubes(cubes_per_axis=wrong)
 
 
 def squares(numbers: IntArray) -> FloatArray:
@@ -195,7 +193,7 @@ def test_shares_converge_to_the_mean_of_the_law_in_each_cube() -> None:
     Hoeffding for 25 cubes, each wrong with probability 1e-4 / 25.
     """
     rng = np.random.default_rng(0)
-    rates = SuccessRates(partition=UniformPartition(), pool="pairs")
+    rates = SuccessRates(cubes=EqualCubes(), pool="pairs")
     state = rates.init(network(1, 1, 2))
     number = 50_000
     context = rng.random((number, 2))

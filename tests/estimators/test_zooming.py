@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, Problem
-from fedmuster.estimators.partition import (
+from fedmuster.estimators.hypercubes import (
     Control,
+    Cubes,
+    EqualCubes,
     Estimate,
-    Partition,
     RatesState,
     SuccessRates,
-    UniformPartition,
-    ZoomingPartition,
+    ZoomingCubes,
 )
 
 
-def begin(partition: Partition, features: int = 2) -> tuple[SuccessRates, RatesState]:
-    rates = SuccessRates(partition=partition, pool="network")
+def begin(cubes: Cubes, features: int = 2) -> tuple[SuccessRates, RatesState]:
+    rates = SuccessRates(cubes=cubes, pool="network")
     return rates, rates.init(Problem(num_clients=1, cohort_size=1, num_features=features))
 
 
@@ -69,7 +69,7 @@ class Node:
 def test_a_plain_tree_agrees(features: int, control: Control) -> None:
     depth = 3
     rng = np.random.default_rng(features)
-    rates, state = begin(ZoomingPartition(depth=depth), features)
+    rates, state = begin(ZoomingCubes(depth=depth), features)
     tree = Node([0.0] * features)
     levels_in_force = set()
     for t in range(1, 1200):
@@ -104,7 +104,7 @@ def test_a_plain_tree_agrees(features: int, control: Control) -> None:
 
 def test_zooming_by_hand() -> None:
     """One feature, alpha = 1: cubes of level 0, 1, 2, 3 come into force with 1, 1, 4, 16."""
-    rates, state = begin(ZoomingPartition(depth=3), features=1)
+    rates, state = begin(ZoomingCubes(depth=3), features=1)
 
     def known(at: float) -> tuple[float, int]:
         answer = ask(rates, state, np.array([[at]]), 20, Control())
@@ -126,40 +126,40 @@ def test_zooming_by_hand() -> None:
 
 def test_what_is_forced() -> None:
     """The depth that everybody must be explored to is 0, 1, 2 from round 1, 32, 1024."""
-    partition = ZoomingPartition(depth=4)
+    cubes = ZoomingCubes(depth=4)
     for t, level, needed in [
         (1, 0, 0.0),
         (20, 0, math.log(20)),
         (32, 1, 4 * math.log(32)),
         (1024, 2, 16 * math.log(1024)),
     ]:
-        demand = partition.demand(Control(), t, 2)
+        demand = cubes.demand(Control(), t, 2)
         assert demand.level == level
         assert demand.needed == pytest.approx(needed, rel=1e-12)
         assert demand.needed <= Control().needed(t) * (1 + 1e-12)
     assert Control().needed(1024) == pytest.approx(16 * math.log(1024))  # no more than the paper
-    assert partition.demand(Control(), 32, 2).least.tolist() == [0.25, 1.0, 4.0, 16.0, 64.0]
-    assert ZoomingPartition(depth=1).demand(Control(), 10**6, 2).level == 1
-    assert partition.demand(Control(), 10**6, 0).level == 0
+    assert cubes.demand(Control(), 32, 2).least.tolist() == [0.25, 1.0, 4.0, 16.0, 64.0]
+    assert ZoomingCubes(depth=1).demand(Control(), 10**6, 2).level == 1
+    assert cubes.demand(Control(), 10**6, 0).level == 0
 
 
 @given(depth=st.integers(0, 4), points=st.lists(st.tuples(*[st.floats(0, 1)] * 2), min_size=1))
 @settings(deadline=None)
 def test_cubes_lie_within_each_other(depth: int, points: list[tuple[float, float]]) -> None:
-    partition = ZoomingPartition(depth=depth)
+    cubes = ZoomingCubes(depth=depth)
     context = np.array(points)
-    path = partition.cubes(context)
+    path = cubes.cubes_of(context)
     assert path.shape == (len(points), depth + 1)
-    assert path.max() < partition.num_cubes(2) == sum(4**level for level in range(depth + 1))
+    assert path.max() < cubes.num_cubes(2) == sum(4**level for level in range(depth + 1))
     for level in range(depth + 1):
         first = sum(4**above for above in range(level))
-        alone = UniformPartition(cubes_per_axis=2**level).cubes(context)[:, 0]
+        alone = EqualCubes(cubes_per_axis=2**level).cubes_of(context)[:, 0]
         assert (path[:, level] - first == alone).all()
 
 
 def test_every_level_counts_everything_and_nothing_grows() -> None:
     rng = np.random.default_rng(2)
-    rates, state = begin(ZoomingPartition(depth=3))
+    rates, state = begin(ZoomingCubes(depth=3))
     shape = state.count.shape
     for _ in range(5):
         teach(rates, state, rng.random((100, 2)), rng.random(100) - 0.5)
@@ -172,10 +172,10 @@ def test_every_level_counts_everything_and_nothing_grows() -> None:
 @pytest.mark.parametrize("wrong", [-1, 21, 1.5])
 def test_depth_is_checked(wrong: int) -> None:
     with pytest.raises(ConfigError, match="depth"):
-        ZoomingPartition(depth=wrong)
+        ZoomingCubes(depth=wrong)
 
 
-def mean_squared_error(partition: Partition, observations: int, seed: int) -> float:
+def mean_squared_error(cubes: Cubes, observations: int, seed: int) -> float:
     """Of the estimates, where success jumps from 5 % to 95 % at a place that chance decides."""
     rng = np.random.default_rng(seed)
     edge = rng.uniform(0.1, 0.9)
@@ -183,7 +183,7 @@ def mean_squared_error(partition: Partition, observations: int, seed: int) -> fl
     def law(context: FloatArray) -> FloatArray:
         return np.where(context[:, 0] > edge, 0.95, 0.05)
 
-    rates, state = begin(partition)
+    rates, state = begin(cubes)
     context = rng.random((observations, 2))
     teach(rates, state, context, law(context) - rng.random(observations))
     asked = rng.random((1000, 2))
@@ -204,8 +204,8 @@ def test_it_knows_a_steep_edge_better_than_equal_cubes(observations: int) -> Non
     """
     gains = np.array(
         [
-            mean_squared_error(UniformPartition(), observations, seed)
-            - mean_squared_error(ZoomingPartition(depth=5), observations, seed)
+            mean_squared_error(EqualCubes(), observations, seed)
+            - mean_squared_error(ZoomingCubes(depth=5), observations, seed)
             for seed in range(40)
         ]
     )
@@ -215,7 +215,7 @@ def test_it_knows_a_steep_edge_better_than_equal_cubes(observations: int) -> Non
 def test_it_converges_to_the_law() -> None:
     """p(x, y) = xy, seen 200,000 times: within the width of the smallest cubes and some noise."""
     rng = np.random.default_rng(3)
-    rates, state = begin(ZoomingPartition(depth=4))
+    rates, state = begin(ZoomingCubes(depth=4))
     context = rng.random((200_000, 2))
     teach(rates, state, context, context.prod(axis=1) - rng.random(len(context)))
     asked = rng.random((2000, 2))

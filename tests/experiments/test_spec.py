@@ -17,6 +17,7 @@ from fedmuster.experiments.sweep import (
     lay_out_or_complete,
 )
 from fedmuster.policies import BSFL, Random
+from fedmuster.policies.genie import Genie
 from fedmuster.solvers.annealing import Annealing
 
 GOOD = """\
@@ -61,7 +62,7 @@ def test_a_good_spec(tmp_path: Path) -> None:
     }
     assert experiment.policies == expected
     assert experiment.seeds == (0, 1)
-    assert experiment.genie is not None
+    assert isinstance(experiment.genie, Genie)
     assert experiment.genie.alpha == 3.0
     assert len(experiment.cells()) == 6
 

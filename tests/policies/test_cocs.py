@@ -14,7 +14,7 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.estimators.partition import RatesState, UniformPartition, ZoomingPartition
+from fedmuster.estimators.hypercubes import EqualCubes, RatesState, ZoomingCubes
 from fedmuster.policies.cocs import COCS
 from fedmuster.solvers.assignment import ExactAssignment, FLGreedy
 
@@ -139,7 +139,7 @@ def random_network(rng: np.random.Generator, clients: int, edges: int) -> EdgeVi
 def test_algorithm_1_in_plain_python_agrees(seed: int) -> None:
     """In the statistics of every pair, in the number explored and the value exploited."""
     clients, edges = 5, 2
-    policy = COCS(partition=UniformPartition(cubes_per_axis=2), exploration=0.1)
+    policy = COCS(cubes=EqualCubes(cubes_per_axis=2), exploration=0.1)
     plain = PlainCOCS(cubes_per_axis=2, exploration=0.1)
     state = policy.init(problem_of(clients, edges))
     rng = np.random.default_rng(seed)
@@ -296,7 +296,7 @@ def test_flat_federations() -> None:
 
 def test_joining_and_restoring_at_edges() -> None:
     """History is kept, newcomers are unseen, and a restored selector goes on bit by bit."""
-    policy = COCS(partition=ZoomingPartition(depth=2), exploration=0.2)
+    policy = COCS(cubes=ZoomingCubes(depth=2), exploration=0.2)
     selector = Selector(policy, problem_of(4, 2), seed=3)
 
     def play(target: Selector[RatesState], seed: int) -> Selection:
@@ -328,7 +328,7 @@ def test_both_utilities_can_be_written_down() -> None:
         COCS(),
         COCS(solver=ExactAssignment(), exponent=0.8),
         COCS(solver=FLGreedy(utility="square-root"), pool="network"),
-        COCS(partition=ZoomingPartition(depth=3), pool="edges", exploration=0.5),
+        COCS(cubes=ZoomingCubes(depth=3), pool="edges", exploration=0.5),
     ):
         table = to_table(policy)
         assert table.pop("name") == "cocs"
@@ -344,7 +344,7 @@ def test_both_utilities_can_be_written_down() -> None:
         {"exploration": -1.0},
         {"exploration": math.inf},
         {"pool": "everybody"},
-        {"partition": {"name": "hexagons"}},
+        {"cubes": {"name": "hexagons"}},
     ],
 )
 def test_hyper_parameters_are_checked(wrong: dict[str, Any]) -> None:
@@ -378,7 +378,7 @@ def test_zooming_pays_where_success_has_a_steep_edge() -> None:
     25 cubes want 21 observations each by round 60, more than the 300 that there are; the
     adaptive partition has long been exploiting then, with its large cubes.
     """
-    zooming = COCS(pool="network", partition=ZoomingPartition())
+    zooming = COCS(pool="network", cubes=ZoomingCubes())
     gains = np.array(
         [
             successes_a_round(zooming, seed) - successes_a_round(COCS(pool="network"), seed)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.estimators.partition import ZoomingPartition
+from fedmuster.estimators.hypercubes import ZoomingCubes
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.policies import COCS
 from fedmuster.worlds import EdgeNetwork
@@ -113,10 +113,10 @@ def _demand(policy: COCS, round_: int) -> tuple[int, float]:
     """Cubes an axis, and how many observations each of them wants."""
     alpha = policy.holder_alpha
     z = 2 * alpha / (3 * alpha + 2) if policy.exponent is None else policy.exponent  # Theorem 2
-    if isinstance(policy.partition, ZoomingPartition):
-        level = min(int(z / (2 * alpha) * math.log2(round_)), policy.partition.depth)
+    if isinstance(policy.cubes, ZoomingCubes):
+        level = min(int(z / (2 * alpha) * math.log2(round_)), policy.cubes.depth)
         return 2**level, policy.exploration * 4 ** (alpha * level) * math.log(round_)
-    return policy.partition.cubes_per_axis, policy.exploration * round_**z * math.log(round_)
+    return policy.cubes.cubes_per_axis, policy.exploration * round_**z * math.log(round_)
 
 
 class _Cubes:

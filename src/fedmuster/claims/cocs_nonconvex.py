@@ -26,7 +26,7 @@ from fedmuster.claims.cocs_theorem import RegretBound
 from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
-from fedmuster.estimators.partition import ZoomingPartition
+from fedmuster.estimators.hypercubes import ZoomingCubes
 from fedmuster.experiments.spec import Experiment
 from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.policies import COCS, LinUCB, Oracle
@@ -54,7 +54,7 @@ def _policies() -> dict[str, Policy[Any]]:
         EXACT_ORACLE: Oracle(),
         EXACT: COCS(),
         EXACT_LINUCB: LinUCB(),
-        ADAPTIVE: COCS(pool="network", partition=ZoomingPartition()),
+        ADAPTIVE: COCS(pool="network", cubes=ZoomingCubes()),
     }
 
 

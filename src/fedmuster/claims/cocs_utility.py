@@ -28,7 +28,7 @@ from fedmuster.claims.cocs_tables import regrets, totals
 from fedmuster.claims.cocs_theorem import RegretBound
 from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
-from fedmuster.estimators.partition import UniformPartition, ZoomingPartition
+from fedmuster.estimators.hypercubes import EqualCubes, ZoomingCubes
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.spec import Experiment
 from fedmuster.objectives.edge_utility import EdgeUtility
@@ -45,8 +45,8 @@ LIFTED = "bsfl, lifted"
 _VARIANTS: Mapping[str, COCS] = {
     OURS: COCS(),
     POOLED: COCS(pool="network"),
-    ZOOMING: COCS(partition=ZoomingPartition()),
-    POOLED_ZOOMING: COCS(pool="network", partition=ZoomingPartition()),
+    ZOOMING: COCS(cubes=ZoomingCubes()),
+    POOLED_ZOOMING: COCS(pool="network", cubes=ZoomingCubes()),
 }
 
 
@@ -123,7 +123,7 @@ def _below_bound(utilities: Utilities, bound: RegretBound) -> Finding:
     use = max(
         bound.use(gaps)
         for label in _VARIANTS
-        if isinstance(_VARIANTS[label].partition, UniformPartition)
+        if isinstance(_VARIANTS[label].cubes, EqualCubes)
         for gaps in utilities.comparison.column(label, "regret")
     )
     last = utilities.comparison.rounds
@@ -184,7 +184,7 @@ def _notes(
     utilities: Utilities, explorations: Mapping[str, Sequence[Exploration]]
 ) -> tuple[str, ...]:
     world, rounds = utilities.world, utilities.comparison.rounds
-    cubes = UniformPartition().num_cubes(2) * world.num_clients * world.num_edges
+    cubes = EqualCubes().num_cubes(2) * world.num_clients * world.num_edges
     needed = rounds ** (2 / 5) * np.log(rounds)
     chosen = np.mean([one.chosen.sum() for one in explorations[OURS]])
     return (

@@ -10,14 +10,14 @@ from numpy.random import Generator
 from fedmuster.core.config import check_types, require
 from fedmuster.core.policy import CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
-from fedmuster.estimators.partition import (
+from fedmuster.estimators.hypercubes import (
     Control,
+    Cubes,
+    EqualCubes,
     Estimate,
-    Partition,
     Pool,
     RatesState,
     SuccessRates,
-    UniformPartition,
 )
 from fedmuster.objectives.participation import participated
 from fedmuster.solvers.assignment import (
@@ -47,8 +47,8 @@ class COCS(PolicyTraits):
         exponent: z; None for ``2 alpha / (3 alpha + 2)`` (Theorem 2).
         exploration: a factor on K(t). Paper: 1. With cubes for each pair exploration does not end
             within the paper's rounds: 3,750 cubes want 109 observations each by round 1,000.
-        partition: which contexts are taken to be alike: equal cubes (paper: 5 an axis), or cubes
-            that open where much is known (``ZoomingPartition``).
+        cubes: which contexts are taken to be alike: equal cubes (paper: 5 an axis), or cubes
+            that open where much is known (``ZoomingCubes``).
         pool: for whom cubes are kept: each of the "pairs" (the paper), each of the "clients" or
             "edges", or one set for the "network".
         solver: how placements are found.
@@ -87,7 +87,7 @@ class COCS(PolicyTraits):
     holder_alpha: float = 1.0
     exponent: float | None = None
     exploration: float = 1.0
-    partition: Partition = field(default_factory=UniformPartition)
+    cubes: Cubes = field(default_factory=EqualCubes)
     pool: Pool = "pairs"
     solver: AssignmentSolver = field(default_factory=LagrangianAssignment)
 
@@ -100,7 +100,7 @@ class COCS(PolicyTraits):
 
     @property
     def _rates(self) -> SuccessRates:
-        return SuccessRates(partition=self.partition, pool=self.pool)
+        return SuccessRates(cubes=self.cubes, pool=self.pool)
 
     def init(self, problem: Problem) -> RatesState:
         """Nobody observed yet."""

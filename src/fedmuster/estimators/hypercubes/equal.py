@@ -7,11 +7,11 @@ import numpy as np
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.estimators.partition.control import Control, Demand
+from fedmuster.estimators.hypercubes.control import Control, Demand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UniformPartition:
+class EqualCubes:
     """``[0, 1]^d`` cut into ``h^d`` equal hypercubes (COCS, initialization phase).
 
     A cube holds its lower faces, the last ones their upper ones as well. Numbers outside of [0, 1]
@@ -23,7 +23,7 @@ class UniformPartition:
 
     Example:
         >>> corners = np.array([[0.0, 0.19], [0.2, 0.0], [1.0, 1.0]])
-        >>> UniformPartition(cubes_per_axis=5).cubes(corners)
+        >>> EqualCubes(cubes_per_axis=5).cubes_of(corners)
         array([[ 0],
                [ 5],
                [24]])
@@ -40,7 +40,7 @@ class UniformPartition:
         """How many cubes there are for contexts of ``dimension`` numbers."""
         return int(self.cubes_per_axis**dimension)
 
-    def cubes(self, context: FloatArray) -> IntArray:
+    def cubes_of(self, context: FloatArray) -> IntArray:
         """[n, 1], the cube that each context [n, d] is in."""
         return grid_cells(grid_steps(context, self.cubes_per_axis), self.cubes_per_axis)[:, None]
 

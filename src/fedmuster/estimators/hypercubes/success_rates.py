@@ -8,11 +8,11 @@ import numpy as np
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray, Problem
 from fedmuster.core.state import shared
-from fedmuster.estimators.partition.control import Control
-from fedmuster.estimators.partition.uniform import UniformPartition
-from fedmuster.estimators.partition.zooming import ZoomingPartition
+from fedmuster.estimators.hypercubes.control import Control
+from fedmuster.estimators.hypercubes.equal import EqualCubes
+from fedmuster.estimators.hypercubes.zooming import ZoomingCubes
 
-Partition = UniformPartition | ZoomingPartition
+Cubes = EqualCubes | ZoomingCubes
 Pool = Literal["pairs", "clients", "edges", "network"]
 """For whom statistics of their own are kept: each pair of client and edge, each client, each edge,
 or the network as a whole."""
@@ -59,11 +59,11 @@ class SuccessRates:
     """Counts and successes in each part of the context space (COCS Eq. 12, 13).
 
     Args:
-        partition: which contexts are taken to be alike.
+        cubes: which contexts are taken to be alike.
         pool: which clients and edges are taken to be alike.
 
     Example:
-        >>> rates = SuccessRates(partition=UniformPartition(cubes_per_axis=2), pool="pairs")
+        >>> rates = SuccessRates(cubes=EqualCubes(cubes_per_axis=2), pool="pairs")
         >>> state = rates.init(Problem(num_clients=2, cohort_size=1, num_features=1))
         >>> who, where, context = np.array([1, 1]), np.array([0, 0]), np.array([[0.6], [0.9]])
         >>> rates.observe(state, who, where, context, np.array([True, False]))
@@ -73,7 +73,7 @@ class SuccessRates:
         (array([0.5, 0. ]), array([2, 0]), array([False,  True]))
     """
 
-    partition: Partition
+    cubes: Cubes
     pool: Pool
 
     def init(self, problem: Problem) -> RatesState:
@@ -82,14 +82,14 @@ class SuccessRates:
         shape = (
             problem.num_clients if own else 1,
             problem.num_servers if self.pool in ("pairs", "edges") else 1,
-            self.partition.num_cubes(problem.num_features),
+            self.cubes.num_cubes(problem.num_features),
         )
         if shape[0] * shape[1] * shape[2] > _MOST_CUBES:
             raise ConfigError(
-                f"partition {self.partition.name} has {shape[2]} cubes of {problem.num_features} "
+                f"cubes {self.cubes.name!r}: there are {shape[2]} cubes of {problem.num_features} "
                 f"features for each of {shape[0] * shape[1]} {self.pool}, expected at most "
                 f"{_MOST_CUBES} in all; cut fewer, or let more pairs share them (pool)",
-                key=("partition",),
+                key=("cubes",),
             )
         kind = OwnRates if own else CommonRates
         return kind(
@@ -122,7 +122,7 @@ class SuccessRates:
         """What is known of these clients at these edges, in these contexts [n, d]."""
         where = self._where(clients, edges, context)
         counts, successes = state.count[where], state.successes[where]
-        demand = self.partition.demand(control, round_, context.shape[1])
+        demand = self.cubes.demand(control, round_, context.shape[1])
         # From cube to smaller cube counts fall and what is asked rises: those that pass come first.
         passing = np.count_nonzero(counts >= demand.least, axis=1)
         in_force = np.maximum(passing - 1, 0)[:, np.newaxis]
@@ -140,4 +140,4 @@ class SuccessRates:
         """The index [n, levels] of the cubes that contexts are in."""
         row = clients if self.pool in ("pairs", "clients") else np.zeros_like(clients)
         column = edges if self.pool in ("pairs", "edges") else np.zeros_like(edges)
-        return row[:, np.newaxis], column[:, np.newaxis], self.partition.cubes(context)
+        return row[:, np.newaxis], column[:, np.newaxis], self.cubes.cubes_of(context)

@@ -8,12 +8,12 @@ import numpy as np
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.estimators.partition.control import Control, Demand
-from fedmuster.estimators.partition.uniform import grid_cells, grid_steps
+from fedmuster.estimators.hypercubes.control import Control, Demand
+from fedmuster.estimators.hypercubes.equal import grid_cells, grid_steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ZoomingPartition:
+class ZoomingCubes:
     """A tree of hypercubes: smaller ones take over where enough was observed for them.
 
     A cube of level l has sides of ``2^-l``. By the Hölder condition success varies within it by
@@ -45,7 +45,7 @@ class ZoomingPartition:
         Bandits, IEEE TSP 63(14), 2015 (``2^(2 alpha l) ln t`` observations of a cube of level l).
 
     Example:
-        >>> ZoomingPartition(depth=2).cubes(np.array([[0.9, 0.4]]))  # its row of 1, 4 and 16 cubes
+        >>> ZoomingCubes(depth=2).cubes_of(np.array([[0.9, 0.4]]))  # its row of 1, 4 and 16 cubes
         array([[ 0,  3, 18]])
     """
 
@@ -60,7 +60,7 @@ class ZoomingPartition:
         """How many cubes of all levels there are for contexts of ``dimension`` numbers."""
         return sum(2 ** (dimension * level) for level in self._levels(dimension))
 
-    def cubes(self, context: FloatArray) -> IntArray:
+    def cubes_of(self, context: FloatArray) -> IntArray:
         """[n, levels], the cubes that each context [n, d] is in, from the root to the smallest."""
         dimension = context.shape[1]
         steps, path, first = grid_steps(context, 2**self.depth), [], 0
