@@ -368,3 +368,22 @@ def test_exact_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = network(20, 3, 0)
     with pytest.raises(MissingExtraError, match=r"pip install 'fedmuster\[scipy\]'"):
         ExactAssignment().solve(problem, stream(0, "x"))
+
+
+@pytest.mark.parametrize("budget", [3.5, 10.5, 0.3])
+def test_what_nobody_can_use_of_a_budget_is_not_paid_for(budget: float) -> None:
+    """Clients who all cost the same: the optimum is proved, whatever is left over."""
+    rng = np.random.default_rng(5)
+    cost = 0.1 if budget < 1 else 1.0
+    problem = AssignmentProblem(
+        clients=np.repeat(np.arange(50), 3),
+        edges=np.tile(np.arange(3), 50),
+        value=rng.random(150),
+        cost=np.full(150, cost),
+        budget=np.full(3, budget),
+        size=50,
+    )
+    found = LagrangianAssignment().solve(problem, rng)
+    assert problem.fits(found.pairs)
+    assert len(found.pairs) == 3 * int(np.floor(budget / cost))  # 0.3 pays for two at 0.1
+    assert problem.total(found.pairs) == pytest.approx(found.bound, abs=1e-9)

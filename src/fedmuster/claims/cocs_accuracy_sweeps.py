@@ -219,7 +219,7 @@ def _law(accuracies: Accuracies, name: str, exponent: float) -> Finding:
 
 
 BUDGET = Claim(
-    name="cocs-mnist-budget",
+    name="cocs-learning-budget",
     source="COCS, Fig. 4c, 4e",
     statement="COCS trains better with a larger budget (70 % in 77 rounds with B = 5) and with a "
     "longer deadline; but not significantly from B = 5 to 10, nor from 4 to 8 s.",

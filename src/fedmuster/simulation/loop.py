@@ -222,11 +222,14 @@ class Simulation(Generic[S]):
         if self.budget is None:
             return None
         problem, able = self.selector.problem, int(np.count_nonzero(self.budget.able))
-        if able >= min(problem.cohort_size, problem.num_clients):
+        # At edge servers the cohort size is a limit, and nobody's wish.
+        wanted = 1 if problem.num_edges > 0 else min(problem.cohort_size, problem.num_clients)
+        if able >= wanted:
             return None
+        cohort = "one" if problem.num_edges > 0 else f"a cohort of {problem.cohort_size:,}"
         return (
             f"privacy ends the run: {able:,} of {problem.num_clients:,} clients have budget left, "
-            f"fewer than a cohort of {problem.cohort_size:,}"
+            f"fewer than {cohort}"
         )
 
     @property

@@ -1,5 +1,6 @@
 """How solvers begin: the easy cases, a greedy placement, and prices that prove a bound."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Start | Pla
     """Where to begin, with at most ``steps`` of the prices; or the best placement, if easy."""
     if budgets_cannot_bind(problem):
         return best_of_each(problem, rng)
+    problem = _with_budgets_in_reach(problem)
     offers = Offers.of(problem, rng)
     if len(offers.client) == 0 or offers.size == 0:
         return Placement(np.empty(0, dtype=np.int64), 0.0)
@@ -42,3 +44,22 @@ def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Start | Pla
     prices = lowest_bound(offers, incumbent.value, steps)
     incumbent.lower(safe_bound(offers, prices))
     return Start(offers, order, incumbent, prices)
+
+
+def _with_budgets_in_reach(problem: AssignmentProblem) -> AssignmentProblem:
+    """The same, where all pairs of an edge cost alike with what they can use of its budget.
+
+    No placement is lost, and prices need not pay for what nobody can have.
+    """
+    lowest, highest = np.full(problem.num_edges, np.inf), np.zeros(problem.num_edges)
+    np.minimum.at(lowest, problem.edges, problem.cost)
+    np.maximum.at(highest, problem.edges, problem.cost)
+    binding = problem.budget < len(problem.cost) * lowest
+    alike = np.flatnonzero((lowest == highest) & (lowest > 0) & binding)
+    cost, budget = lowest[alike], problem.budget[alike]
+    count = np.floor(budget / cost)
+    count -= count * cost > budget  # the quotient was rounded up …
+    count += (count + 1) * cost <= budget  # … or down
+    reached = problem.budget.copy()
+    reached[alike] = count * cost
+    return replace(problem, budget=reached)
