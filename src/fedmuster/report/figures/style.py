@@ -151,7 +151,7 @@ def draw_curves(
 
 
 def mark_height(axes: Axes, value: float, text: str) -> None:
-    """A dotted line across, and what it stands for."""
+    """A dotted line across, and what it stands for; nothing where that is beyond the axes."""
     axes.axhline(value, color=_MARK, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     axes.annotate(
         text,
@@ -161,6 +161,7 @@ def mark_height(axes: Axes, value: float, text: str) -> None:
         textcoords="offset points",
         color=_MARK,
         fontsize=6.5,
+        annotation_clip=True,
     )
 
 
