@@ -5,6 +5,7 @@ from benchmarks import (
     assignment,
     bsfl_selection,
     fedsuv_selection,
+    flower_overhead,
     gaussian_process,
     ledger_cost,
     noise_speed,
@@ -32,6 +33,7 @@ for benchmark in (
     fedsuv_selection,
     assignment,
     ledger_cost,
+    flower_overhead,
     training_speed,
     training_memory,
 ):

@@ -262,7 +262,8 @@ def test_late_and_silent_clients_count_as_failures() -> None:
     )
     policy.observe(state, selection, feedback)
     scores = policy.scores(state, view)
-    assert list(scores) == ["probability[0]", "probability[1]", "count[0]", "count[1]"]
+    names = ("probability", "count", "counter", "needed", "cost")
+    assert list(scores) == [f"{name}[{edge}]" for name in names for edge in range(2)]
     nan = math.nan
     np.testing.assert_equal(scores["probability[0]"], [1.0, 0.0, nan, nan])
     np.testing.assert_equal(scores["count[0]"], [1.0, 1.0, 0.0, nan])
@@ -279,7 +280,7 @@ def test_flat_federations() -> None:
     for t in range(1, 121):
         selection = selector.select()
         scores = selector.scores()
-        assert set(scores) == {"probability", "count"}
+        assert set(scores) == {"probability", "count", "counter", "needed"}
         np.testing.assert_equal(scores["count"], counts)
         np.testing.assert_equal(scores["probability"], np.where(counts > 0, good, np.nan))
         assert selection.edges is None

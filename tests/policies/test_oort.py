@@ -170,11 +170,13 @@ class TestScores:
         policy = Oort()
         state = known(policy, [7.0, 8.0, 9.0], seconds=[1.0, 2.0, 3.0], last_round=[4, 0, 5])
         told = policy.scores(state, view(3, 1))
-        assert set(told) == {"score", "utility", "duration_seconds"}
+        np.testing.assert_array_equal(np.isnan(told["score"]), [False, True, False])
         np.testing.assert_array_equal(told["utility"], [7.0, NAN, 9.0])
         np.testing.assert_array_equal(told["duration_seconds"], [1.0, NAN, 3.0])
-        fresh = policy.init(Problem(num_clients=3, cohort_size=1))
-        assert all(np.isnan(values).all() for values in policy.scores(fresh, view(3, 1)).values())
+        np.testing.assert_array_equal(told["exploration_share"], [NAN, 1.0, NAN])
+        fresh = dict(policy.scores(policy.init(Problem(num_clients=4, cohort_size=1)), view(4, 1)))
+        np.testing.assert_array_equal(fresh.pop("exploration_share"), [0.25] * 4)
+        assert all(np.isnan(values).all() for values in fresh.values())
 
 
 class TestExploitation:

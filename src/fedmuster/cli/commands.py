@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 import fedmuster
+from fedmuster.cli.explain import explain
+from fedmuster.cli.flower import flower
 from fedmuster.cli.ledger_commands import ledger
+from fedmuster.cli.where import Where, processes_option, where_to_run
 from fedmuster.core.config import from_table, named
 from fedmuster.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedmuster.experiments.spec import Experiment
     from fedmuster.worlds.world import World
-
-_PROCESSES = click.option(
-    "--processes", type=click.IntRange(min=1), help="Runs at a time [default: one per core]."
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,6 +28,8 @@ def cli() -> None:
 
 
 cli.add_command(ledger)
+cli.add_command(flower)
+cli.add_command(explain)
 
 
 @cli.command("list")
@@ -62,13 +63,13 @@ def list_command() -> None:
 @cli.command()
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder [default: runs/SPEC].")
-@_PROCESSES
-def run(spec: Path, out: Path | None, processes: int | None) -> None:
+@where_to_run
+def run(spec: Path, out: Path | None, where: Where) -> None:
     """Run the experiment that SPEC (a TOML file) describes."""
     from fedmuster.experiments.spec import Experiment
 
     experiment = Experiment.load(spec, rehearse=True)
-    _run_and_show(experiment, out or Path("runs") / spec.stem, processes, baseline=None)
+    _run_and_show(experiment, out or Path("runs") / spec.stem, where, baseline=None)
 
 
 @cli.command()
@@ -82,7 +83,7 @@ def run(spec: Path, out: Path | None, processes: int | None) -> None:
 @click.option("--reward", default="", help="Of the regret, for example alpha=3,beta=1.2.")
 @click.option("--baseline", help="Compare with this policy [default: random, or the first].")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder [default: a new one].")
-@_PROCESSES
+@where_to_run
 def compare(
     policies: tuple[str, ...],
     world: str,
@@ -94,14 +95,14 @@ def compare(
     reward: str,
     baseline: str | None,
     out: Path | None,
-    processes: int | None,
+    where: Where,
 ) -> None:
     """Compare policies in one world: same luck for all, paired over seeds.
 
     A POLICY is a name with settings, for example bsfl:alpha=3,beta=1.2. With --privacy, a policy
     with private=false among them runs without.
     """
-    from fedmuster.cli.shorthand import parse, parse_policies, parse_settings
+    from fedmuster.experiments.shorthand import parse, parse_policies, parse_settings
     from fedmuster.experiments.spec import Experiment, reward_kind
     from fedmuster.learning.training import Training
     from fedmuster.privacy.budget import Privacy
@@ -124,19 +125,20 @@ def compare(
     ).beside(Path.cwd() / "here")
     experiment.rehearse()
     now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    _run_and_show(experiment, out or Path("runs") / f"compare-{now}", processes, baseline)
+    _run_and_show(experiment, out or Path("runs") / f"compare-{now}", where, baseline)
 
 
 @cli.command()
 @click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
-@_PROCESSES
-def resume(folder: Path, processes: int | None) -> None:
+@where_to_run
+def resume(folder: Path, where: Where) -> None:
     """Continue an interrupted run (or all runs of an experiment), bit for bit."""
     from fedmuster.experiments.sweep import complete
 
     _say_what_is_over(cells := complete(folder))
     _warn_of_other_versions(cells)
-    _execute(cells, processes)
+    with where.start() as play:
+        play(cells)
     _show_comparison([folder], baseline=None)
 
 
@@ -192,7 +194,7 @@ def report(
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("runs/demo"), show_default=True
 )
-@_PROCESSES
+@processes_option
 def demo(out: Path, processes: int | None) -> None:
     """See it work: seven policies train on handwritten digits, about a minute, one page."""
     from fedmuster.cli.demo import LESSON, demo_experiment
@@ -201,7 +203,8 @@ def demo(out: Path, processes: int | None) -> None:
     from fedmuster.report.write import write_report
 
     # A demo that is there is shown again, or finished if it was interrupted.
-    _execute(lay_out_or_complete(out, demo_experiment()), processes)
+    with Where(processes=processes).start() as play:
+        play(lay_out_or_complete(out, demo_experiment()))
     _show_comparison([out], baseline="random")
     write_report([out], out / "report", formats=("png",), baseline="random")
     console.print(f"\nThe page: {out / 'report' / 'report.html'}")
@@ -278,7 +281,7 @@ def partition(partition: str | None, data_set: str, clients: int, seed: int, out
     show_default=True,
     help="Run with other seeds, from this one on: was it luck?",
 )
-@_PROCESSES
+@processes_option
 def claims(
     names: tuple[str, ...],
     quick: bool,
@@ -302,45 +305,24 @@ def claims(
         if name != "all" and name not in CLAIMS:
             raise ConfigError(f"unknown claim {name!r}; expected all or: {', '.join(CLAIMS)}")
     light = [name for name, claim in CLAIMS.items() if not claim.heavy]
-    for name in light if "all" in names else names:
-        result = CLAIMS[name].check(
-            out / name,
-            quick=quick,
-            run=lambda cells: _execute(cells, processes),
-            first_seed=first_seed,
-        )
-        console.print(result.to_text(), highlight=False, markup=False)
-        for path in result.write(pages or out / name):
-            console.print(f"wrote {path}", markup=False)
+    with Where(processes=processes).start() as play:
+        for name in light if "all" in names else names:
+            result = CLAIMS[name].check(out / name, quick=quick, run=play, first_seed=first_seed)
+            console.print(result.to_text(), highlight=False, markup=False)
+            for path in result.write(pages or out / name):
+                console.print(f"wrote {path}", markup=False)
 
 
-def _run_and_show(
-    experiment: "Experiment", out: Path, processes: int | None, baseline: str | None
-) -> None:
+def _run_and_show(experiment: "Experiment", out: Path, where: Where, baseline: str | None) -> None:
     from fedmuster.cli.display import console
     from fedmuster.experiments.sweep import lay_out
 
-    cells = lay_out(out, experiment)
-    console.print(f"{len(cells)} runs of {experiment.horizon} in {out}", markup=False)
-    _execute(cells, processes)
+    with where.start(experiment) as play:
+        cells = lay_out(out, experiment)
+        console.print(f"{len(cells)} runs of {experiment.horizon} in {out}", markup=False)
+        play(cells)
     _show_comparison([out], baseline)
     console.print(f"Pictures: fedmuster report {out}")
-
-
-def _execute(cells: list[Path], processes: int | None) -> None:
-    from fedmuster.cli.display import progress_bars
-    from fedmuster.experiments.run import SPEC_NAME
-    from fedmuster.experiments.spec import Experiment
-    from fedmuster.experiments.sweep import run_cells
-
-    horizon = Experiment.load(cells[0] / SPEC_NAME).horizon
-    try:
-        with progress_bars(horizon) as progress:
-            run_cells(cells, processes=processes, progress=progress)
-    except KeyboardInterrupt:
-        folder = cells[0] if len(cells) == 1 else cells[0].parent.parent
-        sys.stderr.write(f"\ninterrupted: continue with fedmuster resume {folder}\n")
-        sys.exit(130)
 
 
 def _show_comparison(

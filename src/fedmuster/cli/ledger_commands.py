@@ -85,7 +85,7 @@ def verify_ledger(path: Path) -> None:
     "--client-name",
     default="client-{}",
     show_default=True,
-    help="What a run's client {} is called in the ledger.",
+    help="What a simulation's client {} is called in the ledger; federations say it themselves.",
 )
 def audit_ledger(path: Path, run_folders: tuple[Path, ...], client_name: str) -> None:
     """Verify; list what is odd; compare with runs. Exit code 1 if anything is wrong."""

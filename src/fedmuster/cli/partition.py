@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedmuster.cli.display import console, show_table
-from fedmuster.cli.shorthand import parse
+from fedmuster.experiments.shorthand import parse
 from fedmuster.cli.summaries import paper, summary
 from fedmuster.core.config import named
 from fedmuster.learning.data import DATASETS

@@ -75,17 +75,33 @@ class SpeedEstimator:
     ) -> FloatArray:
         """``ucb(k, t-1)``, with which round t chooses; ``+inf`` for the unseen (BSFL Eq. 9, 13)."""
         # PAUSE Eq. 13 is the same index; its large networks multiply the mean by zeta.
-        log_term = (cohort_size + 1) * log_rounds(self.estimator.horizon(round_ - 1))
-        count = self.estimator.effective_count(state.inverse, rows, round_=round_ - 1)
-        if np.issubdtype(count.dtype, np.integer):
-            whole = count.astype(np.int64, copy=False)
-            bound = tabulate(whole, lambda c: confidence_radius(c, log_term), out)
-        else:
-            bound = confidence_radius(count, log_term)
+        bound = self._radius(state, rows, round_, cohort_size, out)
         mean, scale = state.inverse.mean[rows], self.zeta * self._tau_min(state)
         for block in blocks(len(bound)):
             bound[block] += mean[block] * scale  # BSFL Eq. 12
         return bound
+
+    def terms(
+        self, state: SpeedState, rows: IntArray | slice, *, round_: int, cohort_size: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean speed (times zeta) and confidence radius, whose sum is the upper bound."""
+        mean = state.inverse.mean[rows] * (self.zeta * self._tau_min(state))
+        return mean, self._radius(state, rows, round_, cohort_size)
+
+    def _radius(
+        self,
+        state: SpeedState,
+        rows: IntArray | slice,
+        round_: int,
+        cohort_size: int,
+        out: FloatArray | None = None,
+    ) -> FloatArray:
+        log_term = (cohort_size + 1) * log_rounds(self.estimator.horizon(round_ - 1))
+        count = self.estimator.effective_count(state.inverse, rows, round_=round_ - 1)
+        if np.issubdtype(count.dtype, np.integer):
+            whole = count.astype(np.int64, copy=False)
+            return tabulate(whole, lambda c: confidence_radius(c, log_term), out)
+        return confidence_radius(count, log_term)
 
     def _tau_min(self, state: SpeedState) -> float:
         if self.tau_min_seconds is not None:

@@ -43,6 +43,10 @@ class TierOdds:
         open_ = state.probability * (state.drawn < (self.credits or np.inf))
         return np.asarray(open_ / open_.sum())
 
+    def credits_left(self, state: OddsState) -> FloatArray:
+        """[T], how often each may be drawn before credits are given anew; NaN for any number."""
+        return np.asarray((self.credits or np.nan) - state.drawn, dtype=np.float64)
+
     def spend(self, state: OddsState, tier: int) -> None:
         """``tier`` was drawn."""
         state.drawn[tier] += 1

@@ -70,6 +70,15 @@ class LatencyTiers:
         tier[silent] = self.num_tiers - 1
         return tier
 
+    def columns(self, state: TierState) -> dict[str, FloatArray | IntArray]:
+        """Mean latency, tier and times asked of each client, for reports."""
+        everybody = slice(None)
+        return {
+            "mean_seconds": self.mean_seconds(state, everybody),
+            "tier": self.tier(state, everybody),
+            "times_asked": state.asked,
+        }
+
     def means(self, state: TierState, values: FloatArray) -> FloatArray:
         """[T], the mean in each tier of those ``values`` ([K]) that are finite; -inf of none."""
         rows = np.flatnonzero(np.isfinite(values))

@@ -21,10 +21,23 @@ class TrackRecord:
         index: IntArray | slice = slice(None) if len(rows) == len(self.times) else rows
         return self.utility[index], self.seconds[index], self.last_round[index]
 
+    def columns(self, rows: IntArray) -> dict[str, FloatArray]:
+        """Utility, duration and times of ``rows``, for reports."""
+        return {
+            "utility": self.utility[rows],
+            "duration_seconds": self.seconds[rows],
+            "times_asked": self.times[rows].astype(np.float64),
+        }
+
     def expected_speed(self, rows: IntArray) -> FloatArray:
         """One by the duration; the same for all where none is known, and while nobody was asked."""
         seconds = self.seconds[rows] if (self.last_round > 0).any() else np.zeros(len(rows))
         return np.asarray(1.0 / np.maximum(seconds, SHORTEST_SECONDS))
+
+    def speed_share(self, rows: IntArray) -> FloatArray:
+        """The share of each of ``rows`` in their expected speeds."""
+        speed = self.expected_speed(rows)
+        return np.asarray(speed / speed.sum())
 
 
 def blank_record(problem: Problem) -> TrackRecord:

@@ -40,6 +40,8 @@ CREATE TABLE IF NOT EXISTS rounds (
     clients BLOB NOT NULL, rejected BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS scores (round INTEGER PRIMARY KEY, npz BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS network (round INTEGER PRIMARY KEY, npz BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS metrics (
+    round INTEGER NOT NULL, stage TEXT NOT NULL, json TEXT NOT NULL, PRIMARY KEY (round, stage));
 CREATE TABLE IF NOT EXISTS checkpoint (
     id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, elapsed_seconds REAL NOT NULL,
     selector BLOB NOT NULL, judge BLOB, trainer BLOB, budget BLOB);
@@ -99,10 +101,21 @@ class Journal:
         """For runs whose rounds cannot be played again: not even a power cut may cost any."""
         self._database.execute("PRAGMA synchronous = FULL")
 
+    @contextmanager
+    def together(self) -> Iterator[sqlite3.Connection]:
+        """Whatever is written meanwhile counts as one: all of it is committed, or nothing."""
+        with plain_errors(self.path):
+            if self._database.in_transaction:
+                yield self._database
+                return
+            with self._database as database:
+                database.execute("BEGIN IMMEDIATE")
+                yield database
+
     def begin(self, versions: Mapping[str, str], clients: Mapping[str, NDArray[Any]]) -> None:
         """Note that a process starts or continues the run, and who the clients are."""
         checkpoint = self.checkpoint()
-        with plain_errors(self.path), self._database as database:
+        with self.together() as database:
             database.execute(
                 "INSERT INTO starts (after_round, versions) VALUES (?, ?)",
                 (0 if checkpoint is None else checkpoint.round, json.dumps(versions)),
@@ -118,7 +131,7 @@ class Journal:
 
         ``ending`` says why the run is over before its horizon.
         """
-        with plain_errors(self.path), self._database as database:
+        with self.together() as database:
             database.executemany(
                 f"INSERT INTO rounds VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})",
                 (
@@ -153,6 +166,40 @@ class Journal:
             )
             if ending is not None:
                 database.execute("INSERT OR REPLACE INTO ending VALUES (0, ?)", (ending,))
+
+    def know_clients(self, clients: Mapping[str, NDArray[Any]]) -> None:
+        """Who the clients are by now, where some join as the run goes on."""
+        with self.together() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO clients VALUES (0, ?)", (states.to_bytes(clients, {}),)
+            )
+
+    def evaluated(
+        self, round_number: int, *, loss: float | None = None, accuracy: float | None = None
+    ) -> None:
+        """Add to a round that is written what was measured after it; None leaves it as it is."""
+        with self.together() as database:
+            database.execute(
+                "UPDATE rounds SET loss = coalesce(?, loss), accuracy = coalesce(?, accuracy) "
+                "WHERE round = ?",
+                (loss, accuracy, round_number),
+            )
+
+    def note(self, round_number: int, stage: str, metrics: Mapping[str, Any]) -> None:
+        """Keep what was reported at a stage of a round, beyond what the columns hold."""
+        with self.together() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)",
+                (round_number, stage, json.dumps(metrics)),
+            )
+
+    def noted(self, stage: str) -> dict[int, dict[str, Any]]:
+        """Those notes by round."""
+        with plain_errors(self.path):
+            rows = self._database.execute(
+                "SELECT round, json FROM metrics WHERE stage = ? ORDER BY round", (stage,)
+            ).fetchall()
+        return {number: json.loads(text) for number, text in rows}
 
     def checkpoint(self) -> Checkpoint | None:
         """Where the run stands; None before its first commit."""
@@ -271,11 +318,19 @@ def _edge_arrays(row: EdgeRow) -> dict[str, NDArray[Any]]:
 
 def _side_by_side(rounds: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, FloatArray]:
     names = sorted({name for scores in rounds for name in scores})
-    absent = np.array(np.nan)
+    width = max((len(values) for scores in rounds for values in scores.values()), default=0)
+    absent = np.empty(0)
     return {
-        name: np.stack(np.broadcast_arrays(*(scores.get(name, absent) for scores in rounds)))
+        name: np.stack([_widened(scores.get(name, absent), width) for scores in rounds])
         for name in names
     }
+
+
+def _widened(scores: NDArray[Any], width: int) -> NDArray[Any]:
+    """As many scores as clients have joined by the end; NaN for who had none yet."""
+    if len(scores) == width:
+        return scores
+    return np.concatenate([scores, np.full(width - len(scores), np.nan)])
 
 
 class Standing(NamedTuple):

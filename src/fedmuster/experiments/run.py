@@ -1,9 +1,9 @@
 """Run one cell (a policy, a seed) in a folder, or go on where it was interrupted."""
 
-import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
@@ -30,11 +30,10 @@ def prepare(folder: Path, cell: Experiment) -> None:
     write_file(folder / SPEC_NAME, cell.to_toml().encode())
 
 
-def execute(folder: Path, parent: int | None = None) -> None:
+def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
     """Play all rounds of the cell in ``folder`` that its journal does not hold yet.
 
-    A worker gives its ``parent``'s process id, and stops when that is gone: nobody waits for it,
-    and ``resume`` could not have the journal.
+    ``wanted`` is asked after each commit: a worker stops when nobody waits for it any more.
     """
     cell = Experiment.load(folder / SPEC_NAME)
     if standing(folder).ending is not None:
@@ -84,7 +83,7 @@ def execute(folder: Path, parent: int | None = None) -> None:
             if now - committed > pause or simulation.finished or not simulation.repeatable:
                 journal.append(rows, simulation.checkpoint(), ending=simulation.exhausted)
                 rows.clear()
-                if parent is not None and os.getppid() != parent:
+                if not wanted():
                     return
                 committed = time.monotonic()
                 # A checkpoint of a million clients is slow: at most a tenth of the time for it.

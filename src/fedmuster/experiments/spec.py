@@ -61,6 +61,7 @@ from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.simulation import Horizon, Simulation, Watch
 from fedmuster.worlds import WORLDS
+from fedmuster.worlds.federation import FEDERATIONS
 from fedmuster.worlds.world import World
 
 _FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there
@@ -298,7 +299,8 @@ class Experiment:
         if "watch" in table:
             watch = from_table(Watch, table["watch"], key=("watch",))
         policies, unprotected = read_policies(table["policy"])
-        world: World = named(WORLDS, table["world"], key=("world",), what="world")
+        kinds = {**WORLDS, **FEDERATIONS}
+        world: World = named(kinds, table["world"], key=("world",), what="world")
         reward = None
         if "reward" in table:
             reward = from_table(reward_kind(world), table["reward"], key=("reward",))

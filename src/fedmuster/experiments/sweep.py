@@ -15,6 +15,9 @@ from fedmuster.experiments.spec import Experiment
 
 EXPERIMENT_NAME = "experiment.toml"
 
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""One process per cell, one thread per process: faster, and other thread counts round otherwise."""
+
 Progress = Callable[[dict[Path, Standing]], None]
 """Called now and then with how far the run in each folder is."""
 
@@ -63,13 +66,10 @@ def complete(folder: Path) -> list[Path]:
 def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: Progress) -> None:
     """Run (or continue) all cells that are not finished."""
     cells = list(cells)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        # One process per cell, one thread per process: faster, and other thread counts round
-        # otherwise.
-        os.environ[name] = "1"
+    os.environ.update(ONE_THREAD)
     workers = min(processes or os.cpu_count() or 1, len(cells))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(execute, cell, os.getpid()) for cell in cells}
+        waiting = {pool.submit(_execute_for, os.getpid(), cell) for cell in cells}
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
@@ -84,3 +84,8 @@ def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: 
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _execute_for(parent: int, cell: Path) -> None:
+    """Not for longer than that process lives: ``resume`` could not have the journal."""
+    execute(cell, wanted=lambda: os.getppid() == parent)

@@ -60,17 +60,38 @@ class CohortReward:
         scheduled = self.gamma > 0 and privacy_left is None
 
         def counted(count: IntArray) -> FloatArray:
-            weights = self.alpha * generalisation(count, round_, target_share, beta=self.beta)
+            weights = self._generalises(count, round_, target_share)
             if scheduled:
-                weights += self.gamma * remaining_privacy(count, self.schedule)  # PAUSE Eq. 9, 18
+                weights += self._spares(remaining_privacy(count, self.schedule))
             return weights
 
         # Where all clients count alike, the weight is a function of the count alone, and powers
         # and exponentials of a million numbers are spared.
         weights = tabulate(count, counted, out) if target_share.ndim == 0 else counted(count)
         if self.gamma > 0 and privacy_left is not None:
-            weights += self.gamma * privacy_left  # PAUSE Eq. 9, 18
+            weights += self._spares(privacy_left)
         return weights
+
+    def terms(
+        self,
+        count: IntArray,
+        round_: int,
+        target_share: FloatArray,
+        privacy_left: FloatArray | None = None,
+    ) -> dict[str, FloatArray]:
+        """What :meth:`weights` adds up, by name: "generalisation", and "privacy" if it counts."""
+        terms = {"generalisation": self._generalises(count, round_, target_share)}
+        if self.gamma > 0:
+            if privacy_left is None:
+                privacy_left = remaining_privacy(count, self.schedule)
+            terms["privacy"] = self._spares(privacy_left)
+        return terms
+
+    def _generalises(self, count: IntArray, round_: int, target_share: FloatArray) -> FloatArray:
+        return self.alpha * generalisation(count, round_, target_share, beta=self.beta)
+
+    def _spares(self, privacy_left: FloatArray) -> FloatArray:
+        return self.gamma * privacy_left  # PAUSE Eq. 9, 18
 
     @property
     def penalty(self) -> float:

@@ -18,7 +18,7 @@ from fedmuster.core.records import (
 from fedmuster.core.state import given
 from fedmuster.estimators.speed import SpeedEstimator, SpeedState
 from fedmuster.objectives.reward import CohortReward
-from fedmuster.policies.published import published
+from fedmuster.policies.published import EVERYBODY, published
 from fedmuster.solvers.cohort import Solver, best_cohort
 
 
@@ -54,7 +54,13 @@ class BottleneckBandit:
     def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
         """The best cohort for the optimistic speeds."""
         rows, size = view.candidates(), view.num_available
-        speed = self._optimistic(state, view, rows, out=scratch("speed", size))
+        speed = self.speed.upper_bound(
+            state.speed,
+            rows,
+            round_=view.round,
+            cohort_size=view.cohort_size,
+            out=scratch("speed", size),
+        )
         weight = self.reward.weights(
             state.speed.inverse.count[rows],
             view.round,
@@ -74,20 +80,19 @@ class BottleneckBandit:
         )
 
     def scores(self, state: BanditState, view: RoundView) -> dict[str, FloatArray]:
-        """Everybody's optimistic speed; what a cohort is worth besides is no client's own."""
-        return published(self._optimistic(state, view, slice(None)))
-
-    def _optimistic(
-        self,
-        state: BanditState,
-        view: RoundView,
-        rows: IntArray | slice,
-        *,
-        out: FloatArray | None = None,
-    ) -> FloatArray:
-        return self.speed.upper_bound(
-            state.speed, rows, round_=view.round, cohort_size=view.cohort_size, out=out
+        """The index (optimistic speed) with its terms, and what each adds to a cohort besides."""
+        count = state.speed.inverse.count
+        mean, bonus = self.speed.terms(
+            state.speed, EVERYBODY, round_=view.round, cohort_size=view.cohort_size
         )
+        columns = {
+            **published(mean + bonus, mean_speed=mean, confidence_bonus=bonus),
+            **self.reward.terms(count, view.round, state.target_share, view.privacy_left),
+            "times_asked": count.astype(np.float64),
+        }
+        if self.reward.rho > 0:
+            columns["cluster"] = state.clusters.astype(np.float64)
+        return columns
 
 
 def clusters_for(reward: CohortReward, problem: Problem) -> IntArray:

@@ -1,5 +1,6 @@
 """Clustered sampling: a cohort in which every part of the clients is represented."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -10,10 +11,11 @@ from numpy.typing import NDArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
 from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, IntArray, Problem, RoundView, Selection
+from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
+from fedmuster.policies.published import of_some
 from fedmuster.policies.random import DataState, Random
-from fedmuster.solvers.pouring import Bins, draw, num_certain, pour, pour_groups
+from fedmuster.solvers.pouring import Bins, chances, draw, num_certain, pour, pour_groups
 from fedmuster.solvers.ward import MOST_CLIENTS, similar_groups, unit_rows
 
 
@@ -117,20 +119,23 @@ class ClusteredSampling(PolicyTraits):
         order = rng.permutation(len(candidates))  # among equals, and so favours nobody
         order = order[np.argsort(-sizes[order], kind="stable")]
         sizes = sizes[order]
-        certain, with_data = num_certain(sizes, count), int(np.count_nonzero(sizes))
+        certain = num_certain(sizes, count)
         chosen = np.arange(certain)
-        chance = np.where(
-            chosen < with_data, 1.0, (count - with_data) / max(len(sizes) - with_data, 1)
-        )
         if certain < count:
-            rest = slice(certain, with_data)
+            rest = slice(certain, int(np.count_nonzero(sizes)))
             bins = self._bins(state, candidates[order[rest]], sizes[rest], count - certain)
-            drawn = draw(bins, rng)
-            chosen = np.append(chosen, certain + drawn)
-            chance = np.append(chance, len(bins) * sizes[rest][drawn] / bins.capacity)
-        positions = order[chosen]
+            chosen = np.append(chosen, certain + draw(bins, rng))
+        positions, chance = order[chosen], chances(sizes, count)[chosen]
         selection = Selection.of(view, candidates, positions)
         return replace(selection, inclusion=chance[np.argsort(positions)])
+
+    def scores(self, state: DirectionState, view: RoundView) -> Mapping[str, FloatArray]:
+        """How likely each client is to be chosen."""
+        candidates, K = np.flatnonzero(view.available), len(view.available)
+        sizes = np.broadcast_to(state.sizes, K)[candidates]
+        order = np.argsort(-sizes)
+        chance = chances(sizes[order], view.num_to_choose)
+        return of_some(candidates[order], K, chance=chance)
 
     def observe(self, state: DirectionState, selection: Selection, feedback: Feedback) -> None:
         """Remember where the updates pointed."""

@@ -20,6 +20,7 @@ from fedmuster.estimators.hypercubes import (
     SuccessRates,
 )
 from fedmuster.objectives.participation import participated
+from fedmuster.policies.published import at_edges, costs
 from fedmuster.solvers.assignment import (
     AssignmentProblem,
     AssignmentSolver,
@@ -133,18 +134,13 @@ class COCS(PolicyTraits):
         )
 
     def scores(self, state: RatesState, view: RoundView) -> Mapping[str, FloatArray]:
-        """p and C of each client's context at each edge; NaN where it is not covered."""
-        reach = view.network.coverage
-        pairs = np.nonzero(reach)
+        """p and C of each client's context at each edge, and whether C is enough, at which cost."""
+        pairs = np.nonzero(view.network.coverage)
         known = self._estimate(state, view, *pairs)
         opinion = np.where(known.observations > 0, known.probability, np.nan)
-        columns = {}
-        for name, values in (("probability", opinion), ("count", known.observations)):
-            table = np.full(reach.shape, np.nan)
-            table[pairs] = values
-            for edge, column in enumerate(table.T):
-                columns[name if view.edges is None else f"{name}[{edge}]"] = column
-        return columns
+        told = {"probability": opinion, "count": known.observations}
+        enough = {"counter": known.counter, "needed": known.needed}
+        return {**at_edges(view, pairs, **told, **enough), **costs(view)}
 
     def _estimate(
         self, state: RatesState, view: RoundView, clients: IntArray, edges: IntArray

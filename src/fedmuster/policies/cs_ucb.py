@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
@@ -12,7 +13,7 @@ from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.estimators.confidence import confidence_radius, log_rounds
 from fedmuster.estimators.latency import LatencyReward, LatencyState
-from fedmuster.policies.published import published
+from fedmuster.policies.published import EVERYBODY, published
 from fedmuster.solvers.cohort import highest
 
 
@@ -63,18 +64,22 @@ class CSUCB(PolicyTraits):
     def select(self, state: LatencyState, view: RoundView, rng: Generator) -> Selection:
         """The m highest upper confidence bounds."""
         rows = view.candidates()
-        return highest(view, rows, self._index(state, view, rows), rng)
+        mean, bonus = self._terms(state, view, rows)
+        bonus += mean
+        return highest(view, rows, bonus, rng)
 
     def observe(self, state: LatencyState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and sums of the cohort."""
         self._reward.update(state, feedback)
 
     def scores(self, state: LatencyState, view: RoundView) -> Mapping[str, FloatArray]:
-        """The index of each client."""
-        return published(self._index(state, view, slice(None)))
+        """The index of each client: mean reward and confidence bonus."""
+        mean, bonus = self._terms(state, view, EVERYBODY)
+        index = published(bonus + mean, mean_reward=mean, confidence_bonus=bonus)
+        return {**index, "times_asked": state.asked.astype(np.float64)}
 
-    def _index(self, state: LatencyState, view: RoundView, rows: IntArray | slice) -> FloatArray:
+    def _terms(
+        self, state: LatencyState, view: RoundView, rows: IntArray | slice
+    ) -> tuple[FloatArray, FloatArray]:
         log_term = (view.cohort_size + 1) * log_rounds(view.round)
-        index = confidence_radius(state.asked[rows], log_term)
-        index += self._reward.mean(state, rows)
-        return index
+        return self._reward.mean(state, rows), confidence_radius(state.asked[rows], log_term)

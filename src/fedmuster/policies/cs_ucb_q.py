@@ -14,7 +14,7 @@ from fedmuster.core.state import given
 from fedmuster.estimators.confidence import confidence_radius, log_rounds
 from fedmuster.estimators.latency import LatencyReward, LatencyState
 from fedmuster.objectives.fairness import QueueState, empty_queues, queue_length, serve
-from fedmuster.policies.published import published
+from fedmuster.policies.published import EVERYBODY, published
 from fedmuster.solvers.cohort import highest
 
 
@@ -87,7 +87,7 @@ class CSUCBQ(PolicyTraits):
     def select(self, state: FairLatencyState, view: RoundView, rng: Generator) -> Selection:
         """The m highest sums of optimism and queue."""
         rows = view.candidates()
-        return highest(view, rows, self._index(state, view, rows), rng)
+        return highest(view, rows, self._index(*self._terms(state, view, rows)), rng)
 
     def observe(self, state: FairLatencyState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and sums of the cohort, and serve its queues."""
@@ -95,13 +95,29 @@ class CSUCBQ(PolicyTraits):
         serve(state.queue, selection.clients, round_=selection.round, rate=float(state.rate))
 
     def scores(self, state: FairLatencyState, view: RoundView) -> Mapping[str, FloatArray]:
-        """The sum of optimism and queue of each client."""
-        return published(self._index(state, view, slice(None)))
+        """The index of each client with its terms, weighted by 1 - b and by b."""
+        mean, bonus, owed = self._terms(state, view, EVERYBODY)
+        return published(
+            self._index(mean, bonus, owed),
+            mean_reward=mean,
+            confidence_bonus=np.where(np.isfinite(bonus), bonus, np.nan),
+            optimistic_reward=_optimistic(mean, bonus),
+            owed_rounds=owed,
+            times_asked=state.latency.asked.astype(np.float64),
+        )
 
-    def _index(
+    def _terms(
         self, state: FairLatencyState, view: RoundView, rows: IntArray | slice
-    ) -> FloatArray:
-        radius = confidence_radius(state.latency.asked[rows], 2 * log_rounds(view.round))
-        speed = np.minimum(self._reward.mean(state.latency, rows) + radius, 1.0)
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean reward, confidence bonus, queue."""
+        bonus = confidence_radius(state.latency.asked[rows], 2 * log_rounds(view.round))
         owed = queue_length(state.queue, rows, view.round, float(state.rate))
-        return (1 - self.queue_weight) * speed + self.queue_weight * owed
+        return self._reward.mean(state.latency, rows), bonus, owed
+
+    def _index(self, mean: FloatArray, bonus: FloatArray, owed: FloatArray) -> FloatArray:
+        return (1 - self.queue_weight) * _optimistic(mean, bonus) + self.queue_weight * owed
+
+
+def _optimistic(mean: FloatArray, bonus: FloatArray) -> FloatArray:
+    """y, which is at most 1, also of the unseen."""
+    return np.minimum(mean + bonus, 1.0)

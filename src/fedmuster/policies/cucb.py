@@ -1,5 +1,6 @@
 """CUCB: UCB1 on whole decisions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 from zlib import crc32
@@ -19,24 +20,18 @@ from fedmuster.core.records import (
 )
 from fedmuster.core.state import shared
 from fedmuster.core.streams import stream
-from fedmuster.estimators.confidence import confidence_radius, log_rounds
+from fedmuster.estimators.arms import ArmsState, best_arm, index_terms
 from fedmuster.objectives.participation import participated
-from fedmuster.solvers.assignment import all_pairs, first_come
+from fedmuster.policies.published import costs
+from fedmuster.solvers.assignment import AssignmentProblem, all_pairs, first_come
 
 _UNKNOWN = -1
 
 
 @dataclass(slots=True)
-class CUCBState:
-    """Of each arm how often it was played and with how many participants in all.
+class CUCBState(ArmsState):
+    """How many participants each arm has brought; ``catalogue`` says which orders the arms are."""
 
-    ``least`` and ``most`` are of a round; ``catalogue`` says which orders the arms are.
-    """
-
-    count: IntArray = shared()
-    total: FloatArray = shared()
-    least: FloatArray = shared()
-    most: FloatArray = shared()
     catalogue: IntArray = shared()
 
 
@@ -109,11 +104,10 @@ class CUCB(PolicyTraits):
     def select(self, state: CUCBState, view: RoundView, rng: Generator) -> Selection:
         """The decision of the best arm."""
         if state.catalogue != _UNKNOWN:
-            rng = stream(int(state.catalogue), self.name, _best_arm(state))
+            # Of equal arms the first, as their orders are all alike.
+            rng = self._order_of(state, best_arm(state))
         pairs = all_pairs(view)
-        # Row by row: the order of those who are here does not change when others join.
-        rank = rng.random(view.network.coverage.shape)[pairs.clients, pairs.edges]
-        return first_come(view, pairs, np.argsort(rank))
+        return first_come(view, pairs, _turns(view, pairs, rng))
 
     def observe(self, state: CUCBState, selection: Selection, feedback: Feedback) -> None:
         """Update the arm that was played."""
@@ -123,21 +117,33 @@ class CUCB(PolicyTraits):
         if state.catalogue == _UNKNOWN:
             state.catalogue[...] = _number_of(selection)
         else:
-            arm = _best_arm(state)  # the same as in select: nothing was learned since
+            arm = best_arm(state)  # the same as in select: nothing was learned since
             state.count[arm] += 1
             state.total[arm] += utility
         state.least[...] = min(float(state.least), utility)
         state.most[...] = max(float(state.most), utility)
 
+    def scores(self, state: CUCBState, view: RoundView) -> Mapping[str, FloatArray]:
+        """Which arm is played, the terms of its index, and when it is each client's turn in it."""
+        turn = np.full(len(view.available), np.nan)
+        if state.catalogue == _UNKNOWN:
+            return {"turn": turn, **costs(view)}
+        arm, pairs = best_arm(state), all_pairs(view)
+        order = pairs.clients[_turns(view, pairs, self._order_of(state, arm))]
+        np.fmin.at(turn, order, np.arange(1.0, len(order) + 1))
+        mean, bonus = (float(of[arm]) for of in index_terms(state))
+        told = {"arm": arm, "arm_mean": mean, "arm_bonus": bonus, "arm_played": state.count[arm]}
+        alike = {name: np.full(len(turn), float(of)) for name, of in told.items() if of < np.inf}
+        return {**alike, "turn": turn, **costs(view)}
 
-def _best_arm(state: CUCBState) -> int:
-    """The highest index; of equal arms the first, as their orders are all alike."""
-    index = confidence_radius(state.count, 2.0 * log_rounds(float(state.count.sum())))
-    mean = state.total / np.maximum(state.count, 1)
-    least, most = float(state.least), float(state.most)
-    if most > least:
-        index += (mean - least) / (most - least)
-    return int(np.argmax(index))
+    def _order_of(self, state: CUCBState, arm: int) -> Generator:
+        return stream(int(state.catalogue), self.name, arm)
+
+
+def _turns(view: RoundView, pairs: AssignmentProblem, rng: Generator) -> IntArray:
+    """The order in which an arm looks at pairs."""
+    # Row by row: the order of those who are here does not change when others join.
+    return np.argsort(rng.random(view.network.coverage.shape)[pairs.clients, pairs.edges])
 
 
 def _number_of(selection: Selection) -> int:

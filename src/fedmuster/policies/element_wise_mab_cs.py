@@ -14,7 +14,7 @@ from fedmuster.estimators.confidence import confidence_radius, log_rounds
 from fedmuster.estimators.mean import SampleMean
 from fedmuster.estimators.resources import Resources, ResourceState
 from fedmuster.estimators.seconds import typical_seconds
-from fedmuster.policies.published import published
+from fedmuster.policies.published import EVERYBODY, published
 from fedmuster.policies.resource_request import in_order, requested
 from fedmuster.solvers.schedule import added_seconds, greedy_schedule
 
@@ -100,8 +100,19 @@ class ElementWiseMABCS(PolicyTraits):
         _ALL.observe(state, feedback)
 
     def scores(self, state: ResourceState, view: RoundView) -> Mapping[str, FloatArray]:
-        """``f(S, k)`` of the first choice."""
-        return published(-added_seconds(*self._optimistic(state, slice(None))))  # Eq. 7
+        """``f(S, k)`` of the first choice, the optimistic times, and what these are made of."""
+        update, upload = self._optimistic(state, EVERYBODY)
+        mean_update, mean_upload = state.of(EVERYBODY)
+        first = -added_seconds(update, upload)  # Eq. 7
+        columns = published(
+            first,
+            optimistic_update=update,
+            optimistic_upload=upload,
+            mean_update_seconds=mean_update,
+            mean_upload_seconds=mean_upload,
+            confidence_bonus=self._bonus(state, EVERYBODY),
+        )
+        return {**columns, "times_asked": state.count.astype(np.float64)}
 
     def _optimistic(
         self, state: ResourceState, rows: IntArray | slice
@@ -109,6 +120,9 @@ class ElementWiseMABCS(PolicyTraits):
         """``tau_UD`` and ``tau_UL``, -inf of the unseen."""
         update, upload = state.of(rows)
         beta = self.beta or typical_seconds(state.update, state.upload)
-        log_term = 0.5 * log_rounds(float(state.count.sum()))
-        bonus = confidence_radius(state.count[rows], log_term)
+        bonus = self._bonus(state, rows)
         return update / beta - bonus, upload / beta - bonus  # Eq. 5, 6
+
+    def _bonus(self, state: ResourceState, rows: IntArray | slice) -> FloatArray:
+        log_term = 0.5 * log_rounds(float(state.count.sum()))
+        return confidence_radius(state.count[rows], log_term)

@@ -77,5 +77,5 @@ class ExtendedFedCS(PolicyTraits):
         self._resources.observe(state, feedback)
 
     def scores(self, state: ResourceState, view: RoundView) -> Mapping[str, FloatArray]:
-        """``f(S, k)`` of the first choice."""
+        """``f(S, k)`` of the first choice, and the times."""
         return first_scores(state)

@@ -1,5 +1,6 @@
 """The fastest in expectation, told in advance."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,7 +8,7 @@ from numpy.random import Generator
 
 from fedmuster.core.errors import DataError
 from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.state import NoState
 from fedmuster.solvers.cohort import highest
 
@@ -50,3 +51,7 @@ class FastestInExpectation(PolicyTraits):
 
     def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
         """Nothing is learned."""
+
+    def scores(self, state: NoState, view: RoundView) -> Mapping[str, FloatArray]:
+        """The true mean latency of each client."""
+        return {} if view.truth is None else {"true_mean_seconds": view.truth.mean_latency_seconds}

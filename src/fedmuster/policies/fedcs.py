@@ -12,6 +12,7 @@ from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.estimators.mean import WindowedMean
 from fedmuster.estimators.resources import Resources, ResourceState
+from fedmuster.policies.published import EVERYBODY
 from fedmuster.policies.resource_request import in_order, requested
 from fedmuster.solvers.schedule import added_seconds, greedy_schedule
 
@@ -82,7 +83,7 @@ class FedCS(PolicyTraits):
         _LAST.observe(state, feedback)
 
     def scores(self, state: ResourceState, view: RoundView) -> Mapping[str, FloatArray]:
-        """``f(S, k)`` of the first choice."""
+        """``f(S, k)`` of the first choice, and the times."""
         return first_scores(state)
 
 
@@ -95,6 +96,12 @@ def shortest_schedule(
 
 
 def first_scores(state: ResourceState) -> dict[str, FloatArray]:
-    """``-T_inc({}, k)`` of each client that was seen."""
-    score = -added_seconds(*state.of(slice(None)))
-    return {"score": np.where(state.count > 0, score, np.nan)}
+    """``-T_inc({}, k)`` of each client that was seen, and both times that it is made of."""
+    update, upload = state.of(EVERYBODY)
+    columns = {
+        "score": -added_seconds(update, upload),
+        "mean_update_seconds": update,
+        "mean_upload_seconds": upload,
+    }
+    seen = {name: np.where(state.count > 0, of, np.nan) for name, of in columns.items()}
+    return {**seen, "times_asked": state.count.astype(np.float64)}

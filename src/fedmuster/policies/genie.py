@@ -1,5 +1,6 @@
 """The genie: knows the true expected speeds, and only those."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, Self
 
@@ -122,6 +123,15 @@ class Genie(PolicyTraits):
             return nobody(view)
         positions = Exact().solve(self.instance(state, view), rng)
         return Selection.of(view, view.candidates(), positions)
+
+    def scores(self, state: GenieState, view: RoundView) -> Mapping[str, FloatArray]:
+        """The true speed of each client, and what it adds to a cohort besides."""
+        speed = {} if view.truth is None else {"true_speed": view.truth.mean_speed}
+        target, left = state.target_share, view.privacy_left
+        columns = speed | self._reward.terms(state.count, view.round, target, left)
+        if self.rho > 0:
+            columns["cluster"] = state.clusters.astype(np.float64)
+        return columns
 
     def observe(self, state: GenieState, selection: Selection, feedback: Feedback) -> None:
         """Count who took part."""

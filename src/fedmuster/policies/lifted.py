@@ -13,6 +13,7 @@ from fedmuster.core.policy import CohortRule
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.flat import FlatPolicy, flattened
+from fedmuster.policies.published import costs
 from fedmuster.solvers.assignment import (
     AssignmentSolver,
     LagrangianAssignment,
@@ -135,5 +136,6 @@ class Lifted:
         self.policy.observe(state, replace(selection, edges=None), feedback)
 
     def scores(self, state: Any, view: RoundView) -> Mapping[str, FloatArray]:
-        """What the flat policy thinks of each client."""
-        return self.policy.scores(state, view if view.edges is None else flattened(view))
+        """What the flat policy thinks of each client, and what it costs at each edge."""
+        flat = view if view.edges is None else flattened(view)
+        return {**self.policy.scores(state, flat), **costs(view)}

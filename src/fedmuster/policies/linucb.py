@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.policy import CohortRule, PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
+from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.estimators.linear import (
     SharedRidgeState,
     learn_together,
@@ -17,6 +17,7 @@ from fedmuster.estimators.linear import (
     shared_ridge,
 )
 from fedmuster.objectives.participation import participated
+from fedmuster.policies.published import at_edges, costs
 from fedmuster.solvers.assignment import (
     AssignmentSolver,
     LagrangianAssignment,
@@ -89,7 +90,8 @@ class LinUCB(PolicyTraits):
 
     def select(self, state: SharedRidgeState, view: RoundView, rng: Generator) -> Selection:
         """The best placement by the optimistic predictions."""
-        value = np.nan_to_num(self._index(state, view), nan=0.0)
+        pairs, expected, bonus = self._terms(state, view)
+        value = np.nan_to_num(_index(view, pairs, expected + bonus), nan=0.0)
         return best_placement(view, value, solver=self.solver, rng=rng)
 
     def observe(self, state: SharedRidgeState, selection: Selection, feedback: Feedback) -> None:
@@ -104,19 +106,30 @@ class LinUCB(PolicyTraits):
         learn_together(state, context, in_time)
 
     def scores(self, state: SharedRidgeState, view: RoundView) -> Mapping[str, FloatArray]:
-        """The highest index of each client at an edge that covers it."""
-        index = np.nan_to_num(self._index(state, view), nan=-np.inf).max(axis=1)
-        return {"score": np.where(np.isfinite(index), index, np.nan)}
+        """The highest index of each client, and at each edge the terms of its index there."""
+        pairs, expected, bonus = self._terms(state, view)
+        index = np.nan_to_num(_index(view, pairs, expected + bonus), nan=-np.inf).max(axis=1)
+        return {
+            "score": np.where(np.isfinite(index), index, np.nan),
+            **at_edges(view, pairs, expected=expected, confidence_bonus=bonus),
+            **costs(view),
+        }
 
-    def _index(self, state: SharedRidgeState, view: RoundView) -> FloatArray:
-        """[K, M], the optimistic prediction; NaN where a client cannot be asked."""
-        possible = view.network.coverage & view.available[:, None]
-        features = None if view.pair_features is None else view.pair_features[possible]
-        context = _context(features, int(np.count_nonzero(possible)))
-        expected, width = predict_together(state, context)
-        index = np.full(possible.shape, np.nan)
-        index[possible] = np.maximum(expected + self.alpha * width, 0.0)
-        return index
+    def _terms(
+        self, state: SharedRidgeState, view: RoundView
+    ) -> tuple[tuple[IntArray, ...], FloatArray, FloatArray]:
+        """The pairs that can be asked, and of each the prediction and how unsure that is."""
+        pairs = np.nonzero(view.network.coverage & view.available[:, None])
+        features = None if view.pair_features is None else view.pair_features[pairs]
+        expected, width = predict_together(state, _context(features, len(pairs[0])))
+        return pairs, expected, self.alpha * width
+
+
+def _index(view: RoundView, pairs: tuple[IntArray, ...], optimistic: FloatArray) -> FloatArray:
+    """[K, M], the optimistic prediction, at least 0; NaN where a client cannot be asked."""
+    index = np.full(view.network.coverage.shape, np.nan)
+    index[pairs] = np.maximum(optimistic, 0.0)
+    return index
 
 
 def _context(features: FloatArray | None, count: int) -> FloatArray:

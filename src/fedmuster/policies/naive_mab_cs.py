@@ -13,7 +13,7 @@ from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, Roun
 from fedmuster.estimators.confidence import confidence_radius, log_rounds
 from fedmuster.estimators.mean import SampleMean
 from fedmuster.estimators.seconds import Seconds, SecondsState, reported_seconds, typical_seconds
-from fedmuster.policies.published import published
+from fedmuster.policies.published import EVERYBODY, published
 from fedmuster.policies.resource_request import in_order, requested
 from fedmuster.solvers.schedule import increments
 from fedmuster.solvers.top_k import top_k
@@ -81,7 +81,8 @@ class NaiveMABCS(PolicyTraits):
     def select(self, state: SecondsState, view: RoundView, rng: Generator) -> Selection:
         """The m highest scores, the highest first."""
         rows = requested(view, self.request_fraction, rng)
-        score = self._score(state, rows)
+        score, cost = self._terms(state, rows)
+        score -= cost  # Eq. 4
         best = rng.permutation(top_k(score, view.num_to_choose, rng))
         return in_order(view, rows, best[np.argsort(-score[best], kind="stable")])
 
@@ -102,15 +103,24 @@ class NaiveMABCS(PolicyTraits):
         )
 
     def scores(self, state: SecondsState, view: RoundView) -> Mapping[str, FloatArray]:
-        """``f(S, k)``, which does not depend on S."""
-        return published(self._score(state, slice(None)))
+        """``f(S, k)``, which does not depend on S, its two terms, and the mean ``T_inc``."""
+        bonus, cost = self._terms(state, EVERYBODY)
+        return {
+            **published(
+                bonus - cost,
+                time_term=-cost,
+                confidence_bonus=bonus,
+                mean_added_seconds=state.of_client.mean,
+            ),
+            "times_asked": state.of_client.count.astype(np.float64),
+        }
 
-    def _score(self, state: SecondsState, rows: IntArray | slice) -> FloatArray:
+    def _terms(self, state: SecondsState, rows: IntArray | slice) -> tuple[FloatArray, FloatArray]:
+        """What Eq. 4 adds, and what it subtracts."""
         of_client = state.of_client
         log_term = 0.5 * log_rounds(float(of_client.count.sum()))
-        score = confidence_radius(of_client.count[rows], log_term)
-        score -= of_client.mean[rows] / (self.alpha or typical_seconds(state))  # Eq. 4
-        return score
+        bonus = confidence_radius(of_client.count[rows], log_term)
+        return bonus, of_client.mean[rows] / (self.alpha or typical_seconds(state))
 
 
 def _turns(selection: Selection, clients: IntArray, update: FloatArray) -> IntArray:

@@ -21,8 +21,9 @@ from fedmuster.core.records import (
 from fedmuster.core.state import given
 from fedmuster.estimators.pacer import Pacer, PacerState
 from fedmuster.estimators.track_record import TrackRecord, blank_record, learn_record
-from fedmuster.objectives.guided_score import guided_score, preferred_seconds
+from fedmuster.objectives.guided_score import GuidedScore, Known, preferred_seconds
 from fedmuster.objectives.utility import known_utility
+from fedmuster.policies.published import of_some
 from fedmuster.solvers.blacklist import not_too_often
 from fedmuster.solvers.cohort import filled_up
 from fedmuster.solvers.weighted_draw import draw_near_top, weighted_draw
@@ -129,7 +130,7 @@ class Oort(PolicyTraits):
         places = count * max(eps, self.exploration_floor) if len(unknown) else 0.0
         explore = int(places) if places >= 1 else int(rng.random() < places)
         exploit = min(count - explore, len(known))
-        score = self._score(state, known, view.round)
+        score = self._guide.of(*self._known(state, known, view.round))
         best = known[draw_near_top(score, exploit, self.cut_off, rng)]
         speed, tries = record.expected_speed(unknown), min(count - exploit, len(unknown))
         tried = unknown[weighted_draw(speed, tries, rng)]
@@ -142,18 +143,17 @@ class Oort(PolicyTraits):
         self.pacer.update(state.pacer, brought, round_=feedback.round)
 
     def scores(self, state: OortState, view: RoundView) -> Mapping[str, FloatArray]:
-        """Of the explored who are available: score (whatever the blacklist), utility, duration."""
-        record = state.record
-        rows = np.flatnonzero(view.available & (record.last_round > 0))
-        table = np.full((3, len(view.available)), np.nan)
-        table[0, rows] = self._score(state, rows, view.round)
-        table[1:, rows] = record.utility[rows], record.seconds[rows]
-        return dict(zip(("score", "utility", "duration_seconds"), table, strict=True))
+        """Of the explored who are available score and terms; of the others how likely each is."""
+        K, record, explored = len(view.available), state.record, state.record.last_round > 0
+        rows, new = (np.flatnonzero(view.available & which) for which in (explored, ~explored))
+        weighed = self._guide.terms(*self._known(state, rows, view.round))
+        told = of_some(rows, K, **weighed, **record.columns(rows))
+        return {**told, **of_some(new, K, exploration_share=record.speed_share(new))}
 
-    def _score(self, state: OortState, rows: IntArray, round_: int) -> FloatArray:
-        """What Alg. 1 calls Util, of explored clients (increasing)."""
+    def _known(self, state: OortState, rows: IntArray, round_: int) -> Known:
         preferred = preferred_seconds(state.record.seconds, float(state.pacer.percentile))
-        known = (*state.record.of(rows), round_, preferred)
-        return guided_score(
-            *known, clip=self.clip, staleness=self.staleness, slow_penalty=self.slow_penalty
-        )
+        return (*state.record.of(rows), round_, preferred)
+
+    @property
+    def _guide(self) -> GuidedScore:
+        return GuidedScore(clip=self.clip, staleness=self.staleness, slow_penalty=self.slow_penalty)

@@ -1,8 +1,10 @@
 """The oracle of COCS: knows who will answer in time."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types
@@ -10,6 +12,7 @@ from fedmuster.core.errors import DataError
 from fedmuster.core.policy import CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.state import NoState
+from fedmuster.policies.published import at_edges, costs
 from fedmuster.solvers.assignment import (
     AssignmentSolver,
     LagrangianAssignment,
@@ -85,6 +88,13 @@ class Oracle(PolicyTraits):
 
     def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
         """Nothing is learned."""
+
+    def scores(self, state: NoState, view: RoundView) -> Mapping[str, FloatArray]:
+        """What each client is truly worth at each edge, and what it costs there."""
+        if view.truth is None:
+            return {}
+        pairs = np.nonzero(view.network.coverage)
+        return {**at_edges(view, pairs, true_value=self._value(view)[pairs]), **costs(view)}
 
     def _value(self, view: RoundView) -> FloatArray:
         """[K, M], what each pair is truly worth."""

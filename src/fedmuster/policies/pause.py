@@ -111,5 +111,5 @@ class PAUSE(PolicyTraits):
         self._speed.update(state.speed, feedback)
 
     def scores(self, state: BanditState, view: RoundView) -> Mapping[str, FloatArray]:
-        """The index of each client."""
+        """The index of each client, its terms, and what it adds to a cohort besides."""
         return self._bandit.scores(state, view)

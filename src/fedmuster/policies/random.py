@@ -1,5 +1,6 @@
 """Random selection: uniform, or in proportion to data."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from fedmuster.core.config import check_types
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
+from fedmuster.policies.published import costs
 from fedmuster.solvers.assignment import all_pairs, first_come
 from fedmuster.solvers.weighted_draw import weighted_draw
 
@@ -76,6 +78,13 @@ class Random(PolicyTraits):
 
     def observe(self, state: DataState, selection: Selection, feedback: Feedback) -> None:
         """Nothing is learned."""
+
+    def scores(self, state: DataState, view: RoundView) -> Mapping[str, FloatArray]:
+        """Where data count, which share of the data of all who are available each client has."""
+        if state.data.ndim == 0:
+            return costs(view)
+        data = np.where(view.available, state.data, np.nan)
+        return {"data_share": data / (np.nansum(data) or 1.0), **costs(view)}
 
 
 def _at_edges(data: FloatArray, view: RoundView, rng: Generator) -> Selection:

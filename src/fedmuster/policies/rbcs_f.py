@@ -13,6 +13,7 @@ from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, Roun
 from fedmuster.core.state import shared
 from fedmuster.estimators.linear import RidgeState, learn, predict, ridge
 from fedmuster.objectives.fairness import QueueState, empty_queues, queue_length, serve
+from fedmuster.policies.published import EVERYBODY
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.cohort import Solver, best_cohort
 
@@ -90,12 +91,12 @@ class RBCSF(PolicyTraits):
     def select(self, state: RBCSFState, view: RoundView, rng: Generator) -> Selection:
         """The best compromise of optimistic latency and queues."""
         rows = view.candidates()
-        latency, owed = self._latency_and_queue(state, view, rows)
+        expected, bonus, owed = self._terms(state, view, rows)
         # min V max tau - sum Z  =  -max (min (-V tau) + (1/m) sum (m Z)): the bottleneck problem.
         return best_cohort(
             view,
             rows,
-            bottleneck=-self.patience * latency,
+            bottleneck=-self.patience * _optimistic(expected, bonus),
             weight=view.num_to_choose * owed,
             solver=self.solver,
             rng=rng,
@@ -116,18 +117,28 @@ class RBCSF(PolicyTraits):
         state.last_round[selection.clients] = selection.round
 
     def scores(self, state: RBCSFState, view: RoundView) -> Mapping[str, FloatArray]:
-        """Optimistic latency and queue of each client; only a cohort has both in one number."""
-        latency, owed = self._latency_and_queue(state, view, slice(None))
-        return {"latency_seconds": latency, "owed_rounds": owed}
+        """Optimistic latency (and its terms) and queue; only a cohort has both in one number."""
+        expected, bonus, owed = self._terms(state, view, EVERYBODY)
+        return {
+            "latency_seconds": _optimistic(expected, bonus),
+            "owed_rounds": owed,
+            "expected_seconds": expected,
+            "bonus_seconds": bonus,
+        }
 
-    def _latency_and_queue(
+    def _terms(
         self, state: RBCSFState, view: RoundView, rows: IntArray | slice
-    ) -> tuple[FloatArray, FloatArray]:
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Expected latency, by how much it is lowered for being uncertain, queue."""
         features = None if view.features is None else view.features[rows]
         context = _context(features, state.last_round[rows], view.round)
         expected, width = predict(state.latency, rows, context)
-        latency = np.maximum(expected - self.alpha * width, 0.0)
-        return latency, queue_length(state.queue, rows, view.round, self.beta)
+        return expected, self.alpha * width, queue_length(state.queue, rows, view.round, self.beta)
+
+
+def _optimistic(expected: FloatArray, bonus: FloatArray) -> FloatArray:
+    """tau, never below 0."""
+    return np.maximum(expected - bonus, 0.0)
 
 
 def _context(features: FloatArray | None, last_round: IntArray, round_: int) -> FloatArray:

@@ -10,7 +10,15 @@ from numpy.random import Generator
 from fedmuster.core.config import check_types, require
 from fedmuster.core.late_answers import LateAnswers, Stale
 from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
+from fedmuster.core.records import (
+    BoolArray,
+    Feedback,
+    FloatArray,
+    IntArray,
+    Problem,
+    RoundView,
+    Selection,
+)
 from fedmuster.core.state import shared
 from fedmuster.solvers.cohort import highest
 
@@ -104,7 +112,7 @@ class REFL(PolicyTraits):
     def select(self, state: REFLState, view: RoundView, rng: Generator) -> Selection:
         """The highest priorities; among equals chance decides."""
         rows = view.candidates()
-        return highest(view, rows, self._priority(state, view)[rows], rng)
+        return highest(view, rows, _priority(*self._situation(state, view))[rows], rng)
 
     def observe(self, state: REFLState, selection: Selection, feedback: Feedback) -> None:
         """Note who took part, and how long it took."""
@@ -116,12 +124,20 @@ class REFL(PolicyTraits):
 
     def scores(self, state: REFLState, view: RoundView) -> Mapping[str, FloatArray]:
         """3 for rested clients that are about to leave, 2 for others; 1 and 0 if they rest."""
-        return {"priority": np.where(view.available, self._priority(state, view), np.nan)}
+        rested, leaving = self._situation(state, view)
+        columns = {"priority": _priority(rested, leaving), "rested": rested, "leaving": leaving}
+        told = {name: np.where(view.available, of, np.nan) for name, of in columns.items()}
+        since = np.where(state.last_round > 0, view.round - state.last_round, np.nan)
+        return {**told, "rounds_since": since}
 
-    def _priority(self, state: REFLState, view: RoundView) -> FloatArray:
+    def _situation(self, state: REFLState, view: RoundView) -> tuple[BoolArray, BoolArray]:
+        """Who has rested, and who is about to leave."""
         rested = (state.last_round == 0) | (view.round - state.last_round >= self.rest_rounds)
-        priority: FloatArray = 2.0 * rested
-        if view.forecast is not None and state.window_seconds > 0:
-            this_window, next_window = view.forecast(float(state.window_seconds))
-            priority += this_window & ~next_window
-        return priority
+        if view.forecast is None or state.window_seconds == 0:
+            return rested, np.zeros_like(rested)
+        this_window, next_window = view.forecast(float(state.window_seconds))
+        return rested, this_window & ~next_window
+
+
+def _priority(rested: BoolArray, leaving: BoolArray) -> FloatArray:
+    return np.asarray(2.0 * rested + leaving, dtype=np.float64)

@@ -133,13 +133,13 @@ class TiFL(PolicyTraits):
                 self._odds.adapt(state.odds, at_hand, accuracy)
 
     def scores(self, state: TiFLState, view: RoundView) -> Mapping[str, FloatArray]:
-        """Of the clients asked so far: mean latency, tier and its probability, last accuracy."""
+        """Of the clients asked so far: mean latency, tier with its odds, last accuracy."""
         asked, tier = state.tiers.asked > 0, self._tiers.tier(state.tiers, slice(None))
         columns = {
-            "mean_seconds": self._tiers.mean_seconds(state.tiers, slice(None)),
-            "tier": tier,
+            **self._tiers.columns(state.tiers),
             "tier_probability": self._odds.chances(state.odds)[tier],
-            "accuracy": np.where(np.isfinite(state.accuracy), state.accuracy, np.nan),
+            "tier_credits": self._odds.credits_left(state.odds)[tier],
+            "accuracy": np.where(state.accuracy > -np.inf, state.accuracy, np.nan),
         }
         return {name: np.where(asked, values, np.nan) for name, values in columns.items()}
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.errors import StateError
+from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.core.streams import PRIVACY, stream
 from fedmuster.privacy.ledger import Head, Ledger
@@ -138,6 +138,37 @@ class Budget:
         """bool[K], who can be asked once more."""
         return self._able
 
+    def join(self, identities: Sequence[str]) -> None:
+        """Let new clients join, in order, behind those that are there; their accounts are on disk.
+
+        Who is known to the ledger, from other runs or from before a crash, has spent what it says.
+        """
+        newcomers = self._ledger.register(identities, self._cap_units)
+        twice = np.flatnonzero(np.isin(newcomers, self._accounts))
+        if len(twice) > 0:
+            raise DataError(f"join: {identities[twice[0]]!r} is a client of this run already")
+        first, count = len(self._accounts), len(newcomers)
+        self._accounts = np.concatenate([self._accounts, newcomers])
+        self._spent, self._count, self._next_units = (
+            np.concatenate([values, np.zeros(count, dtype=np.int64)])
+            for values in (self._spent, self._count, self._next_units)
+        )
+        self._able = np.concatenate([self._able, np.ones(count, dtype=np.bool_)])
+        self._left = np.concatenate([self._left, np.ones(count)])
+        self._read_balances(slice(first, None))
+        if self._replayed_until is not None:
+            self._wind_back(self._replayed_until, first=first)
+
+    def debited(self, round_: int) -> IntArray:
+        """int64[n], increasing: who has paid for this round of this run, also before a crash.
+
+        With secure noise they must not be asked for it again: what they sent may be out. Whoever
+        joined in that round is among them once it has joined again.
+        """
+        since, _ = self._ledger.debits_of(self._run, after_round=round_ - 1)
+        later, _ = self._ledger.debits_of(self._run, after_round=round_)
+        return np.sort(self._clients_of(since[: len(since) - len(later)]))  # they come by round
+
     def debit(self, round_: int, clients: IntArray) -> Grant:
         """Let these clients pay for this round, durably, or fail before anybody is asked.
 
@@ -192,6 +223,8 @@ class Budget:
 
     def standing(self) -> PrivacyRow:
         """What has been spent so far."""
+        if len(self._spent) == 0:  # a federation that nobody has joined yet
+            return PrivacyRow(spent_max=0.0, spent_mean=0.0)
         return PrivacyRow(
             spent_max=to_amount(int(self._spent.max())),
             spent_mean=float(self._spent.mean()) / UNITS_PER_ONE,
@@ -200,11 +233,15 @@ class Budget:
 
     def to_bytes(self) -> bytes:
         """Where the ledger stood. What was spent is in the ledger itself."""
-        head = self._ledger.head._asdict()
-        return json.dumps({**head, "spent": self._fingerprint()}).encode()
+        head, clients = self._ledger.head._asdict(), len(self._accounts)
+        return json.dumps(
+            {**head, "clients": clients, "spent": self._fingerprint(clients)}
+        ).encode()
 
     def load(self, image: bytes, *, after_round: int) -> None:
         """Continue after a checkpoint: the ledger must hold all that it held then.
+
+        Its clients must be here, in the same order; more may follow, who have joined since.
 
         With simulated noise, rounds that were debited after it are played again. Not if clients
         have paid for other runs meanwhile, for those would not be the same rounds: then what was
@@ -212,11 +249,19 @@ class Budget:
         """
         noted = json.loads(image)
         spent = noted.pop("spent")
+        clients = noted.pop("clients", len(self._accounts))  # not noted before clients could join
+        if clients > len(self._accounts):
+            raise StateError(
+                f"budget: the checkpoint is of {clients:,} clients, {len(self._accounts):,} came"
+            )
         self._ledger.require(Head(**noted))
         self._read_balances()
+        self._replayed_until = None
         if self.privacy.simulated:
             self._wind_back(after_round)
-            if self._fingerprint() != spent:
+            if self._fingerprint(clients) == spent:
+                self._replayed_until = after_round
+            else:
                 self._read_balances()
 
     def close(self) -> None:
@@ -228,24 +273,30 @@ class Budget:
         balances = self._ledger.balances(self._accounts[clients])
         self._spent[clients] = balances.spent_units
         self._count[clients] = balances.debits
-        self._replayed_until = None
         self._update(clients)
 
-    def _wind_back(self, after_round: int) -> None:
-        """What everyone had spent when that round of this run was over."""
+    def _wind_back(self, after_round: int, *, first: int = 0) -> None:
+        """What everyone from ``first`` on had spent when that round of this run was over."""
         accounts, units = self._ledger.debits_of(self._run, after_round=after_round)
-        order = np.argsort(self._accounts)
-        clients = order[np.searchsorted(self._accounts, accounts, sorter=order)]
-        np.subtract.at(self._spent, clients, units)
+        theirs = np.isin(accounts, self._accounts[first:])
+        clients = self._clients_of(accounts[theirs])
+        np.subtract.at(self._spent, clients, units[theirs])
         np.subtract.at(self._count, clients, 1)
-        self._replayed_until = after_round
         self._update(np.unique(clients))
 
-    def _fingerprint(self) -> str | None:
-        """Of what everyone has spent, and how often, where rounds may be played again."""
+    def _clients_of(self, accounts: IntArray) -> IntArray:
+        """Whose accounts these are, in order, without those of clients that are not here (yet)."""
+        order = np.argsort(self._accounts)
+        here = accounts[np.isin(accounts, self._accounts)]
+        clients: IntArray = order[np.searchsorted(self._accounts, here, sorter=order)]
+        return clients
+
+    def _fingerprint(self, clients: int) -> str | None:
+        """Of what the first ``clients`` have spent, and how often, where rounds may be repeated."""
         if not self.privacy.simulated:
             return None
-        return sha256(self._spent.tobytes() + self._count.tobytes()).hexdigest()
+        spent, count = self._spent[:clients], self._count[:clients]
+        return sha256(spent.tobytes() + count.tobytes()).hexdigest()
 
     def _update(self, clients: IntArray | slice) -> None:
         spent = self._spent[clients]

@@ -50,10 +50,14 @@ def client_columns(run: Run, *, everyone: bool = True) -> Columns:
     """One entry a client; only those that were chosen if not ``everyone``."""
     absent = np.full(run.num_clients, np.nan)
     counts = run.selection_counts()
+    latency = run.typical_latency_seconds
     columns: dict[str, NDArray[Any]] = {
         "client": np.arange(run.num_clients),
+        **({} if run.identities is None else {"identity": np.array(run.identities)}),
         "group": run.groups,
-        "typical_latency_seconds": run.typical_latency_seconds,
+        "typical_latency_seconds": (
+            latency if run.answered is None else np.where(run.answered, latency, np.nan)
+        ),
         "num_samples": absent if run.num_samples is None else run.num_samples,
         "quality": absent if run.quality is None else run.quality,
         "times_chosen": counts,
@@ -130,7 +134,7 @@ def write_parquet(comparison: Comparison, out: Path) -> list[Path]:
 def write_tensorboard(comparison: Comparison, out: Path) -> list[Path]:
     """Event files, a folder for each run, with the round as the step.
 
-    The wall time of an event is the simulated time, so that TensorBoard's "Relative" axis shows it.
+    The wall time of an event is the run's own, so that TensorBoard's "Relative" axis shows it.
     """
     try:
         from tensorboardX import SummaryWriter

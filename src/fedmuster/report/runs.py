@@ -9,16 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.spec import Experiment
 from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.privacy.budget import Privacy
 from fedmuster.report.cells import Cell, common_seeds, find_comparable, together
+from fedmuster.report.federation import match_clients
 from fedmuster.report.lengths import Ending, compared_rounds, ending_notes
 from fedmuster.report.network import Network, read_network
 from fedmuster.report.promise import statement
 from fedmuster.report.scores import Scores, read_scores
+from fedmuster.worlds.federation import Federation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -48,6 +50,9 @@ class Run:
         utility: [K], what an answer is worth in truth, None where the world has none.
         scores: what the policy thought of clients, None where nobody watched.
         network: what happened at the edge servers, None where there are none.
+        identities: who the clients are, None in a simulation.
+        answered: [K], of whom a latency was ever seen, None in a simulation, where all are known.
+        present: [K], who was in this run at all, None for all.
     """
 
     label: str
@@ -66,6 +71,9 @@ class Run:
     utility: FloatArray | None = None
     scores: Scores | None = None
     network: Network | None = None
+    identities: tuple[str, ...] | None = None
+    answered: BoolArray | None = None
+    present: BoolArray | None = None
 
     @property
     def rounds(self) -> int:
@@ -161,6 +169,21 @@ class Comparison:
         return not np.isnan(self.column(label, "regret")).any()
 
     @property
+    def real(self) -> bool:
+        """Whether clients were real, and not simulated."""
+        return isinstance(self.experiment.world, Federation)
+
+    @property
+    def clock(self) -> str:
+        """What kind of time it is that passes."""
+        return "wall-clock time" if self.real else "simulated time"
+
+    @property
+    def evaluated_on(self) -> str:
+        """Before "accuracy" or "loss": a real federation does not tell on what it evaluates."""
+        return "" if self.real else "test "
+
+    @property
     def by_time(self) -> bool:
         """Whether runs end by simulated time, so that they differ in their number of rounds."""
         return self.experiment.seconds is not None
@@ -201,8 +224,13 @@ class Comparison:
         return self.runs[self.labels[0]][0].num_parameters
 
     @property
+    def evaluated(self) -> bool:
+        """Whether a model was trained and evaluated, be it that only its accuracy was told."""
+        return self.trained or self.classifies
+
+    @property
     def trained(self) -> bool:
-        """Whether a model was trained and evaluated; in some runs it may have diverged."""
+        """Whether the model has a loss; in some runs it may have diverged."""
         return self._measured("loss")
 
     @property
@@ -242,6 +270,8 @@ def load(paths: Iterable[Path]) -> Comparison:
     seeds, seed_notes = common_seeds(by_label)
     kept = [by_label[label][seed] for label in by_label for seed in seeds]
     journals = [_journal(cell) for cell in kept]
+    real = isinstance(kept[0].spec.world, Federation)
+    client_notes = match_clients(journals) if real else ()
     lengths, notes = compared_rounds(kept[0].spec.horizon, [c.name for c in kept], journals)
     runs = [
         _run(cell, journal, rounds)
@@ -268,6 +298,7 @@ def load(paths: Iterable[Path]) -> Comparison:
             *notes,
             *ending_notes(endings, seeds=len(seeds), runs=len(runs)),
             *seed_notes,
+            *client_notes,
             *statement(experiment),
         ),
         experiment=experiment,
@@ -277,9 +308,9 @@ def load(paths: Iterable[Path]) -> Comparison:
 
 def _journal(cell: Cell) -> JournalReader:
     if rounds_done(cell.folder) == 0:
-        raise StateError(
-            f"{cell.folder} has no rounds yet: run it with `fedmuster resume {cell.path}`"
-        )
+        real = isinstance(cell.spec.world, Federation)
+        how = "its app with `flwr run`" if real else f"it with `fedmuster resume {cell.path}`"
+        raise StateError(f"{cell.folder} has no rounds yet: run {how}")
     return JournalReader(cell.folder)
 
 
@@ -297,6 +328,7 @@ def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
             f"{reader.path} is damaged: it names a client that is not one of {len(groups)}"
         )
     network = read_network(reader, rounds)
+    names = reader.clients.get("identity")
     return Run(
         label=cell.label,
         seed=cell.seed,
@@ -317,6 +349,9 @@ def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
         utility=reader.clients.get("utility"),
         scores=read_scores(reader, rounds),
         network=network,
+        identities=None if names is None else tuple(names.tolist()),
+        answered=reader.clients.get("answered"),
+        present=reader.clients.get("present"),
     )
 
 

@@ -98,7 +98,7 @@ def summarise(
     """
     against = comparison.baseline(baseline)
     aim = None
-    if comparison.trained:
+    if comparison.evaluated:
         aim = find_target(comparison, against, target)
     elif target is not None:
         raise ConfigError(
@@ -248,7 +248,7 @@ _ROUNDS = Metric(
 
 
 def _time(comparison: Comparison) -> tuple[Metric, ...]:
-    """Where all runs end by simulated time there is nothing to compare in it.
+    """Where all runs end by time there is nothing to compare in it.
 
     And one that ended early has not been faster: then compare how long a round takes.
     """
@@ -256,8 +256,8 @@ def _time(comparison: Comparison) -> tuple[Metric, ...]:
     ended_early = comparison.uneven and not comparison.by_time
     return (
         Metric(
-            key="simulated_seconds",
-            title="Simulated time",
+            key="wall_clock_seconds" if comparison.real else "simulated_seconds",
+            title=comparison.clock.capitalize(),
             unit="s",
             of=lambda run: float(run.columns["seconds"].sum()),
             about="selection",
@@ -311,10 +311,15 @@ def _participation() -> tuple[Metric, ...]:
             key="evenness",
             title="Evenness",
             unit="",
-            of=lambda run: evenness(run.selection_counts()),
+            of=_evenness,
             about="selection",
         ),
     )
+
+
+def _evenness(run: Run) -> float:
+    counts = run.selection_counts()
+    return evenness(counts if run.present is None else counts[run.present])
 
 
 def _completed_percent(run: Run) -> float:

@@ -180,9 +180,12 @@ def _explanations(summary: Summary, kind: str) -> Iterable[str]:
         yield from in_words(summary.comparison.experiment, summary.comparison.num_parameters)
     elif summary.target is not None:
         first = "at least" if summary.target.column == "accuracy" else "at most"
+        real = summary.comparison.real
+        kind_of_seconds = "seconds on the server's clock" if real else "simulated seconds"
+        where = "" if real else " on the test set"
         yield (
-            f"Time to {summary.target.text}: simulated seconds until the first evaluation on the "
-            f"test set with {first} this {summary.target.column}."
+            f"Time to {summary.target.text}: {kind_of_seconds} until the first evaluation{where} "
+            f"with {first} this {summary.target.column}."
         )
 
 
@@ -192,7 +195,7 @@ def _goes_without_saying(metric: Metric, summary: Summary) -> bool:
         if summary.comparison.network is not None:
             return True  # who was in time says more
         return all(policy.means[metric.key].mean == 100 for policy in summary.policies)
-    if metric.key == "simulated_seconds":
+    if metric.key in ("simulated_seconds", "wall_clock_seconds"):
         return summary.comparison.uneven
     if metric.key == "best_loss":
         return summary.comparison.classifies

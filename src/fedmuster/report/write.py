@@ -101,7 +101,7 @@ def _draw(summary: Summary, out: Path, formats: Sequence[str]) -> list[Path]:
         drawn["validity-utility"] = partial(figures.validity_utility, comparison)
     if timelines(comparison):
         drawn["elimination"] = partial(figures.elimination, comparison)
-    drawn["simulated-time"] = partial(figures.simulated_time, comparison)
+    drawn[comparison.clock.replace(" ", "-")] = partial(figures.simulated_time, comparison)
     if tells_groups_apart(comparison):
         drawn["selection-by-group"] = partial(figures.selection_by_group, comparison)
     drawn["cohorts"] = partial(figures.cohorts, comparison)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.records import IntArray
+from fedmuster.core.records import FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -54,6 +54,25 @@ def num_certain(sizes: IntArray, count: int) -> int:
     left = sizes.sum() - _edges(sizes[:count])[:-1]
     certain = (count - ahead) * sizes[:count] >= left
     return count if certain.all() else int(np.argmin(certain))
+
+
+def chances(sizes: IntArray, count: int) -> FloatArray:
+    """P(chosen) of each of ``sizes``, which fall, if ``count`` <= n distinct clients are drawn.
+
+    Example:
+        >>> chances(np.array([9, 4, 2, 1, 1]), 3)
+        array([1.  , 1.  , 0.5 , 0.25, 0.25])
+        >>> chances(np.array([9, 0, 0]), 2)
+        array([1. , 0.5, 0.5])
+    """
+    certain, with_data = num_certain(sizes, count), int(np.count_nonzero(sizes))
+    chance = np.ones(len(sizes))
+    if certain < count:
+        rest = sizes[certain:]
+        chance[certain:] = (count - certain) * rest / rest.sum()
+    else:
+        chance[with_data:] = max(count - with_data, 0) / max(len(sizes) - with_data, 1)
+    return chance
 
 
 def pour(sizes: IntArray, count: int) -> Bins:

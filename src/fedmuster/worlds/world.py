@@ -275,7 +275,11 @@ class World(Protocol):
     """A frozen, keyword-only dataclass that says how clients behave."""
 
     name: ClassVar[str]
-    hierarchical: ClassVar[bool]
+
+    @property
+    def hierarchical(self) -> bool:
+        """Whether there are edge servers between the clients and the cloud."""
+        ...
 
     def start(self, seed: int) -> WorldRun:
         """Draw the layout: who is fast, who sits in which cluster, who has how much data."""

@@ -47,11 +47,15 @@ class Estimate(NamedTuple):
         probability: the share of successes in the cube in force; 0 where nothing was observed.
         observations: how many it is the share of.
         under_explored: whether more must be observed.
+        counter: how often the cube was observed by which that is judged.
+        needed: more often than this it must have been, or else the context is under-explored.
     """
 
     probability: FloatArray
     observations: IntArray
     under_explored: BoolArray
+    counter: IntArray
+    needed: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,10 +132,13 @@ class SuccessRates:
         in_force = np.maximum(passing - 1, 0)[:, np.newaxis]
         count = np.take_along_axis(counts, in_force, axis=1)[:, 0]
         success = np.take_along_axis(successes, in_force, axis=1)[:, 0]
+        counter = counts[:, demand.level]
         return Estimate(
             probability=success / np.maximum(count, 1),  # COCS Eq. 12
             observations=count,
-            under_explored=counts[:, demand.level] <= demand.needed,  # COCS Eq. 13
+            under_explored=counter <= demand.needed,  # COCS Eq. 13
+            counter=counter,
+            needed=np.full(len(counter), demand.needed),
         )
 
     def _where(

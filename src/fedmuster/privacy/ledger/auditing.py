@@ -1,6 +1,7 @@
 """What an auditor wants to know beyond :func:`verify`: what is odd, and whether runs agree."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -54,7 +55,8 @@ def audit(path: Path, run_folders: Sequence[Path] = (), *, client_name: str = CL
     Args:
         path: the ledger.
         run_folders: of runs, or of experiments with many runs.
-        client_name: the identity of a journal's client k, with ``{}`` for k.
+        client_name: the identity of a simulation's client k, with ``{}`` for k; the journal of a
+            federation says what its clients are called.
     """
     verification = verify(path)
     faults: list[str] = []
@@ -131,14 +133,18 @@ def _compare(
     name = f"{journal.path.parent} (run {journal.run})"
     run = run_number(database, journal.run) or 0
     asked = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *journal.cohorts.values()]))
+    identity_of = {client: _identity(journal, client, client_name) for client in asked.tolist()}
+    twice = [who for who, times in Counter(identity_of.values()).items() if times > 1]
+    if twice:  # one's debit would stand for the other's
+        faults.append(f"{name}: it calls several clients the same: {_few('', twice)}")
     account_of = np.zeros(int(asked.max(initial=0)) + 1, dtype=np.int64)
-    known = accounts_of(database, [client_name.format(client) for client in asked.tolist()])
+    known = accounts_of(database, list(identity_of.values()))
     account_of[asked[known[:, 0]]] = known[:, 1]
     for number, cohort in journal.cohorts.items():
         debited = debits_of_round(database, run, number)[:, 0]
         unpaid = cohort[~np.isin(account_of[cohort], debited)]
         if len(unpaid) > 0:
-            names = [client_name.format(client) for client in unpaid.tolist()]
+            names = [identity_of[client] for client in unpaid.tolist()]
             faults.append(f"{name}, round {number:,}: asked without a debit: {_few('', names)}")
     (later,) = database.execute(
         "SELECT count(*) FROM entries WHERE kind = 'debit' AND run = ? AND round > ?",
@@ -152,6 +158,14 @@ def _compare(
         except LedgerError as error:
             faults.append(str(error))
     return faults, remarks
+
+
+def _identity(journal: RunJournal, client: int, client_name: str) -> str:
+    if journal.identities is None:
+        return client_name.format(client)
+    if not 0 <= client < len(journal.identities):
+        return f"(a client {client} that it does not name)"
+    return journal.identities[client]
 
 
 def _few(what: str, items: Sequence[object]) -> str:

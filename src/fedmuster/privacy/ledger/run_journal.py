@@ -11,13 +11,19 @@ import numpy as np
 
 from fedmuster.core.errors import StateError
 from fedmuster.core.records import IntArray
+from fedmuster.core.state import from_bytes
 from fedmuster.privacy.ledger.chain import Head
 
 _FILE_NAME: Final = "journal.sqlite"
 
 
 class RunJournal:
-    """The run's id, its cohorts by round, and the ledger's head at its newest checkpoint."""
+    """What an auditor needs of a run.
+
+    ``run`` is its id; ``cohorts`` whom it asked, by round; ``head`` the ledger's at its newest
+    checkpoint; ``identities`` what its clients are called, where it says so, as federations do and
+    simulations do not.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,11 +42,30 @@ class RunJournal:
                 if checkpoint is not None and checkpoint[0] is not None:
                     noted = json.loads(checkpoint[0])
                     self.head = Head(noted["sequence"], noted["digest"])
+                self.identities = _identities(journal, path)
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             raise StateError(f"{path} cannot be read as a run's journal: {error}") from error
         if identity is None:
             raise StateError(f"{path} does not say which run it is of")
         self.run = str(identity[0])
+
+
+def _identities(journal: sqlite3.Connection, path: Path) -> list[str] | None:
+    (has_clients,) = journal.execute(
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'clients'"
+    ).fetchone()
+    row = journal.execute("SELECT npz FROM clients").fetchone() if has_clients else None
+    if row is None:
+        return None
+    arrays, _ = from_bytes(row[0], source=str(path))
+    names = arrays.get("identity")
+    if names is None:
+        return None
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise StateError(
+            f"{path}: identity is {names.dtype}{names.shape}, expected a list of names"
+        )
+    return [str(name) for name in names]
 
 
 def journals_in(folder: Path) -> Iterator[Path]:

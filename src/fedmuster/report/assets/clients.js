@@ -1,6 +1,6 @@
 // The table of clients: sorted, searched and turned page by page, so that 10,000 rows stay quick.
 const PAGE = 25;
-const NAMES = { client: "Client", group: "Group", latency: "Typical latency (s)", samples: "Samples", quality: "Quality", price: "Price", rejected: "Rejected updates" };
+const NAMES = { client: "Client", identity: "Identity", group: "Group", latency: "Typical latency (s)", samples: "Samples", quality: "Quality", price: "Price", rejected: "Rejected updates" };
 
 function makeClients() {
   const section = document.getElementById("clients");
@@ -40,13 +40,14 @@ function makeClients() {
     const by = all.find((column) => column.key === state.sort) ?? all[0];
     const rows = matching(all, state.words);
     const rank = (value) => (value == null ? Infinity : state.down ? -value : value);
-    rows.sort((one, two) => rank(by.values[one]) - rank(by.values[two]) || one - two);
+    const compare = (one, two) => (typeof one === "string" ? (state.down ? -1 : 1) * one.localeCompare(two) : rank(one) - rank(two));
+    rows.sort((one, two) => compare(by.values[one], by.values[two]) || one - two);
     const pages = Math.max(Math.ceil(rows.length / PAGE), 1);
     state.page = Math.min(Math.max(state.page, 0), pages - 1);
     const first = state.page * PAGE;
     head.replaceChildren(...all.map((column) => heading(column, by)));
     body.replaceChildren(...rows.slice(first, first + PAGE).map((row) => element("tr", {}, ...all.map((column, place) => (
-      place ? element("td", {}, number(column.values[row])) : element("th", { scope: "row" }, String(column.values[row])))))));
+      place ? element("td", {}, shownValue(column.values[row])) : element("th", { scope: "row" }, String(column.values[row])))))));
     count.textContent = rows.length
       ? `${number(first + 1, 9)}–${number(Math.min(first + PAGE, rows.length), 9)} of ${number(rows.length, 9)}` : "none found";
     back.disabled = state.page === 0;
@@ -78,11 +79,16 @@ const OPERATORS = {
   "<": (a, b) => a < b, ">": (a, b) => a > b, "<=": (a, b) => a <= b, ">=": (a, b) => a >= b, "=": (a, b) => a === b,
 };
 
-/** The rows that meet every word: a bare number is the beginning of a client's id. */
+function shownValue(value) { return typeof value === "string" ? value : number(value); }
+
+/** The rows that meet every word: a bare one is the beginning of a client's id or identity. */
 function matching(columns, words) {
   const tests = (words.match(/(?:"[^"]*"|[^\s"])+/g) ?? []).map((word) => {
     const condition = /^(.+?)(<=|>=|<|>|=)(-?[\d.]+(?:e-?\d+)?)$/i.exec(word);
-    if (!condition) return (row) => String(columns[0].values[row]).startsWith(word);
+    if (!condition) {
+      const named = columns.filter((column) => column.key === "client" || column.key === "identity");
+      return (row) => named.some((column) => String(column.values[row]).startsWith(word));
+    }
     const plain = (name) => name.replaceAll('"', "").toLowerCase();
     const found = columns.find((column) => plain(column.label ?? column.key) === plain(condition[1]));
     const meets = OPERATORS[condition[2]], bound = Number(condition[3]);

@@ -34,6 +34,7 @@ _MOST_OF_IT = 0.6
 _MOVING_TITLES = {
     "participants": "participants a round",
     "budget_share": "share of the budgets spent",
+    "num_completed": "answers a round",
 }
 
 

@@ -1,4 +1,4 @@
-"""How well the model does on the test set, over simulated time and over rounds."""
+"""How well the model does, over time and over rounds."""
 
 import matplotlib
 import numpy as np
@@ -10,40 +10,39 @@ from fedmuster.report.curves import Axis, Curve, evaluations, spans_decades
 from fedmuster.report.figures.style import (
     PLAIN,
     STYLE,
-    X_TITLES,
     add_legend,
     draw_curves,
     mark_height,
     new_figure,
+    x_title,
 )
 from fedmuster.report.runs import Comparison
 from fedmuster.report.target import Target
 
 _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.10g} %")
-_Y_TITLES = {"accuracy": "test accuracy", "loss": "test loss"}
 
 
 def accuracy(comparison: Comparison, target: Target | None = None) -> Figure:
-    """Test accuracy against simulated time and against rounds, with the target as a line."""
+    """Accuracy against time and against rounds, with the target as a line."""
     return _both_axes(comparison, "accuracy", target)
 
 
 def loss(comparison: Comparison, target: Target | None = None) -> Figure:
-    """Test loss against simulated time and against rounds, with the target as a line."""
+    """Loss against time and against rounds, with the target as a line."""
     return _both_axes(comparison, "loss", target)
 
 
 def draw_evaluations(
     axes: Axes, comparison: Comparison, column: str, axis: Axis, target: Target | None = None
 ) -> list[str]:
-    """Draw test accuracy or loss; the labels drawn, the highest end first."""
+    """Draw accuracy or loss; the labels drawn, the highest end first."""
     curves = evaluations(comparison, column, axis)
     # Seeds are evaluated at different times: their mean changes in steps. Rounds they share.
     draw_curves(axes, comparison, curves, steps=axis != "round")
     if target is not None and target.column == column:
         mark_height(axes, target.value, f"target {target.text}")
-    axes.set_xlabel(X_TITLES.get(axis, ""))
-    axes.set_ylabel(_Y_TITLES[column])
+    axes.set_xlabel(x_title(comparison, axis))
+    axes.set_ylabel(f"{comparison.evaluated_on}{column}")
     axes.set_xlim(0, max((curve.x[-1] for curve in curves), default=1.0))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=axis == "round"))
     axes.xaxis.set_major_formatter(PLAIN)
@@ -53,11 +52,12 @@ def draw_evaluations(
 
 def _both_axes(comparison: Comparison, column: str, target: Target | None) -> Figure:
     with matplotlib.rc_context(STYLE):
-        figure = new_figure(comparison, _Y_TITLES[column].capitalize(), height=3.6)
+        what = f"{comparison.evaluated_on}{column}".capitalize()
+        figure = new_figure(comparison, what, height=3.6)
         by_time, by_round = figure.subplots(1, 2, sharey=True)
         labels = draw_evaluations(by_time, comparison, column, "seconds", target)
         draw_evaluations(by_round, comparison, column, "round", target)
-        by_time.set_title("against simulated time")
+        by_time.set_title(f"against {comparison.clock}")
         by_round.set_title("against rounds")
         by_round.set_ylabel("")
         add_legend(figure, comparison, labels)

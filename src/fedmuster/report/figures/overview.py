@@ -47,41 +47,51 @@ def overview(comparison: Comparison, target: Target | None = None) -> Figure:
 
 
 def _draw_panel(axes: Axes, panel: str, comparison: Comparison, target: Target | None) -> None:
-    axes.set_title(_TITLES[panel])
+    title = _title(panel, comparison)
+    axes.set_title(title)
     if panel in ("accuracy", "loss"):
         draw_evaluations(axes, comparison, panel, "seconds", target)
     elif panel == "leakage":
         draw_leakage(axes, comparison, "spent_max", "seconds")
-    elif panel in ("participants", "budget_share"):
+    elif panel in ("participants", "budget_share", "num_completed"):
         draw_moving(axes, comparison, panel)
     else:
-        draw_totals(axes, comparison, panel, _TITLES[panel].lower() + _UNITS.get(panel, ""))
+        draw_totals(axes, comparison, panel, title.lower() + _UNITS.get(panel, ""))
 
 
 _TITLES = {
-    "accuracy": "Test accuracy against simulated time",
-    "loss": "Test loss against simulated time",
-    "leakage": "Privacy spent against simulated time",
     "regret": "Cumulative regret",
-    "seconds": "Simulated time",
     "utility": "Cumulative utility",
     "participants": "Participants: chosen and in time",
     "budget_share": "Budgets spent",
+    "num_completed": "Answers a round",
 }
 _UNITS = {"seconds": " (s)"}
+
+
+def _title(panel: str, comparison: Comparison) -> str:
+    if panel == "seconds":
+        return comparison.clock.capitalize()
+    if panel == "leakage":
+        return f"Privacy spent against {comparison.clock}"
+    if panel in ("accuracy", "loss"):
+        return f"{comparison.evaluated_on}{panel} against {comparison.clock}".capitalize()
+    return _TITLES[panel]
 
 
 def _top_panels(comparison: Comparison) -> tuple[str, str]:
     judged = any(comparison.judged(label) for label in comparison.labels)
     learned = "accuracy" if comparison.classifies else "loss"
     if comparison.privacy is not None:
-        return (learned if comparison.trained else "regret" if judged else "seconds"), "leakage"
-    if not comparison.trained:
-        return "regret", "seconds"
+        return (learned if comparison.evaluated else "regret" if judged else "seconds"), "leakage"
+    if not comparison.evaluated:
+        # In a real federation nobody knows what would have been best.
+        return ("seconds", "num_completed") if comparison.real else ("regret", "seconds")
     # Totals of runs with different numbers of rounds would compare nothing.
     if judged and not comparison.uneven:
         return learned, "regret"
-    return ("accuracy", "loss") if comparison.classifies else ("loss", "seconds")
+    both = comparison.classifies and comparison.trained
+    return ("accuracy", "loss") if both else (learned, "seconds")
 
 
 def _edge_panels(comparison: Comparison) -> list[str]:
@@ -90,7 +100,7 @@ def _edge_panels(comparison: Comparison) -> list[str]:
     assert network is not None
     learned = "accuracy" if comparison.classifies else "loss"
     wanted = {
-        learned: comparison.trained,
+        learned: comparison.evaluated,
         "leakage": comparison.privacy is not None,
         "utility": True,
         "regret": judged and not comparison.uneven,
@@ -100,7 +110,7 @@ def _edge_panels(comparison: Comparison) -> list[str]:
         "loss": comparison.trained,
     }
     panels = [panel for panel, there in wanted.items() if there]
-    return [*panels, "regret"][:4]
+    return [*panels, "num_completed" if comparison.real else "regret"][:4]
 
 
 def _policies(comparison: Comparison) -> str:

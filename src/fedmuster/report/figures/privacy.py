@@ -1,4 +1,4 @@
-"""What clients have spent of their privacy, over simulated time and rounds, and what for."""
+"""What clients have spent of their privacy, over time and rounds, and what for."""
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -10,11 +10,11 @@ from fedmuster.report.figures.learning import draw_evaluations
 from fedmuster.report.figures.style import (
     PLAIN,
     STYLE,
-    X_TITLES,
     add_legend,
     draw_curves,
     mark_height,
     new_figure,
+    x_title,
 )
 from fedmuster.report.promise import cap_in_sight, cap_text, spent_title
 from fedmuster.report.runs import Comparison
@@ -32,16 +32,17 @@ def leakage(comparison: Comparison) -> Figure:
             axes.set_xlabel("")
         for axes in panels[:, 1]:
             axes.set_ylabel("")
-        panels[0, 0].set_title("against simulated time")
+        panels[0, 0].set_title(f"against {comparison.clock}")
         panels[0, 1].set_title("against rounds")
         add_legend(figure, comparison, labels)
         return figure
 
 
 def privacy_utility(comparison: Comparison) -> Figure:
-    """Test accuracy against the privacy that the client that spent most has spent for it."""
+    """Accuracy against the privacy that the client that spent most has spent for it."""
     with matplotlib.rc_context(STYLE):
-        figure = new_figure(comparison, "Test accuracy against privacy spent", height=3.8)
+        what = f"{comparison.evaluated_on}accuracy against privacy spent".capitalize()
+        figure = new_figure(comparison, what, height=3.8)
         axes = figure.subplots()
         labels = draw_evaluations(axes, comparison, "accuracy", "spent_max")
         assert comparison.privacy is not None
@@ -73,7 +74,7 @@ def draw_leakage(axes: Axes, comparison: Comparison, column: str, axis: Axis) ->
             color="#444444",
             fontsize=6.5,
         )
-    axes.set_xlabel(X_TITLES[axis])
+    axes.set_xlabel(x_title(comparison, axis))
     axes.set_ylabel(spent_title(privacy, column))
     axes.set_xlim(0, max(curve.x[-1] for curve in curves))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=axis == "round"))

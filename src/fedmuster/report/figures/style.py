@@ -79,12 +79,16 @@ _DASHES: tuple[_Dashes, ...] = (
 )
 """The first eight policies are solid, the second dashed, the third dotted, …"""
 
-X_TITLES: dict[Axis, str] = {"seconds": "simulated time (s)", "round": "round"}
 NOTE_CHARACTERS = 105
 _NOTE_INCHES = 0.16
 _BAND_OPACITY = 0.18
 _MARK = "#444444"
 _MOST_IN_A_ROW = 6
+
+
+def x_title(comparison: Comparison, axis: Axis) -> str:
+    """What an axis shows; nothing of privacy, whose currency its own figures know."""
+    return {"seconds": f"{comparison.clock} (s)", "round": "round"}.get(axis, "")
 
 
 def new_figure(

@@ -1,4 +1,4 @@
-"""What adds up over the rounds: regret and simulated time."""
+"""What adds up over the rounds: regret and time."""
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -6,7 +6,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedmuster.report.curves import running_totals
-from fedmuster.report.figures.style import PLAIN, STYLE, add_legend, draw_curves, new_figure
+from fedmuster.report.figures.style import (
+    PLAIN,
+    STYLE,
+    add_legend,
+    draw_curves,
+    new_figure,
+    x_title,
+)
 from fedmuster.report.network_metrics import regret_title
 from fedmuster.report.runs import Comparison
 
@@ -27,10 +34,11 @@ def regret(comparison: Comparison) -> Figure:
 
 
 def simulated_time(comparison: Comparison) -> Figure:
-    """Cumulative simulated seconds over rounds."""
+    """Cumulative seconds over rounds: simulated, or of a real federation."""
     with matplotlib.rc_context(STYLE):
-        figure = new_figure(comparison, "Simulated time", height=3.8)
-        labels = draw_totals(figure.subplots(), comparison, "seconds", "simulated time (s)")
+        figure = new_figure(comparison, comparison.clock.capitalize(), height=3.8)
+        title = x_title(comparison, "seconds")
+        labels = draw_totals(figure.subplots(), comparison, "seconds", title)
         add_legend(figure, comparison, labels)
         return figure
 

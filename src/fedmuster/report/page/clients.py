@@ -31,9 +31,14 @@ def _seed(runs: list[Run]) -> dict[str, Any]:
     """``runs`` of all policies; they met the same clients."""
     first = runs[0]
     kept = sampled(first)
+    latency = first.typical_latency_seconds
+    if first.answered is not None:  # of the others nothing was measured
+        answered = [run.answered for run in runs if run.answered is not None]
+        latency = np.where(np.any(answered, axis=0), latency, np.nan)
     columns: dict[str, NDArray[Any] | None] = {
+        "identity": None if first.identities is None else np.array(first.identities),
         "group": first.groups,
-        "latency": first.typical_latency_seconds,
+        "latency": latency,
         "samples": first.num_samples,
         "quality": first.quality,
         "price": None if first.network is None else first.network.price,
@@ -61,6 +66,6 @@ def sampled(run: Run) -> IntArray:
 
 
 def _short(values: NDArray[Any]) -> list[Any]:
-    if values.dtype.kind in "iu":
+    if values.dtype.kind in "iuU":
         return list(values.tolist())
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values.tolist()]

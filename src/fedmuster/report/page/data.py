@@ -30,8 +30,7 @@ from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL
 from fedmuster.report.summary import Summary
 
-_X_TITLES: dict[Axis, str] = {"seconds": "simulated time (s)", "round": "round"}
-_AGAINST: dict[Axis, str] = {"seconds": "simulated time", "round": "rounds"}
+_AXES: tuple[Axis, Axis] = ("seconds", "round")
 _STEPS_PER_DOUBLING = 32
 _EQUAL = 128
 
@@ -61,7 +60,7 @@ def page_data(summary: Summary) -> dict[str, Any]:
 
 
 def _learning(summary: Summary) -> list[dict[str, Any]]:
-    """Accuracy and loss against simulated time and against rounds."""
+    """Accuracy and loss against time and against rounds."""
     comparison, target = summary.comparison, summary.target
     columns = (["accuracy"] if comparison.classifies else []) + (
         ["loss"] if comparison.trained else []
@@ -72,19 +71,19 @@ def _learning(summary: Summary) -> list[dict[str, Any]]:
             f"{column}-{axis}",
             evaluations(comparison, column, axis),
             comparison,
-            title=f"Test {column} against {against}",
+            title=f"{comparison.evaluated_on}{column}".capitalize() + _against(comparison, axis),
             x=axis,
-            y=f"test {column}",
+            y=f"{comparison.evaluated_on}{column}",
             percent=column == "accuracy",
             mark=mark if target is not None and target.column == column else None,
         )
         for column in columns
-        for axis, against in _AGAINST.items()
+        for axis in _AXES
     ]
 
 
 def _spending(comparison: Comparison) -> list[dict[str, Any]]:
-    """Privacy spent against simulated time and against rounds, and accuracy against it."""
+    """Privacy spent against time and against rounds, and accuracy against it."""
     if (privacy := comparison.privacy) is None:
         return []
     charts = []
@@ -92,7 +91,7 @@ def _spending(comparison: Comparison) -> list[dict[str, Any]]:
         ("spent_max", "Largest"),
         ("spent_mean", "Mean"),
     ):
-        for axis, against in _AGAINST.items():
+        for axis in _AXES:
             curves = evaluations(comparison, column, axis)
             seen = cap_in_sight(privacy, max(float(curve.mean[-1]) for curve in curves))
             charts.append(
@@ -100,7 +99,7 @@ def _spending(comparison: Comparison) -> list[dict[str, Any]]:
                     f"{column}-{axis}",
                     curves,
                     comparison,
-                    title=f"{who} privacy spent against {against}",
+                    title=f"{who} privacy spent" + _against(comparison, axis),
                     x=axis,
                     y=spent_title(privacy, column),
                     mark=_Mark(privacy.cap, cap_text(privacy), within=seen),
@@ -112,10 +111,10 @@ def _spending(comparison: Comparison) -> list[dict[str, Any]]:
                 "accuracy-spent_max",
                 evaluations(comparison, "accuracy", "spent_max"),
                 comparison,
-                title="Test accuracy against privacy spent",
+                title=f"{comparison.evaluated_on}accuracy".capitalize() + " against privacy spent",
                 x="spent_max",
                 x_title=spent_title(privacy, "spent_max"),
-                y="test accuracy",
+                y=f"{comparison.evaluated_on}accuracy",
                 percent=True,
             )
         )
@@ -123,11 +122,12 @@ def _spending(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _totals(comparison: Comparison, column: str) -> list[dict[str, Any]]:
-    """At most one: utility, regret or simulated time over rounds, if it was measured."""
+    """At most one: utility, regret or time over rounds, if it was measured."""
+    clock = comparison.clock
     title, y = {
         "utility": ("Cumulative utility", "cumulative utility"),
         "regret": (regret_title(comparison), "cumulative regret"),
-        "seconds": ("Simulated time over rounds", "simulated time (s)"),
+        "seconds": (f"{clock.capitalize()} over rounds", f"{clock} (s)"),
     }[column]
     if not (curves := running_totals(comparison, column)):
         return []
@@ -154,6 +154,10 @@ def _moving(comparison: Comparison) -> list[dict[str, Any]]:
         for column, title in wanted.items()
         if (curves := moving_means(comparison, column))
     ]
+
+
+def _against(comparison: Comparison, axis: Axis) -> str:
+    return f" against {'rounds' if axis == 'round' else comparison.clock}"
 
 
 class _Mark(NamedTuple):
@@ -185,7 +189,7 @@ def _chart(
         "name": name,
         "title": title,
         "axis": x,
-        "xTitle": x_title or _X_TITLES[x],
+        "xTitle": x_title or ("round" if x == "round" else f"{comparison.clock} (s)"),
         "yTitle": y,
         "percent": percent,
         "steps": steps,

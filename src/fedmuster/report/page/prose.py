@@ -7,7 +7,14 @@ from fedmuster.report.runs import Comparison
 from fedmuster.report.summary import PolicySummary, Summary
 from fedmuster.report.tables import count, difference_text, mean_text, who_is_chosen
 
-_FIRST = ("seconds_to_target", "utility", "utility_a_round", "rounds", "simulated_seconds")
+_FIRST = (
+    "seconds_to_target",
+    "utility",
+    "utility_a_round",
+    "rounds",
+    "simulated_seconds",
+    "wall_clock_seconds",
+)
 """What the opening tells: the first of these that was measured."""
 
 
@@ -18,9 +25,11 @@ def headline(summary: Summary) -> str:
     """
     comparison = summary.comparison
     training = comparison.experiment.training
-    subject = comparison.experiment.world.name if training is None else training.data.name
     labels = comparison.labels
     who = labels[0] if len(labels) == 1 else count(len(labels), "policy", "policies")
+    if comparison.real:
+        return f"{who} in a real federation"
+    subject = comparison.experiment.world.name if training is None else training.data.name
     return f"{who} on {subject}"
 
 
@@ -38,9 +47,10 @@ def _setting(comparison: Comparison) -> str:
     labels = comparison.labels
     who = labels[0] if len(labels) == 1 else f"Each of {len(labels)} policies"
     verb = "chose" if comparison.network is None else "placed"
+    where = "a real federation" if comparison.real else f"the world {experiment.world.name}"
     text = (
-        f"{who} {verb} {who_is_chosen(comparison)}, for {length} in the world "
-        f"{experiment.world.name}, with {count(len(comparison.seeds), 'seed')}"
+        f"{who} {verb} {who_is_chosen(comparison)}, for {length} in {where}, with "
+        f"{count(len(comparison.seeds), 'seed')}"
     )
     if (training := experiment.training) is None:
         return f"{text}."

@@ -1,4 +1,4 @@
-"""Policies, worlds and rewards on the command line: ``bsfl:alpha=3,beta=1.2``."""
+"""Policies, worlds and rewards in one line: ``bsfl:alpha=3,beta=1.2``."""
 
 import re
 import tomllib
@@ -42,6 +42,12 @@ def parse_settings(text: str) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             table[key.strip()] = value.strip()
     return table
+
+
+def parse_policy(text: str) -> Policy[Any]:
+    """The policy of that name, with these settings."""
+    policy: Policy[Any] = named(POLICIES, parse(text), key=(), what="policy")
+    return policy
 
 
 def parse_policies(texts: Iterable[str]) -> tuple[dict[str, Policy[Any]], frozenset[str]]:

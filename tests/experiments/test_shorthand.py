@@ -1,6 +1,6 @@
 import pytest
 
-from fedmuster.cli.shorthand import parse
+from fedmuster.experiments.shorthand import parse
 from fedmuster.core.errors import ConfigError
 
 

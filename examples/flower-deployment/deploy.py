@@ -1,0 +1,184 @@
+"""Run this app in a federation of separate processes on this machine: python deploy.py FOLDER.
+
+A SuperLink with TLS, a database and node authentication; six SuperNodes of different speeds. After
+two rounds one SuperNode is killed with `kill -9`, and started again until the SuperLink takes it
+back (it holds the old connection for alive for up to a minute). README.md has the same by hand.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from make_keys import make_certificates, make_node_key
+
+APP = Path(__file__).resolve().parent
+BIN = Path(sys.executable).parent
+SLOWNESS = (0.0, 0.0, 0.5, 1.0, 2.0, 4.0)  # seconds that each client needs more
+VICTIM = 1
+ROUNDS_BEFORE_THE_KILL = 2
+
+
+class Federation:
+    """The processes of a federation, whose files are all in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.keys = folder / "keys"
+        self.closing = False
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.keys.mkdir(parents=True)
+        make_certificates(self.keys)
+        for node in range(len(SLOWNESS)):
+            make_node_key(self.keys / f"node-{node}")
+        self.address = f"127.0.0.1:{free_port()}"
+        self.environment = {
+            **os.environ,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # where flwr and fedmuster are
+            "FLWR_HOME": str(folder / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # all is installed
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; Flower's own is 1
+        }
+        (folder / "flwr").mkdir()
+        (folder / "flwr" / "config.toml").write_text(
+            f'[superlink.here]\naddress = "{self.address}"\n'
+            f'root-certificates = "{self.keys}/ca.crt"\n'
+        )
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        """Start a process in a group of its own; what it says goes to NAME.log."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=self.environment,
+                start_new_session=True,
+            )
+        return self.processes[name]
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink, and wait until it answers."""
+        host, port = self.address.split(":")
+        certificates = ["--ssl-ca-certfile", f"{self.keys}/ca.crt"]
+        certificates += ["--ssl-certfile", f"{self.keys}/server.pem"]
+        certificates += ["--ssl-keyfile", f"{self.keys}/server.key"]
+        options = ["--enable-supernode-auth", "--database", f"{self.folder}/state.db"]
+        process = self.start("superlink", "flower-superlink", "--port", port, *certificates, *options)
+        while True:
+            try:
+                socket.create_connection((host, int(port)), timeout=1).close()
+            except OSError:
+                if process.poll() is not None:
+                    sys.exit(f"the SuperLink did not start: see {self.folder}/superlink.log")
+                time.sleep(0.2)
+            else:
+                return
+
+    def register_nodes(self) -> None:
+        """Tell the SuperLink whose keys it may trust; all at once, for it is slow."""
+        for node in range(len(SLOWNESS)):
+            key = f"{self.keys}/node-{node}.pub"
+            self.start(f"register-{node}", "flwr", "supernode", "register", key, "here")
+        for node in range(len(SLOWNESS)):
+            if self.processes.pop(f"register-{node}").wait() != 0:
+                sys.exit(f"node {node} was not registered: see {self.folder}/register-{node}.log")
+
+    def start_supernode(self, node: int) -> subprocess.Popen[bytes]:
+        """Start one SuperNode."""
+        config = f"partition-id={node} num-partitions={len(SLOWNESS)} slowness={SLOWNESS[node]}"
+        key = ["--auth-supernode-private-key", f"{self.keys}/node-{node}"]
+        link = ["--superlink", self.address, "--root-certificates", f"{self.keys}/ca.crt"]
+        options = ["--port", str(free_port()), "--node-config", config]
+        return self.start(f"node-{node}", "flower-supernode", *link, *key, *options)
+
+    def kill_supernode(self, node: int) -> None:
+        """`kill -9` a SuperNode with all that it started."""
+        process = self.processes[f"node-{node}"]
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def keep_alive(self, node: int) -> None:
+        """Start a SuperNode again and again, as systemd would with Restart=always."""
+        while not self.closing:
+            self.start_supernode(node).wait()
+            time.sleep(5)
+
+    def close(self) -> None:
+        """Stop everything."""
+        self.closing = True
+        for process in list(self.processes.values()):
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            process.wait()
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def tell(text: str) -> None:
+    """Say what this script does."""
+    sys.stdout.write(f"── {text}\n")
+    sys.stdout.flush()
+
+
+def run_app(federation: Federation) -> int:
+    """Submit the run and show its log; in the middle of it, kill a SuperNode."""
+    run = subprocess.Popen(
+        ["flwr", "run", str(APP), "here", "--stream"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=federation.folder,
+        env=federation.environment,
+    )
+    assert run.stdout is not None
+    rounds = 0
+    for line in run.stdout:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+        rounds += "fedmuster: round " in line and " chose " in line
+        if rounds == ROUNDS_BEFORE_THE_KILL + 1 and not federation.closing:
+            rounds += 1
+            tell(f"kill -9 of node {VICTIM}, and start it again until it is taken back")
+            federation.kill_supernode(VICTIM)
+            threading.Thread(target=federation.keep_alive, args=(VICTIM,), daemon=True).start()
+    return run.wait()
+
+
+def main() -> None:
+    """Tell the whole story."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "federation").absolute()
+    tell(f"keys and certificates in {folder}/keys")
+    federation = Federation(folder)
+    try:
+        tell(f"SuperLink at {federation.address}")
+        federation.start_superlink()
+        tell(f"{len(SLOWNESS)} SuperNodes: registered, and started")
+        federation.register_nodes()
+        for node in range(len(SLOWNESS)):
+            federation.start_supernode(node)
+        tell("flwr run")
+        run_app(federation)
+    finally:
+        federation.close()
+    tell(f"the run is in {folder}/run")
+    report = ["fedmuster", "report", f"{folder}/run"]
+    sys.exit(subprocess.run(report, env=federation.environment, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()

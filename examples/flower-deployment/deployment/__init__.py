@@ -1,0 +1,1 @@
+"""The quickstart's app, on clients of different speeds."""

@@ -1,0 +1,1 @@
+"""Where fedmuster meets other systems."""

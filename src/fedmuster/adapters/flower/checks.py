@@ -1,0 +1,89 @@
+"""What must be right before the first round: refused at the start, with what to write instead."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from flwr.serverapp.strategy import Strategy
+
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.policy import Policy
+
+
+def layers(strategy: Strategy) -> Iterator[Strategy]:
+    """A strategy, the one that it wraps (as Flower's for differential privacy do), and so on."""
+    yield strategy
+    inner = getattr(strategy, "strategy", None)
+    if isinstance(inner, Strategy):
+        yield from layers(inner)
+
+
+def setting_of(strategy: Strategy, name: str, default: Any) -> Any:
+    """An attribute of the innermost layer that has it."""
+    found = [getattr(layer, name) for layer in layers(strategy) if hasattr(layer, name)]
+    return found[-1] if found else default
+
+
+def check_strategy(strategy: object, *, cohort_size: int) -> None:
+    """Refuse what would choose among the chosen, or wait for more nodes than a cohort has."""
+    if not isinstance(strategy, Strategy):
+        raise ConfigError(
+            f"Muster: strategy is a {type(strategy).__module__}.{type(strategy).__name__}, "
+            "expected one of flwr.serverapp.strategy (Flower's message API): write, for example, "
+            "from flwr.serverapp.strategy import FedAvg"
+        )
+    for layer in layers(strategy):
+        name = type(layer).__name__
+        fraction = getattr(layer, "fraction_train", 1.0)
+        if fraction != 1.0:
+            raise ConfigError(
+                f"{name}: fraction_train = {fraction}, which would choose again among those whom "
+                f"fedmuster has chosen: write {name}(fraction_train=1.0), and how many shall train "
+                "as cohort_size of Muster"
+            )
+        for setting in ("min_train_nodes", "min_available_nodes"):
+            least = getattr(layer, setting, 1)
+            if least > cohort_size:
+                raise ConfigError(
+                    f"{name}: {setting} = {least} is more than the cohort of {cohort_size} that "
+                    f"it will be given, so it would wait for ever: write {name}({setting}=1), and "
+                    f"Muster(min_nodes={least}) to wait for so many nodes to be there"
+                )
+        sampled = getattr(layer, "num_sampled_clients", cohort_size)
+        if sampled != cohort_size:
+            raise ConfigError(
+                f"{name}: num_sampled_clients = {sampled}, to which its noise is fitted, but "
+                f"cohort_size is {cohort_size}: write {name}(num_sampled_clients={cohort_size})"
+            )
+
+
+def check_policy(policy: Policy[Any], *, num_edges: int) -> None:
+    """Refuse policies that a real federation cannot serve."""
+    if policy.oracle:
+        raise ConfigError(
+            f"policy {policy.name} is an oracle and needs the truth, which only a simulated world "
+            "knows: choose another policy"
+        )
+    if num_edges > 0 and not policy.assigns_edges:
+        raise ConfigError(
+            f"policy {policy.name} assigns nobody to edges: write "
+            f"Lifted(policy={type(policy).__name__}(…)), or leave edges out"
+        )
+
+
+def least_nodes(strategy: Strategy) -> int:
+    """With fewer nodes than this the strategy would wait, or refuse."""
+    least = [1]
+    for layer in layers(strategy):
+        least += [getattr(layer, name, 1) for name in ("min_train_nodes", "min_available_nodes")]
+        if getattr(layer, "accountant", None) is not None:  # it accounts for exactly so many
+            least.append(getattr(layer, "num_sampled_clients", 1))
+    return max(least)
+
+
+def nodes_to_evaluate(strategy: Strategy, online: int) -> int:
+    """How many nodes a strategy waits for before it evaluates, when so many are online."""
+    fraction = setting_of(strategy, "fraction_evaluate", 1.0)
+    if fraction == 0.0:
+        return 0  # it does not evaluate, and asks nobody
+    least = [setting_of(strategy, f"min_{what}_nodes", 1) for what in ("evaluate", "available")]
+    return int(max(online * fraction, *least))

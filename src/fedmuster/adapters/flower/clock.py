@@ -1,0 +1,257 @@
+"""How long each client took, when clients may lie and the server's clock sees mostly overhead.
+
+In a deployment every answer waits seconds for polling and for processes to start, so that the
+server's clock hardly tells a fast client from a slow one; the client's own report does, but it can
+be made up. A report is taken while it agrees with the server's clock:
+
+- The *gap* of an answer is what the server saw less what the client reports. The usual overhead is
+  the median over clients of each client's median gap: one vote each, so that no minority moves it.
+- A report is believed unless the gap, now or usually for this client, is larger than the usual
+  overhead by more than chance explains: the more answers there are, the smaller the lies that show.
+  A client that is not believed, or reports nothing, took what the server saw less the usual
+  overhead; that is right also for an honest client whose link is slow.
+- What the server cannot check yet counts, but nobody is taken for more than twice as fast as the
+  typical client on its word alone.
+- A report too long for the gap costs only who sends it, and is believed, but never beyond what the
+  server saw.
+
+Lies that are small against the chance of a few answers' overhead remain unseen, and cost a round
+no more than that.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedmuster.core import state as states
+from fedmuster.core.errors import DataError, StateError
+from fedmuster.core.records import SHORTEST_SECONDS, BoolArray, FloatArray, IntArray
+
+_WINDOW = 15
+"""Answers of a client that count: a client that changes is seen through after half of them."""
+_ONCE, _USUALLY = 4.0, 2.0
+"""So many standard deviations are no chance: of one gap, and of a client's median gap. The second
+is strict, as being wrong about an honest client costs it nothing but the noise of the overhead."""
+_FROM_MAD = 1.4826
+"""Standard deviation over median absolute deviation, of a normal distribution."""
+_OF_MEDIAN = 1.2533
+"""The standard error of a median of n over ``sigma / sqrt(n)``: ``sqrt(pi / 2)``."""
+_LEAST_SHARE, _UNCHECKED_SHARE = 0.05, 0.5
+"""Nobody is taken to need less than this share of the typical time, in the end and while it cannot
+be checked: policies divide by it, and one client that claims a nanosecond would make all others
+look alike."""
+_SILENT, _WARM, _COLD = -1, 0, 1
+
+
+@dataclass(slots=True)
+class _Observed:
+    """Of each client the last answers and what follows from them; NaN where there is nothing."""
+
+    answers: IntArray
+    elapsed: FloatArray
+    gap: FloatArray
+    latency: FloatArray
+    usual_elapsed: FloatArray
+    usual_gap: FloatArray
+    spread: FloatArray
+    usual_latency: FloatArray
+    warmth: IntArray
+    excused_at: IntArray
+    disbelieved: IntArray
+
+
+def _nothing(size: int) -> _Observed:
+    def unknown(*shape: int) -> FloatArray:
+        return np.full((size, *shape), np.nan)
+
+    def zeros() -> IntArray:
+        return np.zeros(size, dtype=np.int64)
+
+    return _Observed(
+        answers=zeros(),
+        elapsed=unknown(_WINDOW),
+        gap=unknown(_WINDOW),
+        latency=unknown(_WINDOW),
+        usual_elapsed=unknown(),
+        usual_gap=unknown(),
+        spread=unknown(),
+        usual_latency=unknown(),
+        warmth=zeros() + _SILENT,
+        excused_at=zeros() - _WINDOW,
+        disbelieved=zeros(),
+    )
+
+
+class Clock:
+    """Latencies from what the server saw and what clients report.
+
+    Example:
+        >>> clock = Clock()
+        >>> seen = np.array([6.0, 8.1, 15.0])  # the last took 10 s and says 1
+        >>> clock.latency_seconds(np.arange(3), seen, np.array([1.0, 3.0, 1.0])).tolist()
+        [1.0, 3.0, 9.9]
+        >>> round(clock.usual_overhead_seconds, 3), clock.disbelieved.tolist()
+        (5.1, [0, 0, 1])
+    """
+
+    def __init__(self) -> None:
+        self._of = _nothing(0)
+
+    def latency_seconds(
+        self,
+        clients: IntArray,
+        elapsed: FloatArray,
+        reported: FloatArray,
+        cold: BoolArray | None = None,
+    ) -> FloatArray:
+        """The latency of each answer, > 0 and never more than what the server saw.
+
+        Args:
+            clients: int64[n], whose answers, each client once.
+            elapsed: [n] seconds from asking to answer on the server's monotonic clock.
+            reported: [n] seconds that the clients say they took; NaN for no report.
+            cold: bool[n], who says that it was the first work of its process. Where processes
+                usually live on, that is no slower than the typical client: lazy imports must not
+                condemn a fast one. A client is excused once in a while only.
+        """
+        clients = np.asarray(clients, dtype=np.int64)
+        elapsed = _seconds("elapsed", elapsed, clients)
+        claimed = _seconds("reported", reported, clients)
+        _check(clients, elapsed)
+        elapsed = np.maximum(elapsed, SHORTEST_SECONDS)
+        claimed = np.where(np.isfinite(claimed) & (claimed >= 0), claimed, np.nan)
+        claimed = np.minimum(claimed, elapsed)
+        self._make_room(clients)
+        self._note(clients, elapsed, claimed)
+
+        of, usual = self._of, self.usual_overhead_seconds
+        # A lucky moment gains nothing: who is not believed is as slow as the server usually saw it.
+        latency = np.maximum(elapsed, of.usual_elapsed[clients]) - usual
+        latency = np.fmax(np.minimum(latency, elapsed), claimed)
+        once, usually = self._chance(clients)
+        believed = elapsed - claimed <= usual + once  # NaN, no report, is not
+        believed &= of.usual_gap[clients] <= usual + usually
+        latency[believed] = claimed[believed]
+        of.disbelieved[clients] += ~believed & (latency > 2 * claimed)
+
+        of.latency[clients, of.answers[clients] % _WINDOW] = latency
+        of.usual_latency[clients] = _medians(of.latency[clients])
+        if cold is not None:
+            excused = self._excused(clients, np.asarray(cold, dtype=np.bool_), ~np.isnan(claimed))
+            typical_warm = _median(of.usual_latency[of.warmth == _WARM])
+            latency[excused] = np.fmin(latency[excused], typical_warm)
+        of.answers[clients] += 1
+        typical = _median(of.usual_latency)
+        least = np.clip(usually / 2, _LEAST_SHARE * typical, _UNCHECKED_SHARE * typical)
+        return np.asarray(np.minimum(np.maximum(latency, least), elapsed))
+
+    @property
+    def usual_overhead_seconds(self) -> float:
+        """What the server sees beyond what clients report; 0 while nobody reports."""
+        return float(np.nan_to_num(_median(self._of.usual_gap)))
+
+    @property
+    def usual_seconds(self) -> FloatArray:
+        """[K], the median of each client's last latencies; NaN where it never answered."""
+        return self._of.usual_latency.copy()
+
+    @property
+    def disbelieved(self) -> IntArray:
+        """[K], how many reports of each client were less than half of what was taken instead."""
+        return self._of.disbelieved.copy()
+
+    def _make_room(self, clients: IntArray) -> None:
+        size = int(clients.max(initial=-1)) + 1
+        if size > len(self._of.answers):
+            self._of = states.grow(self._of, _nothing(size))
+
+    def _note(self, clients: IntArray, elapsed: FloatArray, claimed: FloatArray) -> None:
+        of = self._of
+        slot = of.answers[clients] % _WINDOW
+        of.elapsed[clients, slot] = elapsed
+        of.gap[clients, slot] = elapsed - claimed
+        of.usual_elapsed[clients] = _medians(of.elapsed[clients])
+        of.usual_gap[clients] = _medians(of.gap[clients])
+        # Below the usual only: those who report too little widen the other side.
+        deviation = self.usual_overhead_seconds - of.gap[clients]
+        deviation[deviation < 0] = np.nan
+        of.spread[clients] = _FROM_MAD * _medians(deviation)
+
+    def _chance(self, clients: IntArray) -> tuple[float, FloatArray]:
+        """By how much a gap, and the median gap of each of ``clients``, may exceed the usual."""
+        of = self._of
+        spread = float(np.nan_to_num(_median(of.spread)))
+        known = np.maximum(np.count_nonzero(~np.isnan(of.gap[clients]), axis=1), 1)
+        return _ONCE * spread, _USUALLY * _OF_MEDIAN * spread / np.sqrt(known)
+
+    def _excused(self, clients: IntArray, cold: BoolArray, reports: BoolArray) -> BoolArray:
+        """Cold calls, where most clients are warm, of clients that were not excused just now."""
+        of = self._of
+        of.warmth[clients[reports]] = np.where(cold[reports], _COLD, _WARM)
+        live_on = np.count_nonzero(of.warmth == _WARM) > np.count_nonzero(of.warmth == _COLD)
+        due = of.answers[clients] - of.excused_at[clients] >= _WINDOW
+        excused = cold & reports & due & live_on
+        of.excused_at[clients[excused]] = of.answers[clients[excused]]
+        return excused
+
+    def to_bytes(self) -> bytes:
+        """An image without pickle: one table of all floats and one of all integers."""
+        of = self._of
+        arrays = [
+            array.reshape(len(array), int(np.prod(array.shape[1:])))  # also of nobody
+            for array in states.to_arrays(of).values()
+        ]
+        tables = {
+            kind: np.hstack([array for array in arrays if array.dtype.kind == kind])
+            for kind in ("f", "i")
+        }
+        return states.to_bytes(tables, {})
+
+    @classmethod
+    def from_bytes(cls, image: bytes) -> "Clock":
+        """The clock whose image :meth:`to_bytes` made."""
+        source = "the clock's state"
+        tables, _ = states.from_bytes(image, source=source)
+        clock = cls()
+        clock._of = _nothing(len(tables.get("i", ())))
+        for array in states.to_arrays(clock._of).values():
+            kind = array.dtype.kind
+            columns = array.size // max(len(array), 1)
+            if kind not in tables or tables[kind].ndim != 2 or tables[kind].shape[1] < columns:
+                raise StateError(f"{source} was saved by another version: start anew")
+            array[...] = tables[kind][:, :columns].reshape(array.shape)
+            tables[kind] = tables[kind][:, columns:]
+        return clock
+
+
+def _seconds(name: str, values: ArrayLike, clients: IntArray) -> FloatArray:
+    seconds = np.asarray(values, dtype=np.float64)
+    if seconds.shape != clients.shape:
+        raise DataError(
+            f"Clock: {name} has shape {seconds.shape}, expected one number for each of the "
+            f"{len(clients)} clients"
+        )
+    return seconds
+
+
+def _check(clients: IntArray, elapsed: FloatArray) -> None:
+    if len(np.unique(clients)) != len(clients) or clients.min(initial=0) < 0:
+        raise DataError(f"Clock: clients is {clients!r}, expected distinct indices >= 0")
+    if not (np.isfinite(elapsed) & (elapsed >= 0)).all():
+        raise DataError(f"Clock: elapsed is {elapsed!r}, expected finite seconds >= 0")
+
+
+def _median(values: FloatArray) -> float:
+    """Of what is no NaN; NaN if nothing is."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else np.nan
+
+
+def _medians(rows: FloatArray) -> FloatArray:
+    """The same of each row."""
+    ordered = np.sort(rows, axis=1)  # NaN come last
+    known = np.count_nonzero(~np.isnan(rows), axis=1)
+    row = np.arange(len(rows))
+    low, high = ordered[row, np.maximum(known - 1, 0) // 2], ordered[row, known // 2]
+    return np.asarray(np.where(known > 0, (low + high) / 2.0, np.nan))

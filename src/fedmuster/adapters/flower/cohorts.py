@@ -1,0 +1,253 @@
+"""Who trains next: nodes that come and go, the policy that chooses, and what clients may spend."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.serverapp import Grid
+
+from fedmuster.adapters.flower.in_flight import InFlight
+from fedmuster.adapters.flower.log import say, warn
+from fedmuster.adapters.flower.roster import Roster
+from fedmuster.adapters.flower.settings import Settings
+from fedmuster.core.asking import AskLoss
+from fedmuster.core.edges import EdgeView
+from fedmuster.core.errors import ConfigError, StateError
+from fedmuster.core.records import BoolArray, FloatArray, IntArray, Problem, Selection
+from fedmuster.core.selector import Selector
+from fedmuster.privacy.budget import Budget, Grant
+
+_LOOK_SECONDS = 0.5
+_LOST_AFTER_SECONDS = 600.0
+
+
+class EndedError(Exception):
+    """The run is over before its last round; nothing is wrong."""
+
+
+class Choice(NamedTuple):
+    """The cohort of a round, for which everybody has paid.
+
+    ``nodes`` are those of ``selection.clients``, in the same order.
+    """
+
+    selection: Selection
+    nodes: list[int]
+    available: BoolArray
+    scores: dict[str, FloatArray]
+    network: EdgeView | None
+    grant: Grant | None
+
+
+class Cohorts:
+    """The selector of a federation, with what it must know of nodes, edges and privacy.
+
+    Args:
+        settings: of the federation.
+        least: with fewer nodes the strategy cannot train.
+        run: its name in the ledger.
+        ledger: the file.
+    """
+
+    def __init__(self, settings: Settings, *, least: int, run: str, ledger: Path) -> None:
+        self._settings = settings
+        self._least = least
+        self._run = run
+        self._ledger = ledger
+        self._first_meeting = True
+        self.roster = Roster()
+        self.selector: Selector[Any] | None = None
+        """None until the first node was met."""
+        self.budget: Budget | None = None
+        deadline = settings.deadline_seconds or 0.0
+        self.in_flight = InFlight(forget_seconds=max(_LOST_AFTER_SECONDS, 3 * deadline))
+
+    def load(self, roster: bytes, selector: bytes, budget: bytes | None, *, source: str) -> None:
+        """Go on where a run stood."""
+        self.roster = Roster.from_bytes(roster)
+        self.selector = Selector.from_bytes(selector, self._settings.policy, source=source)
+        if (budget is None) != (self._settings.privacy is None):
+            raise StateError(
+                f"{source} was written {'without' if budget is None else 'with'} privacy"
+            )
+        if budget is not None:
+            if not self._ledger.exists():  # a new one would give everybody all back
+                raise StateError(
+                    f"{self._ledger} is gone, from which this run has debited: restore the newest "
+                    "copy"
+                )
+            self._open_budget()
+            assert self.budget is not None
+            self.budget.load(budget, after_round=self.selector.round - 1)
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        if self.budget is not None:
+            self.budget.close()
+
+    @property
+    def num_clients(self) -> int:
+        """K, so far."""
+        return len(self.roster.identities)
+
+    def choose(self, grid: Grid, ask_loss: Callable[[Mapping[int, int]], AskLoss]) -> Choice:
+        """Wait for nodes if need be, choose among them, and let the chosen pay.
+
+        Args:
+            grid: the real one.
+            ask_loss: makes what a policy asks losses with, of the node of each client.
+        """
+        node_of, available = self._gather(grid)
+        selector = self.selector
+        if selector is None:
+            raise ConfigError(
+                f"no node was there for {self._settings.wait_seconds:g} s: start SuperNodes and "
+                "run again, or wait longer with wait_seconds"
+            )
+        if np.count_nonzero(available) < self._least:
+            warn(
+                f"round {selector.round}: {np.count_nonzero(available)} nodes can be asked, the "
+                f"strategy wants {self._least}: nobody trains in this round"
+            )
+            available = np.zeros_like(available)
+        network = None if self._settings.edges is None else self._settings.edges.view(self.roster)
+        features = self._settings.features
+        selection = selector.select(
+            available=available,
+            cohort_size=self._settings.num_to_ask,
+            features=None if features is None else features(self.roster.identities),
+            edges=network,
+            privacy_left=None if self.budget is None else self.budget.left,
+            ask_loss=self._paid_for(ask_loss(node_of)),
+        )
+        scores = {"available": available.astype(np.float64), **selector.scores()}
+        # From here on clients are asked: whoever is must have paid.
+        grant = None
+        if self.budget is not None:
+            grant = self.budget.debit(selection.round, selection.clients)
+        nodes = [node_of[client] for client in selection.clients.tolist()]
+        return Choice(selection, nodes, available, scores, network, grant)
+
+    def _gather(self, grid: Grid) -> tuple[Mapping[int, int], BoolArray]:
+        """The node of each client that is there, and who can be asked.
+
+        The first time it waits for a whole cohort, later only for so many as the strategy needs.
+        """
+        settings = self._settings
+        wanted = self._least
+        if self._first_meeting:
+            wanted = max(wanted, settings.min_nodes or settings.cohort_size)
+        self._first_meeting = False
+        until = time.monotonic() + settings.wait_seconds
+        told = False
+        while True:
+            self._collect_late(grid)
+            left = max(until - time.monotonic(), 0.0)
+            meeting = self.roster.meet(grid, wait_seconds=left)
+            self._admit(len(meeting.newcomers))
+            for errand in self.in_flight.forget(meeting.nodes):
+                say(f"{self._name(errand.client)}: its answer of round {errand.round} is lost")
+            self._check_privacy()
+            available = self._can_be_asked(meeting.nodes)
+            if np.count_nonzero(available) >= wanted or time.monotonic() >= until:
+                return meeting.nodes, available
+            if not told:
+                told = True
+                say(
+                    f"waiting for nodes: {np.count_nonzero(available)} of {wanted}, for "
+                    f"{settings.wait_seconds:g} s at most"
+                )
+            time.sleep(min(_LOOK_SECONDS, max(until - time.monotonic(), 0.0)))
+
+    def _collect_late(self, grid: Grid) -> None:
+        for errand, answered in self.in_flight.collect(grid):
+            what = "answered too late, which is not used" if answered else "failed, too late"
+            say(f"{self._name(errand.client)}: {what} (round {errand.round})")
+
+    def _admit(self, newcomers: int) -> None:
+        if newcomers == 0:
+            return
+        if self.selector is None:
+            problem = Problem(
+                num_clients=self.num_clients,
+                cohort_size=self._settings.cohort_size,
+                num_samples=self._samples(0),
+                num_features=self._num_features(),
+                num_edges=self._settings.num_edges,
+            )
+            self.selector = Selector(self._settings.policy, problem, seed=self._settings.seed)
+            self._open_budget()
+            return
+        first = self.num_clients - newcomers
+        samples = None if self.selector.problem.num_samples is None else self._samples(first)
+        self.selector.join(newcomers, num_samples=samples)
+        if self.budget is not None:
+            self.budget.join(self.roster.identities[first:])
+
+    def _open_budget(self) -> None:
+        if self._settings.privacy is not None:
+            self.budget = Budget(
+                self._settings.privacy,
+                self._ledger,
+                run=self._run,
+                identities=self.roster.identities,
+                seed=self._settings.seed,
+            )
+
+    def _samples(self, first: int) -> IntArray | None:
+        """How much data clients from ``first`` on have.
+
+        None if not all of the first clients tell; of a later one that does not it is taken that
+        it has as much as is usual.
+        """
+        told = [facts.num_samples for facts in self.roster.facts]
+        if first == 0 and None in told:
+            return None
+        usual = int(np.median([number for number in told if number is not None]))
+        return np.array([usual if n is None else n for n in told[first:]], dtype=np.int64)
+
+    def _num_features(self) -> int:
+        if self._settings.features is None:
+            return 0
+        return int(np.shape(self._settings.features(self.roster.identities))[-1])
+
+    def _can_be_asked(self, node_of: Mapping[int, int]) -> BoolArray:
+        available = np.zeros(self.num_clients, dtype=np.bool_)
+        available[list(node_of)] = True
+        available[list(self.in_flight.busy)] = False
+        if self.budget is not None and self.selector is not None:
+            available &= self.budget.able
+            # Asked before a crash: what they sent then may be out, so they must not send again.
+            available[self.budget.debited(self.selector.round)] = False
+        return available
+
+    def _check_privacy(self) -> None:
+        """End the run when too few clients have budget left, as a simulation does."""
+        if self.budget is None:
+            return
+        able = int(np.count_nonzero(self.budget.able))
+        wanted = (
+            1 if self._settings.num_edges else min(self._settings.cohort_size, self.num_clients)
+        )
+        if able < wanted:
+            raise EndedError(
+                f"privacy ends the run: {able:,} of {self.num_clients:,} clients have budget left, "
+                f"fewer than a cohort of {wanted:,}"
+            )
+
+    def _paid_for(self, ask_loss: AskLoss) -> AskLoss:
+        if self.budget is None:
+            return ask_loss
+
+        def refuse(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+            raise ConfigError(
+                f"{self._settings.policy.name} asks clients for losses, which tell of their data, "
+                "and for which nobody has paid: choose another policy, or leave privacy out"
+            )
+
+        return refuse
+
+    def _name(self, client: int) -> str:
+        return self.roster.identities[client]

@@ -1,0 +1,334 @@
+"""Who is who: clients keep their history while nodes leave, restart and come back.
+
+What a SuperLink tells of its nodes (``grid.get_nodes()``), found with flwr 1.41 and real processes:
+
+- Only nodes that are online are told of. One that is stopped (SIGTERM) is gone at once, one that is
+  killed stays online until it has missed two heartbeats: up to 60 s.
+- Every node has a public key, and signs each request with it: nobody can speak for another node.
+- A plain SuperNode makes a new key at every start and registers it itself, 0.02 … 0.2 s before it
+  is activated: after a restart both key and node id are new. Flower's simulation gives each node
+  random bytes for a key.
+- With ``--enable-supernode-auth`` nobody can register by itself; whoever runs the federation has
+  registered the key earlier (``flwr supernode register``). Key and node id stay as they are after
+  a restart (which fails until a killed one is offline). Owner and all other fields look the same in
+  both cases, so that only the time between registration and activation tells them apart, and the
+  ``name`` that can be given with a registered key. Names need not be unique.
+
+So a node is, in this order:
+
+1. who had its key before, which nobody else can have;
+2. if its key was registered for it: the key ("key-" and the start of its SHA-256), whatever it
+   says: no node can take the history, or the privacy account, of another;
+3. if it registered itself: the client id that it tells (:class:`~.wire.Facts`), unless that is of
+   a registered key; "partition-N" in Flower's simulation. It is taken over from a node that is
+   gone, not from one that is online: of two with one id the second has to wait;
+4. else its key, or its node id where there is none, and a restart makes it a new client.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import NamedTuple
+
+from flwr.app import Message
+from flwr.common.constant import ErrorCode
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+
+from fedmuster.adapters.flower.log import say, warn
+from fedmuster.adapters.flower.wire import Facts, question
+from fedmuster.core import state as states
+from fedmuster.core.errors import DataError, StateError
+
+_KEY, _NODE = "key-", "node-"
+_BY_ITSELF = timedelta(seconds=2)
+"""A node that was activated so soon after its registration made both by itself."""
+_LOOK_SECONDS = 0.2
+_CRASHES = 3
+"""So many crashes of its ClientApp, and a node is not asked again."""
+_LOST = (
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+)
+
+
+class Meeting(NamedTuple):
+    """Who is there.
+
+    ``nodes`` is the node id of each client that is online; ``newcomers`` are the clients that were
+    never met before, by their new indices.
+    """
+
+    nodes: dict[int, int]
+    newcomers: tuple[int, ...]
+
+
+class Roster:
+    """The clients of a federation: index for ever, identity, and the node at which they are now."""
+
+    def __init__(self) -> None:
+        self.identities: list[str] = []
+        """Of each client; its position is the client's index."""
+        self.facts: list[Facts] = []
+        """What each client says of itself."""
+        self._keys: list[str] = []
+        self._registered: list[bool] = []
+        self._by_identity: dict[str, int] = {}
+        self._by_key: dict[str, int] = {}
+        self._node_of: dict[int, int] = {}
+        self._questions = _Questions()
+        self._told: set[int] = set()
+        self._image: bytes | None = None
+
+    def meet(self, grid: Grid, *, wait_seconds: float) -> Meeting:
+        """Look who is online, and ask those who were not met in this process who they are.
+
+        Answers are waited for only while most nodes are unknown, and no longer than
+        ``wait_seconds``: once most have answered, twice as long again. Who has not answered by then
+        is not available, and is looked at again in the next meeting.
+        """
+        start = time.monotonic()
+        asked: set[int] = set()
+        patience = wait_seconds
+        pause = _LOOK_SECONDS / 10
+        while True:
+            online = {info.node_id: info for info in grid.get_nodes()}
+            asked |= self._questions.ask(grid, online)
+            self._questions.collect(grid)
+            # Not those who have been silent since an earlier meeting: no round waits for them.
+            unknown = sum(self._is_unknown(online[node]) for node in asked if node in online)
+            waited = time.monotonic() - start
+            if 2 * unknown <= len(online):
+                patience = min(3 * waited, patience)
+            if unknown == 0 or waited >= patience:
+                return self._recognise(online)
+            time.sleep(min(pause, patience - waited))
+            pause = min(2 * pause, _LOOK_SECONDS)
+
+    def _is_unknown(self, info: NodeInfo) -> bool:
+        return info.node_id not in self._questions.heard and _key(info) not in self._by_key
+
+    def _recognise(self, online: Mapping[int, NodeInfo]) -> Meeting:
+        before = self._node_of
+        nodes = {client: node for client, node in before.items() if node in online}
+        placed = set(nodes.values())
+        new: dict[str, NodeInfo] = {}
+        others = [info for info in online.values() if info.node_id not in placed]
+        for info in sorted(others, key=lambda info: (info.registered_at, info.node_id)):
+            identity = self._identity(info)
+            if identity is None:
+                continue
+            client = self._by_identity.get(identity)
+            if identity in new or client in nodes:
+                self._refuse(info, identity)
+            elif client is None:
+                new[identity] = info
+            else:
+                nodes[client] = info.node_id
+                self._bind(client, info)
+        first = len(self.identities)
+        for identity in sorted(new, key=_natural):
+            nodes[self._admit(identity, new[identity])] = new[identity].node_id
+        self._refresh_facts(nodes)
+        self._node_of = nodes
+        self._tell(before, nodes, first, new)
+        return Meeting(dict(nodes), tuple(range(first, len(self.identities))))
+
+    def _identity(self, info: NodeInfo) -> str | None:
+        """Who a node is; None while that is not known."""
+        key = _key(info)
+        if key in self._by_key:
+            return self.identities[self._by_key[key]]
+        if info.node_id not in self._questions.heard:
+            return None
+        facts = self._questions.heard[info.node_id]
+        own = f"{_KEY}{key[:16]}" if key else f"{_NODE}{info.node_id}"
+        claimed = None if facts is None else facts.client_id
+        if claimed is None or (key and not _registered_itself(info)):
+            return own
+        owner = self._by_identity.get(claimed)
+        if claimed.startswith((_KEY, _NODE)) or (owner is not None and self._registered[owner]):
+            warn(f"node {info.node_id} says it is {claimed!r}, which it is not: it is {own}")
+            return own
+        return claimed
+
+    def _admit(self, identity: str, info: NodeInfo) -> int:
+        client = len(self.identities)
+        self.identities.append(identity)
+        self.facts.append(Facts())
+        self._keys.append("")
+        self._registered.append(False)
+        self._by_identity[identity] = client
+        self._image = None
+        self._bind(client, info)
+        return client
+
+    def _bind(self, client: int, info: NodeInfo) -> None:
+        """The client is at this node now, and nobody without its key is it."""
+        key = _key(info)
+        if key == self._keys[client]:
+            return
+        self._by_key.pop(self._keys[client], None)
+        self._keys[client] = key
+        self._registered[client] = bool(key) and not _registered_itself(info)
+        if key:
+            self._by_key[key] = client
+        self._image = None
+
+    def _refresh_facts(self, nodes: Mapping[int, int]) -> None:
+        for client, node in nodes.items():
+            facts = self._questions.heard.get(node)
+            if facts is not None and facts is not self.facts[client]:
+                self.facts[client] = facts
+                self._image = None
+
+    def _refuse(self, info: NodeInfo, identity: str) -> None:
+        if info.node_id not in self._told:
+            self._told.add(info.node_id)
+            warn(
+                f"node {info.node_id} says it is {identity!r}, who is online already: it has to "
+                "wait until that one is gone (a node that was killed is, after a minute); if these "
+                "are two clients, give each its own client-id"
+            )
+
+    def _tell(
+        self,
+        before: Mapping[int, int],
+        nodes: Mapping[int, int],
+        first: int,
+        new: Mapping[str, NodeInfo],
+    ) -> None:
+        """Say who joined, came back and left."""
+        moved = [client for client, node in nodes.items() if before.get(client) != node]
+        for what, clients in (
+            ("joined", list(range(first, len(self.identities)))),
+            ("came back", [client for client in moved if client < first]),
+            ("left", [client for client in before if client not in nodes]),
+        ):
+            if clients:
+                say(f"{what}: {_some([self._name(client) for client in clients])}")
+        forgotten = [
+            identity
+            for identity, info in new.items()
+            if identity.startswith(_NODE)
+            or (identity.startswith(_KEY) and _registered_itself(info))
+        ]
+        if forgotten:
+            warn(
+                f"would be new clients after a restart of their SuperNodes: {_some(forgotten)}. To "
+                "keep their history put ReportingMod() into the ClientApp's mods and start them "
+                "with --node-config 'client-id=\"…\"', or register their keys with the SuperLink"
+            )
+
+    def _name(self, client: int) -> str:
+        """The identity, and in brackets what a client with a registered key calls itself."""
+        identity, says = self.identities[client], self.facts[client].client_id
+        return identity if says in (None, identity) else f"{identity} ({says})"
+
+    def to_bytes(self) -> bytes:
+        """An image without pickle, see :mod:`fedmuster.core.state`."""
+        if self._image is None:
+            facts = [[f.client_id, list(f.edges), f.num_samples] for f in self.facts]
+            meta = {
+                "identities": self.identities,
+                "facts": facts,
+                "keys": self._keys,
+                "registered": self._registered,
+            }
+            self._image = states.to_bytes({}, meta)
+        return self._image
+
+    @classmethod
+    def from_bytes(cls, image: bytes) -> "Roster":
+        """The roster whose image :meth:`to_bytes` made; nobody is online yet."""
+        source = "the roster's state"
+        _, meta = states.from_bytes(image, source=source)
+        roster = cls()
+        try:
+            roster.identities = meta["identities"]
+            roster.facts = [
+                Facts(client_id=client_id, edges=tuple(edges), num_samples=num_samples)
+                for client_id, edges, num_samples in meta["facts"]
+            ]
+            roster._keys, roster._registered = meta["keys"], meta["registered"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"{source} was saved by another version: start anew") from error
+        roster._by_identity = {name: client for client, name in enumerate(roster.identities)}
+        roster._by_key = {key: client for client, key in enumerate(roster._keys) if key}
+        return roster
+
+
+class _Questions:
+    """Asks each node once who it is; an app that cannot tell (``None``) has no mod of ours."""
+
+    def __init__(self) -> None:
+        self.heard: dict[int, Facts | None] = {}
+        self._pending: dict[str, int] = {}
+        self._crashes: Counter[int] = Counter()
+
+    def ask(self, grid: Grid, online: Collection[int]) -> set[int]:
+        """Ask those who are online and were not asked yet; whom."""
+        self._pending = {ask: node for ask, node in self._pending.items() if node in online}
+        asked = self.heard.keys() | self._pending.values()
+        messages = [question(node) for node in online if node not in asked]
+        if not messages:
+            return set()
+        sent = set(grid.push_messages(messages))
+        metadata = [m.metadata for m in messages if m.metadata.message_id in sent]
+        self._pending |= {data.message_id: data.dst_node_id for data in metadata}
+        return {data.dst_node_id for data in metadata}
+
+    def collect(self, grid: Grid) -> None:
+        """Hear what has come."""
+        if not self._pending:
+            return
+        for reply in grid.pull_messages(list(self._pending)):
+            # Errors of the SuperLink come in its own name: only this says whom they are about.
+            node = self._pending.pop(reply.metadata.reply_to_message_id, None)
+            if node is not None:
+                self._hear(node, reply)
+
+    def _hear(self, node: int, reply: Message) -> None:
+        facts = None
+        if reply.has_error():
+            crashed = reply.error.code == ErrorCode.CLIENT_APP_CRASHED
+            self._crashes[node] += crashed
+            if reply.error.code in _LOST or (crashed and self._crashes[node] < _CRASHES):
+                return  # it will be asked again
+        else:
+            try:
+                facts = Facts.of(reply.content)
+            except DataError as error:
+                warn(f"node {node} does not say properly who it is: {error}")
+        self.heard[node] = facts
+
+
+def _key(info: NodeInfo) -> str:
+    return sha256(info.public_key).hexdigest() if info.public_key else ""
+
+
+def _registered_itself(info: NodeInfo) -> bool:
+    """Whether a node came without anybody's leave, as plain SuperNodes do."""
+    if getattr(info, "name", ""):
+        return False
+    try:
+        registered = datetime.fromisoformat(info.registered_at)
+        activated = datetime.fromisoformat(info.last_activated_at)
+    except ValueError:
+        return False
+    return activated - registered <= _BY_ITSELF
+
+
+def _natural(identity: str) -> list[tuple[int, str]]:
+    """Sorts "partition-10" behind "partition-9"."""
+    parts = re.split(r"(\d+)", identity)
+    return [(len(part) * (number % 2), part) for number, part in enumerate(parts)]
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:10])
+    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10:,} more"

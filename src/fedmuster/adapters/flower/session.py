@@ -1,0 +1,337 @@
+"""One federation while it runs: Flower's loop calls these four methods in the strategy's place."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from numpy.typing import NDArray
+
+from fedmuster.adapters.flower.asking import LossQuestion
+from fedmuster.adapters.flower.checks import least_nodes, setting_of
+from fedmuster.adapters.flower.cohorts import Choice, Cohorts
+from fedmuster.adapters.flower.evaluation import EvaluateFn, Evaluations
+from fedmuster.adapters.flower.grid_views import OnlyThese, Posting, TimedGrid
+from fedmuster.adapters.flower.hearing import Hearing
+from fedmuster.adapters.flower.log import say, warn
+from fedmuster.adapters.flower.metrics import loss_of
+from fedmuster.adapters.flower.own_methods import Methods
+from fedmuster.adapters.flower.record import Record, Saved, client_table
+from fedmuster.adapters.flower.replies import (
+    Answer,
+    Promise,
+    Sorted,
+    as_failure,
+    sort_replies,
+)
+from fedmuster.adapters.flower.settings import Settings
+from fedmuster.adapters.flower.strategy_state import StrategyMemory
+from fedmuster.adapters.flower.wire import Ask, PrivacyGrant
+from fedmuster.core.errors import CallOrderError
+from fedmuster.core.records import Feedback
+from fedmuster.learning.trainer import LearningRow
+from fedmuster.privacy.budget import PrivacyRow
+from fedmuster.simulation import EdgeRow, RoundRow
+
+
+class Session:
+    """A strategy, its record and the cohorts that fedmuster chooses for it.
+
+    Args:
+        settings: of the federation.
+        strategy: the user's, as it came.
+        record: of the run, open.
+        grid: the one that Flower's loop sends through.
+        arrays: the model to begin with, where nothing is on record.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        strategy: Strategy,
+        record: Record,
+        grid: TimedGrid,
+        *,
+        arrays: ArrayRecord,
+    ) -> None:
+        self._settings = settings
+        self._strategy = strategy
+        self._own = Methods.of(strategy)
+        self._memory = StrategyMemory(strategy)
+        self._record = record
+        self._grid = grid
+        self._cohorts = Cohorts(
+            settings,
+            least=least_nodes(strategy),
+            run=record.run,
+            ledger=record.cell.ledger(settings.folder),
+        )
+        self._hearing = Hearing()
+        self._choice: Choice | None = None
+        self._posting: Posting | None = None
+        self.arrays = arrays
+        """The global model after the last round."""
+        self.elapsed_seconds = 0.0
+        self.rounds_before = 0
+        """The rounds before this start; Flower's loop counts anew after each."""
+        if record.saved is not None:
+            self._load(record.saved)
+        self._evaluations = Evaluations(
+            strategy,
+            record,
+            rounds_before=self.rounds_before,
+            wait_seconds=settings.wait_seconds,
+        )
+        for name in self._memory.not_kept():
+            warn(f"{name} of the strategy cannot be saved: after a crash it begins anew")
+
+    def _load(self, saved: Saved) -> None:
+        source = str(self._settings.folder)
+        parts = saved.parts
+        self._cohorts.load(parts["roster"], saved.selector, saved.budget, source=source)
+        self._hearing = Hearing.from_parts(parts)
+        self._memory.restore(saved.strategy, source=source)
+        self.arrays = saved.model
+        self.elapsed_seconds = saved.elapsed_seconds
+        self.rounds_before = saved.round
+
+    @property
+    def methods(self) -> Methods:
+        """What stands in place of the strategy's own."""
+        return Methods(
+            self.configure_train,
+            self.aggregate_train,
+            self._evaluations.configure_evaluate,
+            self._evaluations.aggregate_evaluate,
+        )
+
+    def on_server(self, evaluate: EvaluateFn | None) -> EvaluateFn | None:
+        """The user's evaluation on the server, put on record."""
+        return None if evaluate is None else self._evaluations.on_server(evaluate)
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        self._cohorts.close()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose a cohort, and let the strategy offer its work to these nodes alone."""
+        number = self.rounds_before + server_round
+        self.arrays = arrays
+
+        def ask_loss(node_of: Mapping[int, int]) -> LossQuestion:
+            return LossQuestion(
+                self._strategy,
+                grid,
+                node_of,
+                arrays=arrays,
+                server_round=number,
+                timeout_seconds=self._settings.wait_seconds,
+            )
+
+        choice = self._choice = self._cohorts.choose(grid, ask_loss)
+        chosen = choice.selection.clients.tolist()
+        names = ", ".join(self._cohorts.roster.identities[client] for client in chosen[:20])
+        say(
+            f"round {number}: {self._settings.policy.name} chose {len(chosen)} of "
+            f"{np.count_nonzero(choice.available)} nodes: {names}{', …' * (len(chosen) > 20)}"
+        )
+        messages: list[Message] = []
+        if chosen:
+            view = OnlyThese(grid, choice.nodes)
+            # A list, for Flower reads it twice.
+            messages = list(self._own.configure_train(number, arrays, config, view))
+        self._posting = self._post(choice, messages)
+        self._grid.expected = self._posting if messages else None
+        return self._posting.messages
+
+    def _post(self, choice: Choice, messages: Sequence[Message]) -> Posting:
+        """The messages with what clients must know, in a Posting that says when it is full."""
+        selection = choice.selection
+        client_of = dict(zip(choice.nodes, selection.clients.tolist(), strict=True))
+        asked = [client_of[message.metadata.dst_node_id] for message in messages]
+        for client, message in zip(asked, messages, strict=True):
+            self._tell(choice, client, message)
+        counts, first = selection.quota, None
+        if counts is not None and selection.preferred is not None:
+            first = set(selection.clients[selection.preferred].tolist())
+        if counts is None and self._settings.over_selection > 1:
+            counts = self._settings.cohort_size
+        return Posting(
+            messages=messages,
+            clients=asked,
+            counts=counts,
+            first=first,
+            deadline_seconds=self._settings.deadline_seconds,
+        )
+
+    def _tell(self, choice: Choice, client: int, message: Message) -> None:
+        """Add what the client must know to the message; most need to know nothing."""
+        privacy = self._settings.privacy
+        gain = self._settings.policy.wants_gain
+        if choice.grant is None and not gain:
+            return
+        grant = None
+        if privacy is not None and choice.grant is not None:
+            row = int(np.searchsorted(choice.grant.clients, client))
+            grant = PrivacyGrant.on(privacy.mechanism, float(choice.grant.amounts[row]))
+        content = RecordDict(dict(message.content))  # strategies give all messages the same one
+        ask = Ask(
+            run=self._record.run, round=choice.selection.round, measure_gain=gain, grant=grant
+        )
+        ask.into(content)
+        message.content = content
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Learn from what came back, let the strategy aggregate the good, and put it on record."""
+        number = self.rounds_before + server_round
+        choice, posting = self._choice, self._posting
+        if choice is None or posting is None or choice.selection.round != number:
+            raise CallOrderError(f"aggregate_train: round {number} was not configured")
+        self._choice = self._posting = self._grid.expected = None
+        found = sort_replies(
+            replies,
+            client_of=posting.client_of,
+            arrived=posting.arrived,
+            sent=self.arrays,
+            weighted_by=setting_of(self._strategy, "weighted_by_key", None),
+            promise=self._promise(choice),
+        )
+        self._note_silent(choice, posting)
+        self._tell_what_came(number, posting, found)
+        feedback = self._hearing.feedback(
+            choice.selection,
+            found.answers,
+            lasted_seconds=posting.lasted_seconds,
+            sent=self.arrays,
+            sketch_size=self._settings.policy.wanted_sketch_size,
+            seed=self._settings.seed,
+        )
+        arrays, metrics = None, None
+        if found.answers:
+            arrays, metrics = self._own.aggregate_train(number, _for_strategy(posting, found))
+        if arrays is not None:
+            self.arrays = arrays
+        self._commit(choice, feedback, found, metrics)
+        return arrays, metrics
+
+    def _promise(self, choice: Choice) -> Promise | None:
+        if choice.grant is None:
+            return None
+        amounts = dict(
+            zip(choice.grant.clients.tolist(), choice.grant.amounts.tolist(), strict=True)
+        )
+        return Promise(run=self._record.run, round=choice.selection.round, amounts=amounts)
+
+    def _note_silent(self, choice: Choice, posting: Posting) -> None:
+        """Who has not answered when the round closes is busy until it does."""
+        node_of = dict(zip(choice.selection.clients.tolist(), choice.nodes, strict=True))
+        for message_id, client in posting.client_of.items():
+            if message_id and message_id not in posting.arrived:
+                self._cohorts.in_flight.add(
+                    message_id,
+                    client=client,
+                    node_id=node_of[client],
+                    round_=choice.selection.round,
+                )
+
+    def _tell_what_came(self, number: int, posting: Posting, found: Sorted) -> None:
+        name = self._cohorts.roster.identities
+        silent = len(posting.messages) - len(posting.arrived)
+        say(
+            f"round {number}: {len(found.answers)} answers, {len(found.failures)} failures, "
+            f"{len(found.refused)} refused, {silent} without an answer after "
+            f"{posting.lasted_seconds:.1f} s"
+        )
+        for client, reply in found.failures:
+            say(f"{name[client]} failed: {reply.error.reason}")
+        for client, _, reason in found.refused:
+            warn(f"{name[client]}: its reply is refused: {reason}")
+        for reason, count in found.strangers.items():
+            warn(f"{count} replies are refused: {reason}")
+
+    def _commit(
+        self, choice: Choice, feedback: Feedback, found: Sorted, metrics: MetricRecord | None
+    ) -> None:
+        """The selector learns, and from then on the round counts."""
+        cohorts, selector = self._cohorts, self._cohorts.selector
+        assert selector is not None
+        report = selector.observe(feedback)
+        self.elapsed_seconds += feedback.lasted_seconds
+        network = choice.network
+        row = RoundRow(
+            round=choice.selection.round,
+            seconds=feedback.lasted_seconds,
+            reward=np.nan,
+            regret=np.nan,
+            num_available=int(np.count_nonzero(choice.available)),
+            num_completed=len(choice.selection.clients) - len(report.not_completed),
+            num_refused=sum(report.refused.values()) + len(found.refused) + found.strangers.total(),
+            clients=choice.selection.clients,
+            learning=LearningRow(
+                train_loss=_mean_loss(found.answers),
+                num_aggregated=len(found.answers),
+                rejected=np.array(sorted(client for client, *_ in found.refused), dtype=np.int64),
+            ),
+            privacy=PrivacyRow() if cohorts.budget is None else cohorts.budget.standing(),
+            scores=choice.scores,
+            network=None
+            if network is None
+            else EdgeRow.of(network, choice.selection, feedback, None),
+        )
+        self._record.commit(row, self._saved(), clients=self._client_table(), metrics=metrics)
+
+    def end(self, reason: str) -> None:
+        """Put on record that the run is over before its last round."""
+        say(reason)
+        self._record.commit(None, self._saved(), clients=self._client_table(), ending=reason)
+
+    def _saved(self) -> Saved:
+        cohorts, selector = self._cohorts, self._cohorts.selector
+        assert selector is not None
+        return Saved(
+            round=selector.round - 1,
+            elapsed_seconds=self.elapsed_seconds,
+            selector=selector.to_bytes(),
+            model=self.arrays,
+            strategy=self._memory.capture(),
+            budget=None if cohorts.budget is None else cohorts.budget.to_bytes(),
+            parts={"roster": cohorts.roster.to_bytes(), **self._hearing.to_parts()},
+        )
+
+    def _client_table(self) -> dict[str, NDArray[Any]]:
+        cohorts, selector = self._cohorts, self._cohorts.selector
+        assert selector is not None
+        edges = self._settings.edges
+        return client_table(
+            identities=cohorts.roster.identities,
+            cohort_size=self._settings.cohort_size,
+            latency_seconds=self._hearing.usual_seconds(cohorts.num_clients),
+            groups=None if edges is None else edges.view(cohorts.roster).coverage.argmax(axis=1),
+            num_edges=self._settings.num_edges,
+            num_samples=selector.problem.num_samples,
+            num_parameters=sum(int(np.prod(array.shape)) for array in self.arrays.values()),
+        )
+
+
+def _for_strategy(posting: Posting, found: Sorted) -> list[Message]:
+    """Good replies, and errors in place of the others, for some strategies count failures."""
+    asked = {message.metadata.message_id: message for message in posting.messages}
+    return [
+        *(answer.reply for answer in found.answers),
+        *(reply for _, reply in found.failures),
+        *(
+            as_failure(asked[reply.metadata.reply_to_message_id], reason)
+            for _, reply, reason in found.refused
+        ),
+    ]
+
+
+def _mean_loss(answers: Sequence[Answer]) -> float:
+    losses = [loss for answer in answers if (loss := loss_of(answer.metrics)) is not None]
+    return float(np.mean(losses)) if losses else np.nan

@@ -1,0 +1,192 @@
+"""Flower's strategies, with fedmuster choosing who trains."""
+
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NoReturn
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedmuster.adapters.flower.checks import check_strategy
+from fedmuster.adapters.flower.cohorts import EndedError
+from fedmuster.adapters.flower.edges import EdgeGroups
+from fedmuster.adapters.flower.evaluation import EvaluateFn
+from fedmuster.adapters.flower.grid_views import TimedGrid
+from fedmuster.adapters.flower.log import say, warn
+from fedmuster.adapters.flower.own_methods import in_place
+from fedmuster.adapters.flower.record import Record
+from fedmuster.adapters.flower.session import Session
+from fedmuster.adapters.flower.settings import Features, Settings
+from fedmuster.core.errors import CallOrderError
+from fedmuster.core.late_answers import Discard
+from fedmuster.core.policy import Policy
+from fedmuster.experiments.shorthand import parse_policy
+from fedmuster.privacy.budget import Privacy
+
+
+class Muster(Strategy):
+    """A strategy whose clients fedmuster chooses, and whose run survives the server's death.
+
+    It wraps any strategy of ``flwr.serverapp.strategy`` and changes none of it: the strategy
+    configures, aggregates and evaluates as it always did, but is shown only the chosen nodes when
+    it trains. Start it as the strategy itself::
+
+        strategy = Muster(FedAvg(), policy=BSFL(), cohort_size=4, folder="runs/mine")
+        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=10)
+
+    Everything is in ``folder``: if the ServerApp dies, run the app again and it goes on after the
+    last round that is on record.
+
+    Args:
+        strategy: the one to wrap; of several, fedmuster's is the outermost.
+        policy: who chooses, or its name and settings, for example ``"bsfl:alpha=3"``.
+        cohort_size: m, how many clients train in a round.
+        folder: of the run; a relative path is taken from where the ServerApp runs.
+        seed: of the policy.
+        deadline_seconds: when a round closes at the latest; None for the ``timeout`` of
+            :meth:`start`.
+        over_selection: ask so many times m clients, and close with the first m answers.
+        min_nodes: wait for so many nodes before the first round; None for a cohort.
+        wait_seconds: for how long, and for how long when later the strategy needs more nodes than
+            there are.
+        poll_seconds: how often to look for answers.
+        privacy: what clients are promised; needs the ``PrivateMod`` in the ClientApp.
+        edges: the groups of nodes that are the edge servers of hierarchical policies.
+        features: the context of clients, for policies that want it: called before each choice with
+            their identities, returns [K, d] (with edges [K, M, d]).
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        policy: Policy[Any] | str,
+        cohort_size: int,
+        folder: str | Path,
+        seed: int = 0,
+        deadline_seconds: float | None = None,
+        over_selection: float = 1.0,
+        min_nodes: int | None = None,
+        wait_seconds: float = 60.0,
+        poll_seconds: float = 0.2,
+        privacy: Privacy | None = None,
+        edges: EdgeGroups | None = None,
+        features: Features | None = None,
+    ) -> None:
+        self.strategy = strategy
+        self.settings = Settings(
+            policy=parse_policy(policy) if isinstance(policy, str) else policy,
+            cohort_size=cohort_size,
+            folder=Path(folder).absolute(),
+            seed=seed,
+            deadline_seconds=deadline_seconds,
+            over_selection=over_selection,
+            min_nodes=min_nodes,
+            wait_seconds=wait_seconds,
+            poll_seconds=poll_seconds,
+            privacy=privacy,
+            edges=edges,
+            features=features,
+        )
+        check_strategy(strategy, cohort_size=cohort_size)
+
+    def summary(self) -> None:
+        """Log what fedmuster does, and what the strategy says of itself."""
+        self._announce()
+        self.strategy.summary()
+
+    def _announce(self) -> None:
+        settings = self.settings
+        say(
+            f"{settings.policy.name} chooses {settings.num_to_ask} nodes a round for "
+            f"{type(self.strategy).__name__}; the run is in {settings.folder}"
+        )
+        if not isinstance(settings.policy.late_answers, Discard):
+            warn(
+                f"{settings.policy.name} would use late answers "
+                f"({settings.policy.late_answers.name}), but Flower's strategies cannot: they are "
+                "dropped"
+            )
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+        **more: Any,
+    ) -> Result:
+        """Run the strategy's own loop for the rounds that are not on record yet.
+
+        Arguments as of Flower's ``Strategy.start``; ``more`` goes to strategies whose ``start``
+        takes more.
+        """
+        settings = self.settings
+        timed = TimedGrid(grid, poll_seconds=settings.poll_seconds)
+        with (
+            Record.open(settings.folder, settings.experiment(rounds=num_rounds)) as record,
+            closing(
+                Session(settings, self.strategy, record, timed, arrays=initial_arrays)
+            ) as session,
+        ):
+            left = num_rounds - session.rounds_before
+            if session.rounds_before > 0:
+                say(
+                    f"{session.rounds_before} rounds are on record in {settings.folder}: what "
+                    f"Flower calls round 1 is round {session.rounds_before + 1}"
+                )
+            if record.ending is not None or left < 1:
+                say(record.ending or "all rounds are on record: nothing is left to train")
+                return record.result(session.arrays)
+            self._announce()
+            try:
+                with in_place(self.strategy, session.methods):
+                    self.strategy.start(
+                        grid=timed,
+                        initial_arrays=session.arrays,
+                        num_rounds=left,
+                        timeout=timeout,
+                        train_config=train_config,
+                        evaluate_config=evaluate_config,
+                        evaluate_fn=session.on_server(evaluate_fn),
+                        **more,
+                    )
+            except EndedError as ended:
+                session.end(str(ended))
+            return record.result(session.arrays)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Only within :meth:`start`, as all that follow."""
+        _not_started()
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Only within :meth:`start`."""
+        _not_started()
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Only within :meth:`start`."""
+        _not_started()
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Only within :meth:`start`."""
+        _not_started()
+
+
+def _not_started() -> NoReturn:
+    raise CallOrderError(
+        "Muster: its run has no record yet. Make it the outermost strategy and call its start(): "
+        "Muster(DifferentialPrivacyServerSideFixedClipping(FedAvg(), …), …).start(grid=grid, …)"
+    )

@@ -1,0 +1,56 @@
+"""Real federations, as their specs describe them: nothing here simulates anything.
+
+A run of Flower writes such a world into its ``spec.toml``, so that reports read it like any other.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from fedmuster.core.config import check_types, require
+from fedmuster.core.errors import ConfigError
+from fedmuster.worlds.world import World, WorldRun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Federation:
+    """A real federation, whose clients are Flower's nodes.
+
+    Args:
+        cohort_size: m.
+        over_selection: the server asks this many times m clients and closes with m answers.
+        deadline_seconds: when the server stops waiting; None for Flower's own timeout.
+        num_edges: M groups of nodes, each an edge server; 0 for none.
+    """
+
+    name: ClassVar[str] = "federation"
+
+    cohort_size: int
+    over_selection: float = 1.0
+    deadline_seconds: float | None = None
+    num_edges: int = 0
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(self.cohort_size >= 1, self, "cohort_size", "an integer >= 1")
+        require(self.num_edges >= 0, self, "num_edges", "an integer >= 0")
+        require(1 <= self.over_selection < math.inf, self, "over_selection", "a number >= 1")
+        deadline = self.deadline_seconds
+        fits = deadline is None or 0 < deadline < math.inf
+        require(fits, self, "deadline_seconds", "a number > 0")
+
+    @property
+    def hierarchical(self) -> bool:
+        """Whether groups of nodes are edge servers."""
+        return self.num_edges > 0
+
+    def start(self, seed: int) -> WorldRun:
+        """Refused: it is Flower that runs a federation."""
+        raise ConfigError(
+            "a federation of real clients is not simulated: Flower runs it, and continues it, with "
+            "`flwr run` on the app whose Muster has this folder",
+            key=("name",),
+        )
+
+
+FEDERATIONS: Final[dict[str, type[World]]] = {"federation": Federation}

@@ -1,0 +1,82 @@
+"""Misconfiguration is refused at the start, with what to write instead."""
+
+import pytest
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedProx,
+    Strategy,
+)
+
+from fedmuster.adapters.flower.checks import (
+    check_policy,
+    check_strategy,
+    least_nodes,
+    nodes_to_evaluate,
+    setting_of,
+)
+from fedmuster.core.errors import ConfigError
+from fedmuster.policies import BSFL, COCS, Genie, Lifted, Random
+
+
+def private(strategy: Strategy, clients: int) -> Strategy:
+    return DifferentialPrivacyServerSideFixedClipping(
+        strategy, noise_multiplier=1.0, clipping_norm=1.0, num_sampled_clients=clients
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "what_to_write"),
+    [
+        (FedAvg(fraction_train=0.5), r"FedAvg\(fraction_train=1.0\).*cohort_size"),
+        (FedProx(fraction_train=0.0, proximal_mu=0.1), r"FedProx\(fraction_train=1.0\)"),
+        (FedAvg(min_train_nodes=5), r"FedAvg\(min_train_nodes=1\).*min_nodes=5"),
+        (FedAdam(min_available_nodes=9), r"FedAdam\(min_available_nodes=1\).*min_nodes=9"),
+        (private(FedAvg(fraction_train=0.1), 4), r"FedAvg\(fraction_train=1.0\)"),
+        (private(FedAvg(), 10), r"num_sampled_clients=4"),
+    ],
+)
+def test_what_would_choose_again_or_wait_for_ever_is_refused(
+    strategy: Strategy, what_to_write: str
+) -> None:
+    with pytest.raises(ConfigError, match=what_to_write):
+        check_strategy(strategy, cohort_size=4)
+
+
+def test_what_fits_is_accepted() -> None:
+    check_strategy(FedAvg(), cohort_size=2)
+    check_strategy(FedAvg(fraction_evaluate=0.1, min_evaluate_nodes=50), cohort_size=2)
+    check_strategy(private(FedProx(proximal_mu=0.1), 4), cohort_size=4)
+
+
+def test_strategies_of_the_old_api_are_refused_with_the_new_name() -> None:
+    with pytest.raises(ConfigError, match=r"from flwr\.serverapp\.strategy import"):
+        check_strategy(object(), cohort_size=2)
+
+
+def test_oracles_and_flat_policies_at_edges_are_refused() -> None:
+    with pytest.raises(ConfigError, match="only a simulated world knows"):
+        check_policy(Genie(), num_edges=0)
+    with pytest.raises(ConfigError, match=r"Lifted\(policy=BSFL"):
+        check_policy(BSFL(), num_edges=2)
+    check_policy(Lifted(), num_edges=2)
+    check_policy(COCS(), num_edges=2)
+    check_policy(Random(), num_edges=2)
+
+
+def test_the_innermost_setting_counts() -> None:
+    strategy = DifferentialPrivacyClientSideFixedClipping(
+        FedAvg(weighted_by_key="samples"), 1.0, 1.0, 3
+    )
+    assert setting_of(strategy, "weighted_by_key", None) == "samples"
+    assert setting_of(strategy, "unheard_of", 7) == 7
+
+
+def test_how_many_nodes_a_strategy_needs() -> None:
+    assert least_nodes(FedAvg(min_train_nodes=1, min_available_nodes=1)) == 1
+    assert least_nodes(private(FedAvg(min_train_nodes=1, min_available_nodes=3), 4)) == 3
+    assert nodes_to_evaluate(FedAvg(fraction_evaluate=0.5), 10) == 5
+    assert nodes_to_evaluate(FedAvg(fraction_evaluate=0.5), 1) == 2
+    assert nodes_to_evaluate(FedAvg(fraction_evaluate=0.0), 0) == 0

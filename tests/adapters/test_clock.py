@@ -1,0 +1,216 @@
+"""Latencies from the server's clock and from reports that may be lies."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmuster.adapters.flower.clock import Clock
+from fedmuster.core.errors import DataError, StateError
+from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem
+from fedmuster.core.selector import Selector
+from fedmuster.policies import BSFL, CSUCB
+
+EVERYONE = np.arange(10)
+TRUE = np.linspace(1.0, 10.0, 10)
+NONE = np.full(10, np.nan)
+
+
+def test_without_reports_it_is_what_the_server_saw() -> None:
+    assert Clock().latency_seconds(EVERYONE, TRUE, NONE).tolist() == TRUE.tolist()
+
+
+def test_honest_reports_are_mostly_taken_as_they_are() -> None:
+    clock = Clock()
+    rng = np.random.default_rng(1)
+    exact = 0
+    for _ in range(50):
+        elapsed = TRUE + 5.0 + rng.uniform(0, 0.2, 10)
+        latency = clock.latency_seconds(EVERYONE, elapsed, TRUE)
+        exact += int((latency == TRUE).sum())
+        assert latency == pytest.approx(TRUE, abs=0.2)  # no more than the noise of the overhead
+    assert exact > 0.9 * 50 * len(TRUE)
+    assert not clock.disbelieved.any()
+    assert clock.usual_overhead_seconds == pytest.approx(5.1, abs=0.05)
+
+
+def test_a_lie_is_replaced_by_what_the_server_saw_less_the_usual_overhead() -> None:
+    clock = Clock()
+    claimed = TRUE.copy()
+    claimed[7:] /= 10
+    overhead = 5.0 + np.linspace(0, 0.1, 10)
+    latency = clock.latency_seconds(EVERYONE, TRUE + overhead, claimed)
+    assert latency[:7] == pytest.approx(TRUE[:7])
+    # The median of the gaps, lies included, is that of the sixth and seventh honest client.
+    usual = float(np.median(TRUE + overhead - claimed))
+    assert clock.usual_overhead_seconds == pytest.approx(usual)
+    assert latency[7:] == pytest.approx((TRUE + overhead - usual)[7:])
+    assert clock.disbelieved.tolist() == [0] * 7 + [1] * 3
+
+
+def test_one_wild_gap_of_an_honest_client_is_seen_and_soon_forgotten() -> None:
+    clock = Clock()
+    for round_ in range(12):
+        elapsed = TRUE + 5.0 + 0.01 * ((EVERYONE + round_) % 5)
+        elapsed[0] += 30.0 * (round_ == 10)  # its link was down for half a minute
+        latency = clock.latency_seconds(EVERYONE, elapsed, TRUE)
+        assert latency[0] == pytest.approx(31.0 if round_ == 10 else 1.0, abs=0.1)
+
+
+def test_a_minority_cannot_move_the_usual_overhead() -> None:
+    clock = Clock()
+    claimed = TRUE.copy()
+    claimed[:4] = [0.0, 1e9, np.inf, -5.0]
+    clock.latency_seconds(EVERYONE, TRUE + 5.0, claimed)
+    assert clock.usual_overhead_seconds == pytest.approx(5.0)
+
+
+def test_a_report_is_never_longer_than_what_the_server_saw() -> None:
+    latency = Clock().latency_seconds(np.array([3]), np.array([2.0]), np.array([50.0]))
+    assert latency.tolist() == [2.0]
+
+
+def test_a_report_longer_than_the_usual_overhead_leaves_is_believed() -> None:
+    clock = Clock()
+    elapsed = TRUE + 5.0
+    elapsed[0] = 3.0  # it is next door: less than the usual overhead in all
+    claimed = TRUE.copy()
+    claimed[0] = 2.0
+    assert clock.latency_seconds(EVERYONE, elapsed, claimed)[0] == 2.0
+
+
+def test_nobody_is_infinitely_fast() -> None:
+    clock = Clock()
+    claimed = TRUE.copy()
+    claimed[0] = 1e-9  # within the usual overhead: the server cannot tell
+    elapsed = TRUE + 5.0 + np.linspace(0, 3, 10)
+    elapsed[0] -= 1.0
+    typical = float(np.median(TRUE))
+    assert clock.latency_seconds(EVERYONE, elapsed, claimed)[0] >= 0.05 * typical
+    silent = NONE.copy()
+    latency = clock.latency_seconds(EVERYONE, np.full(10, 1e-12), silent)
+    assert (latency > 0).all()
+
+
+def test_what_cannot_be_checked_is_at_most_twice_as_fast_as_typical() -> None:
+    rng = np.random.default_rng(4)
+    overhead = 5.0 + rng.uniform(0, 30, 10)
+    claimed = np.full(10, 2.0)
+    claimed[0] = 0.01
+    overhead[0] = 10.0
+    latency = Clock().latency_seconds(EVERYONE, claimed + overhead, claimed)
+    assert latency[0] == pytest.approx(1.0)
+
+
+def test_cold_processes_are_excused_where_processes_live_on() -> None:
+    clock = Clock()
+    cold = EVERYONE == 2
+    claimed = TRUE.copy()
+    claimed[2] = 60.0  # imports
+    latency = clock.latency_seconds(EVERYONE, claimed + 1.0, claimed, cold)
+    warm = np.delete(TRUE, 2)
+    assert latency[2] == pytest.approx(np.median(warm))
+    assert np.delete(latency, 2) == pytest.approx(warm)
+
+
+def test_where_every_message_starts_a_process_nobody_is_excused() -> None:
+    latency = Clock().latency_seconds(EVERYONE, TRUE + 1, TRUE, np.ones(10, dtype=np.bool_))
+    assert latency == pytest.approx(TRUE)
+
+
+def test_being_cold_all_the_time_is_no_excuse() -> None:
+    clock = Clock()
+    slow = [
+        float(clock.latency_seconds(EVERYONE, TRUE + 1.0, TRUE, EVERYONE == 9)[9])
+        for _ in range(30)
+    ]
+    assert np.count_nonzero(np.array(slow) < 9.9) == 2
+    assert slow[0] < 9.9 < slow[1]
+
+
+def test_a_sleeper_is_seen_through() -> None:
+    """Fast for 30 rounds, then slow while it still reports as before; the overhead is noisy."""
+    clock = Clock()
+    rng = np.random.default_rng(3)
+    seen = []
+    for round_ in range(60):
+        true = TRUE.copy()
+        true[0] = 1.0 if round_ < 30 else 4.0
+        reported = TRUE.copy()
+        elapsed = true + 5.0 + rng.uniform(0, 3, 10)
+        seen.append(clock.latency_seconds(EVERYONE, elapsed, reported)[0])
+    assert np.median(seen[:30]) == pytest.approx(1.0)
+    assert min(seen[40:]) > 3.0
+
+
+def test_a_client_that_joins_and_a_restart_change_nothing() -> None:
+    rng = np.random.default_rng(5)
+    clock, restored = Clock(), Clock()
+    for round_ in range(25):
+        clients = rng.permutation(4 + round_)[:4]
+        elapsed, reported = rng.uniform(5, 9, 4), rng.uniform(0, 5, 4)
+        cold = rng.random(4) < 0.2
+        expected = clock.latency_seconds(clients, elapsed, reported, cold)
+        assert restored.latency_seconds(clients, elapsed, reported, cold).tolist() == list(expected)
+        restored = Clock.from_bytes(restored.to_bytes())
+
+
+def test_refusals_say_what_came() -> None:
+    two = np.array([1.0, 2.0])
+    with pytest.raises(DataError, match="distinct"):
+        Clock().latency_seconds(np.array([1, 1]), two, two)
+    with pytest.raises(DataError, match=r"elapsed.*finite"):
+        Clock().latency_seconds(np.array([0, 1]), np.array([1.0, np.nan]), two)
+    with pytest.raises(DataError, match=r"reported has shape \(1,\)"):
+        Clock().latency_seconds(np.array([0, 1]), two, np.array([1.0]))
+    with pytest.raises(StateError, match="clock"):
+        Clock.from_bytes(b"something else")
+
+
+# -- lying does not pay ----------------------------------------------------------------------------
+
+K, COHORT, ROUNDS, SEEDS = 100, 10, 200, range(5)
+Believe = Callable[[IntArray, FloatArray, FloatArray], FloatArray]
+
+
+def _share_of_slow(policy: Any, seed: int, *, lying: bool, believe: Believe) -> float:
+    """The slots that the slowest 30 % of 100 clients get; lying, they report a tenth.
+
+    Overheads are as in a deployment: 5 s, up to 3 s of polling, and a tail.
+    """
+    mean = np.random.default_rng(seed).uniform(0.5, 4.0, K)
+    slow = np.argsort(np.argsort(mean)) >= 70
+    selector: Selector[Any] = Selector(
+        policy, Problem(num_clients=K, cohort_size=COHORT), seed=seed
+    )
+    slots = 0
+    for round_ in range(1, ROUNDS + 1):
+        clients = selector.select().clients
+        luck = np.random.default_rng([seed, round_])
+        true = mean * luck.gamma(50, 1 / 50, K)
+        overhead = 5.0 + luck.uniform(0, 3, K) + luck.exponential(1, K)
+        claimed = np.where(slow & lying, true / 10, true)
+        latency = believe(clients, (true + overhead)[clients], claimed[clients])
+        selector.observe(Feedback(round=round_, clients=clients, latency_seconds=latency))
+        slots += int(slow[clients].sum())
+    return slots / (COHORT * ROUNDS)
+
+
+@pytest.mark.parametrize("policy", [CSUCB(), BSFL()], ids=lambda policy: policy.name)
+def test_lying_about_time_gains_no_slots(policy: Any) -> None:
+    """Paired over seeds: no gain beyond two standard errors plus a hundredth; trust is ruinous."""
+
+    def on_the_clock(lying: bool) -> FloatArray:
+        return np.array(
+            [
+                _share_of_slow(policy, seed, lying=lying, believe=Clock().latency_seconds)
+                for seed in SEEDS
+            ]
+        )
+
+    gain = on_the_clock(True) - on_the_clock(False)
+    assert gain.mean() <= 0.01 + 2 * gain.std(ddof=1) / np.sqrt(len(gain))
+    trusted = _share_of_slow(policy, 0, lying=True, believe=lambda clients, seen, said: said)
+    honest = _share_of_slow(policy, 0, lying=False, believe=lambda clients, seen, said: said)
+    assert trusted > honest + 0.1

@@ -1,0 +1,326 @@
+"""Muster around real strategies, in a federation in one process."""
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedTrimmedAvg,
+    FedYogi,
+    Krum,
+    MultiKrum,
+    QFedAvg,
+    Result,
+    Strategy,
+)
+from tests.adapters.tiny_app import federation, model, nodes, trained
+
+from fedmuster.adapters.flower import EdgeGroups, Muster
+from fedmuster.adapters.flower.in_process import Node
+from fedmuster.core.errors import CallOrderError, ConfigError, StateError
+from fedmuster.experiments.journal import JournalReader
+from fedmuster.policies import BSFL, COCS, FedSUV, Oort, PowerOfChoice, Random
+
+
+def quick(folder: Path, strategy: Strategy | None = None, **settings: Any) -> Muster:
+    wanted: dict[str, Any] = {"policy": Random(), "cohort_size": 3, "folder": folder}
+    wanted |= {"poll_seconds": 0.001, "wait_seconds": 2.0} | settings
+    return Muster(strategy or FedAvg(), **wanted)
+
+
+def start(muster: Muster, grid: Any, rounds: int = 3, **more: Any) -> Result:
+    return muster.start(grid=grid, initial_arrays=model(), num_rounds=rounds, timeout=10.0, **more)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        FedAvg(),
+        FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
+        FedProx(proximal_mu=0.1),
+        FedAvgM(server_momentum=0.9),
+        FedAdam(),
+        FedAdagrad(),
+        FedYogi(),
+        FedMedian(),
+        FedTrimmedAvg(),
+        Krum(),
+        MultiKrum(num_malicious_nodes=0, num_nodes_to_select=2),
+        QFedAvg(client_learning_rate=0.1),
+        DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.01, 1.0, 3),
+        DifferentialPrivacyServerSideAdaptiveClipping(FedAdam(), 0.01, 3),
+    ],
+    ids=lambda strategy: type(strategy).__name__,
+)
+def test_every_strategy_trains_with_the_cohort_alone(strategy: Strategy, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def note(message: Message, context: Context) -> Message:
+        asked.append(context.node_id)
+        return trained(message, context)
+
+    result = start(quick(tmp_path, strategy), federation(train=note), rounds=4)
+    journal = JournalReader(tmp_path)
+    assert len(asked) == 12
+    assert [len(cohort) for cohort in journal.cohorts] == [3] * 4
+    for number, cohort in enumerate(journal.cohorts):
+        in_order = {int(node) - 1000 for node in asked[3 * number : 3 * number + 3]}
+        assert in_order == set(cohort.tolist())
+    assert set(result.train_metrics_clientapp) == {1, 2, 3, 4}
+    assert np.abs(result.arrays["w"].numpy()).max() > 0.0
+
+
+def test_the_model_is_the_one_that_flower_alone_would_make(tmp_path: Path) -> None:
+    everyone = start(quick(tmp_path, cohort_size=6), federation())
+    bare = FedAvg().start(grid=federation(), initial_arrays=model(), num_rounds=3, timeout=10.0)
+    assert everyone.arrays["w"].numpy().tolist() == bare.arrays["w"].numpy().tolist()
+    assert everyone.evaluate_metrics_clientapp == bare.evaluate_metrics_clientapp
+
+
+def test_after_each_run_the_strategy_is_as_it_was(tmp_path: Path) -> None:
+    strategy = FedAvg()
+    before = dict(vars(strategy))
+    start(quick(tmp_path, strategy), federation())
+    assert vars(strategy) == before
+
+
+def test_a_start_of_the_users_own_runs_and_sees_the_cohort(tmp_path: Path) -> None:
+    class Custom(FedAvg):
+        rounds_seen = 0
+
+        def start(
+            self,
+            grid: Grid,
+            initial_arrays: ArrayRecord,
+            num_rounds: int = 3,
+            timeout: float = 3600,
+            train_config: ConfigRecord | None = None,
+            evaluate_config: ConfigRecord | None = None,
+            evaluate_fn: Any = None,
+        ) -> Result:
+            arrays, result = initial_arrays, Result()
+            for number in range(1, num_rounds + 1):
+                messages = self.configure_train(number, arrays, ConfigRecord(), grid)
+                replies = grid.send_and_receive(messages, timeout=timeout)
+                new, _ = self.aggregate_train(number, replies)
+                arrays = new or arrays
+                Custom.rounds_seen += 1
+            result.arrays = arrays
+            return result
+
+    start(quick(tmp_path, Custom()), federation(), rounds=2)
+    assert Custom.rounds_seen == 2
+    assert [len(cohort) for cohort in JournalReader(tmp_path).cohorts] == [3, 3]
+
+
+def test_what_clients_say_becomes_signals_and_is_on_record(tmp_path: Path) -> None:
+    muster = quick(tmp_path, policy=Oort(), cohort_size=2)
+    start(muster, federation(), rounds=5)
+    journal = JournalReader(tmp_path)
+    assert np.isfinite(journal.columns["train_loss"]).all()
+    assert np.isfinite(journal.columns["accuracy"]).all()  # of eval_acc
+    assert set(journal.clients["identity"]) == set("abcdef")
+    assert "available" in journal.scores
+    assert journal.scores["available"].shape == (5, 6)
+
+
+def test_evaluation_on_the_server_is_on_record_and_keeps_its_round(tmp_path: Path) -> None:
+    rounds = []
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        rounds.append(server_round)
+        return MetricRecord({"loss": 1.0, "accuracy": 0.1 * server_round})
+
+    strategy = FedAvg(fraction_evaluate=0.0)
+    result = start(quick(tmp_path, strategy), federation(), rounds=2, evaluate_fn=evaluate)
+    assert rounds == [0, 1, 2]
+    assert JournalReader(tmp_path).columns["accuracy"].tolist() == [0.1, 0.2]
+    assert result.evaluate_metrics_serverapp[2]["accuracy"] == 0.2
+    start(quick(tmp_path, FedAvg(fraction_evaluate=0.0)), federation(), 3, evaluate_fn=evaluate)
+    assert rounds == [0, 1, 2, 2, 3]
+
+
+def test_a_continued_run_is_the_one_that_was_never_interrupted(tmp_path: Path) -> None:
+    whole = start(quick(tmp_path / "whole", FedAdam(), policy=BSFL()), federation(), rounds=6)
+    start(quick(tmp_path / "parts", FedAdam(), policy=BSFL()), federation(), rounds=2)
+    start(quick(tmp_path / "parts", FedAdam(), policy=BSFL()), federation(), rounds=5)
+    parts = start(quick(tmp_path / "parts", FedAdam(), policy=BSFL()), federation(), rounds=6)
+    assert set(parts.train_metrics_clientapp) == set(range(1, 7))
+    first, second = JournalReader(tmp_path / "whole"), JournalReader(tmp_path / "parts")
+    assert len(second) == 6
+    assert [len(cohort) for cohort in second.cohorts] == [3] * 6
+    # Cohorts may differ, for times do; with the same cohort every round they would not.
+    if all(map(np.array_equal, first.cohorts, second.cohorts)):
+        assert parts.arrays["w"].numpy().tolist() == whole.arrays["w"].numpy().tolist()
+
+
+def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
+    first = start(quick(tmp_path), federation())
+    again = start(quick(tmp_path), federation(names=""))  # not even a node is needed
+    assert again.arrays["w"].numpy().tolist() == first.arrays["w"].numpy().tolist()
+    assert again.train_metrics_clientapp == first.train_metrics_clientapp
+
+
+def test_another_policy_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    start(quick(tmp_path), federation())
+    with pytest.raises(StateError, match="holds another run"):
+        start(quick(tmp_path, policy=BSFL()), federation(), rounds=9)
+
+
+def test_failures_nan_and_odd_keys_do_not_end_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def naughty(message: Message, context: Context) -> Message:
+        match context.node_config["client-id"]:
+            case "a":
+                raise RuntimeError("out of memory")
+            case "b":
+                reply = trained(message, context)
+                (arrays,) = reply.content.array_records.values()
+                arrays["w"] = model(np.nan)["w"]
+                return reply
+            case "c":
+                return trained(message, context, extra=1.0)
+        return trained(message, context)
+
+    logging.getLogger("flwr").propagate = True
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        result = start(quick(tmp_path, cohort_size=6), federation(train=naughty), rounds=2)
+    journal = JournalReader(tmp_path)
+    assert journal.columns["num_completed"].tolist() == [3, 3]
+    assert journal.rejected[0].tolist() == [1, 2]
+    assert np.isfinite(result.arrays["w"].numpy()).all()
+    assert "out of memory" in caplog.text
+    assert "'w' is not finite" in caplog.text
+
+
+def test_a_round_in_which_everybody_fails_leaves_the_model_alone(tmp_path: Path) -> None:
+    def fail(message: Message, context: Context) -> Message:
+        raise RuntimeError("no")
+
+    result = start(quick(tmp_path), federation(train=fail), rounds=2)
+    assert result.arrays["w"].numpy().tolist() == [0.0] * 3
+    assert JournalReader(tmp_path).columns["num_completed"].tolist() == [0, 0]
+
+
+def test_who_is_late_is_left_alone_until_its_answer_comes(tmp_path: Path) -> None:
+    grid = federation("abc")
+    slow = grid.nodes[1]
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> None:
+        slow.delay_seconds = 0.6 if server_round == 0 else 0.0
+        if server_round == 2:
+            time.sleep(0.6)
+
+    strategy = FedAvg(fraction_evaluate=0.0)
+    muster = quick(tmp_path, strategy, cohort_size=3, deadline_seconds=0.15)
+    start(muster, grid, rounds=3, evaluate_fn=evaluate)
+    cohorts = [cohort.tolist() for cohort in JournalReader(tmp_path).cohorts]
+    completed = JournalReader(tmp_path).columns["num_completed"].tolist()
+    late = JournalReader(tmp_path).clients["identity"].tolist().index("b")
+    assert cohorts == [[0, 1, 2], [each for each in range(3) if each != late], [0, 1, 2]]
+    assert completed == [2, 2, 3]
+
+
+def test_all_nodes_gone_is_a_round_without_anybody(tmp_path: Path) -> None:
+    grid = federation("abc")
+
+    def leave(server_round: int, arrays: ArrayRecord) -> None:
+        if server_round == 1:
+            for node in grid.nodes:
+                grid.remove(node.node_id)
+        if server_round == 2:
+            for node in nodes("abc"):
+                grid.add(node)
+
+    muster = quick(tmp_path, FedAvg(fraction_evaluate=0.0), wait_seconds=0.1)
+    began = time.monotonic()
+    start(muster, grid, rounds=3, evaluate_fn=leave)
+    assert time.monotonic() - began < 5.0
+    assert [len(cohort) for cohort in JournalReader(tmp_path).cohorts] == [3, 0, 3]
+
+
+def test_no_node_at_the_start_is_an_error_and_not_a_wait(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="start SuperNodes"):
+        start(quick(tmp_path, wait_seconds=0.1), federation(names=""))
+
+
+def test_fewer_nodes_than_the_cohort_all_train(tmp_path: Path) -> None:
+    start(quick(tmp_path, cohort_size=5, wait_seconds=0.2), federation("abc"), rounds=2)
+    assert [len(cohort) for cohort in JournalReader(tmp_path).cohorts] == [3, 3]
+
+
+def test_nodes_that_join_are_chosen_and_those_that_come_back_keep_their_place(
+    tmp_path: Path,
+) -> None:
+    grid = federation("abc")
+
+    def change(server_round: int, arrays: ArrayRecord) -> None:
+        if server_round == 1:
+            grid.add(Node(7, {"client-id": "new"}))
+            grid.remove(1000)
+        if server_round == 2:  # "a" comes back under another node id
+            grid.add(Node(8, {"client-id": "a"}))
+
+    strategy = FedAvg(fraction_evaluate=0.0)
+    start(quick(tmp_path, strategy, cohort_size=4, wait_seconds=0.2), grid, 3, evaluate_fn=change)
+    journal = JournalReader(tmp_path)
+    assert [cohort.tolist() for cohort in journal.cohorts] == [[0, 1, 2], [1, 2, 3], [0, 1, 2, 3]]
+    assert journal.clients["identity"].tolist() == ["a", "b", "c", "new"]
+
+
+def test_over_selection_closes_with_the_first_answers(tmp_path: Path) -> None:
+    grid = federation("abcd")
+    grid.nodes[3].delay_seconds = 0.0
+    muster = quick(tmp_path, FedAvg(fraction_evaluate=0.0), cohort_size=3, over_selection=1.3)
+    start(muster, grid, rounds=2)
+    journal = JournalReader(tmp_path)
+    assert [len(cohort) for cohort in journal.cohorts] == [4, 4]
+
+
+def test_policies_that_ask_for_losses_get_them(tmp_path: Path) -> None:
+    start(quick(tmp_path, policy=PowerOfChoice(), cohort_size=2), federation(), rounds=3)
+    assert [len(cohort) for cohort in JournalReader(tmp_path).cohorts] == [2] * 3
+
+
+def test_policies_that_want_more_than_an_app_tells_still_choose(tmp_path: Path) -> None:
+    start(quick(tmp_path, policy=FedSUV(), cohort_size=2), federation(), rounds=3)
+    assert [len(cohort) for cohort in JournalReader(tmp_path).cohorts] == [2] * 3
+
+
+def test_edges_are_groups_of_nodes_with_budgets(tmp_path: Path) -> None:
+    grid = federation("")
+    for number in range(6):
+        edge = "north" if number < 3 else "south"
+        grid.add(Node(50 + number, {"client-id": f"c{number}", "edge": edge}))
+    edges = EdgeGroups(names=("north", "south"), budget=(2.0, 1.0))
+    start(quick(tmp_path, policy=COCS(), cohort_size=6, edges=edges), grid, rounds=4)
+    journal = JournalReader(tmp_path)
+    assert journal.edge_rows is not None
+    for cohort, row in zip(journal.cohorts, journal.edge_rows, strict=True):
+        assert np.array_equal(row.edges, (cohort >= 3).astype(int))
+        assert np.bincount(row.edges, minlength=2).tolist() <= [2, 1]
+
+
+def test_the_policy_can_be_given_by_name(tmp_path: Path) -> None:
+    muster = quick(tmp_path, policy="bsfl:alpha=3,beta=1.2")
+    assert muster.settings.policy == BSFL(alpha=3, beta=1.2)
+
+
+def test_muster_inside_another_strategy_says_where_it_belongs(tmp_path: Path) -> None:
+    wrapped = DifferentialPrivacyServerSideFixedClipping(quick(tmp_path), 1.0, 1.0, 3)
+    with pytest.raises(CallOrderError, match="outermost"):
+        wrapped.start(grid=federation(), initial_arrays=model(), num_rounds=1, timeout=5.0)

@@ -1,0 +1,320 @@
+"""What ``fedmuster flower check`` finds in apps of many styles."""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from tests.adapters import flower_apps as apps
+from tests.adapters.flower_apps import Files, lay_out
+
+from fedmuster.adapters.flower import readiness
+from fedmuster.adapters.flower.readiness import Finding, Readiness
+from fedmuster.adapters.flower.readiness.probe import check_imports
+from fedmuster.adapters.flower.readiness.project import SUPPORTED, Project
+from fedmuster.core.errors import ConfigError
+
+Read = Callable[[Files], Readiness]
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """Only the source is read: importing takes a second for each component."""
+    monkeypatch.setattr(readiness, "check_imports", lambda project, *, seconds: ({}, []))
+    return lambda files: readiness.check(lay_out(files, tmp_path / "app"))
+
+
+def about(found: Readiness, subject: str, level: str | None = None) -> list[Finding]:
+    return [f for f in found.findings if f.about == subject and level in (None, f.level)]
+
+
+def the(found: Readiness, subject: str, level: str) -> Finding:
+    (finding,) = about(found, subject, level)
+    return finding
+
+
+def test_a_quickstart_is_told_its_own_lines(read: Read) -> None:
+    found = read(apps.QUICKSTART)
+    assert not found.ready
+    muster = the(found, "Muster", "must change")
+    assert muster.where == "small/server_app.py:17"
+    assert "above line 17" in muster.text
+    # Half of ten nodes were to train: so many are the cohort.
+    assert muster.write.splitlines() == [
+        "from fedmuster.adapters.flower import Muster",
+        '    averaging = Muster(averaging, policy="bsfl", cohort_size=5, folder="runs/small")',
+    ]
+    fraction = the(found, "strategy", "must change")
+    assert "fraction_train = 0.5" in fraction.text
+    assert "pyproject.toml:17" in fraction.text
+    assert fraction.write == "fraction-train = 1.0"
+    mods = the(found, "mods", "note")
+    assert mods.where == "small/client_app.py:7"
+    assert mods.write.splitlines()[-1] == "app = ClientApp(mods=[ReportingMod()])"
+
+
+def test_the_lines_that_it_prints_make_the_app_ready(read: Read) -> None:
+    files = dict(apps.QUICKSTART)
+    for _ in range(2):  # the second time with what the first time told
+        found = read(files)
+        for finding in found.findings:
+            if finding.about == "Muster" and finding.write:
+                lines = files["small/server_app.py"].splitlines()
+                top, line = finding.write.splitlines()
+                lines.insert(int(finding.where.rpartition(":")[2]) - 1, line)
+                files["small/server_app.py"] = "\n".join([top, *lines])
+            elif finding.about == "mods" and finding.write:
+                top, line = finding.write.splitlines()
+                text = files["small/client_app.py"].replace("app = ClientApp()", line)
+                files["small/client_app.py"] = f"{top}\n{text}"
+            elif finding.level == "must change":
+                text = files["pyproject.toml"].replace("fraction-train = 0.5", finding.write)
+                files["pyproject.toml"] = text
+    found = read(files)
+    assert found.must_change == ()
+    assert about(found, "mods", "ok")
+    assert found.nodes == 5
+
+
+def test_a_ready_app_is_ready_and_its_notes_say_what_to_know(read: Read) -> None:
+    found = read(apps.READY)
+    assert found.ready
+    assert (
+        "'runs/small', relative to where the ServerApp's process"
+        in the(found, "folder", "note").text
+    )
+    assert the(found, "deadline", "ok").text.endswith("30 s")
+    assert "bsfl" in the(found, "policy", "ok").text
+    assert "client-id" in the(found, "identity", "note").write
+    assert "num-examples" in the(found, "metrics", "ok").text
+
+
+def test_a_strategy_with_a_start_of_its_own_in_another_module(read: Read) -> None:
+    found = read(apps.CUSTOM_START)
+    muster = the(found, "Muster", "must change")
+    # Above start, not below the constructor: the app calls a method of its own in between.
+    assert muster.where == "small/server_app.py:19"
+    # min_train_nodes goes through the class's own __init__ by position.
+    assert "keeper = Muster(keeper," in muster.write
+    assert "cohort_size=8" in muster.write
+    own = the(found, "strategy", "note")
+    assert own.where == "small/strategy.py:16"
+    assert "its own start" in own.text
+    assert found.nodes == 8
+
+
+def test_a_strategy_that_a_function_of_another_module_builds(read: Read) -> None:
+    found = read(apps.FACTORY)
+    muster = the(found, "Muster", "must change")
+    assert "FedProx" in muster.text
+    assert "FedAdam" in muster.text
+    fractions = [f for f in about(found, "strategy", "must change") if "fraction" in f.text]
+    assert {f.text.partition(":")[0] for f in fractions} == {"FedProx", "FedAdam"}
+    assert all("run config 'fraction-train'" in f.text for f in fractions)
+    waiting = the(found, "evaluation", "must change")
+    assert waiting.where == "small/build.py:11"
+    assert "min_available_nodes = 12" in waiting.text
+    assert waiting.write == "min_available_nodes=10"
+
+
+def test_muster_must_be_outermost(read: Read) -> None:
+    found = read(apps.DP_OUTSIDE)
+    muster = the(found, "Muster", "must change")
+    assert "must be outermost" in muster.text
+    assert muster.write.splitlines() == [
+        "averaging = DifferentialPrivacyServerSideFixedClipping(averaging, …)",
+        "averaging = Muster(averaging, policy='bsfl', cohort_size=4, folder='runs/small', "
+        "deadline_seconds=30)",
+    ]
+
+
+def test_noise_must_fit_the_cohort(read: Read) -> None:
+    found = read(apps.DP_INSIDE)
+    assert about(found, "Muster", "must change") == []
+    noise = the(found, "strategy", "must change")
+    assert "num_sampled_clients = 5" in noise.text
+    assert noise.write == "num_sampled_clients=4"
+
+
+def test_the_older_api_is_translated(read: Read) -> None:
+    found = read(apps.LEGACY)
+    old = about(found, "older API", "must change")
+    named = " ".join(f.text for f in old)
+    for name in ("flwr.server.strategy.FedAvg", "ServerAppComponents", "NumPyClient", "client_fn"):
+        assert name in named
+    assert "fraction_fit is now fraction_train" in named
+    assert "small/server_app.py:9" in {f.where for f in old}
+    examples = [f.write for f in old if f.write]
+    assert len(examples) == len(set(examples))
+    assert any("@app.main()" in text for text in examples)
+    assert any("@app.train()" in text for text in examples)
+    assert about(found, "Muster") == []  # first things first
+
+
+def test_scripts_of_the_oldest_api_have_no_manifest(read: Read) -> None:
+    found = read(apps.SCRIPTS)
+    assert the(found, "manifest", "must change").write.startswith("[project]")
+    old = about(found, "older API", "must change")
+    assert [f.where for f in old if "start_server" in f.text] == ["server.py:6"]
+
+
+def test_rounds_that_are_started_one_by_one(read: Read) -> None:
+    found = read(apps.IN_A_LOOP)
+    assert the(found, "rounds", "must change").where == "small/server_app.py:18"
+
+
+def test_an_app_without_a_strategy(read: Read) -> None:
+    found = read(apps.BY_HAND)
+    muster = the(found, "Muster", "must change")
+    assert muster.where == "small/server_app.py:10"
+    assert "send_and_receive" in muster.text
+
+
+def test_a_strategy_that_has_no_name(read: Read) -> None:
+    found = read(apps.INLINE)
+    muster = the(found, "Muster", "must change")
+    assert "strategy = Muster(FedAvg(min_evaluate_nodes=11)," in muster.write
+    assert "min_evaluate_nodes = 11" in the(found, "evaluation", "must change").text
+    assert found.nodes == 11
+
+
+def test_privacy_needs_both_sides(read: Read) -> None:
+    server_only = the(read(apps.PRIVATE_SERVER_ONLY), "privacy", "must change")
+    assert server_only.write.endswith("app = ClientApp(mods=[PrivateMod(), ReportingMod()])")
+    client_only = the(read(apps.PRIVATE_CLIENT_ONLY), "privacy", "must change")
+    assert client_only.where.startswith("small/server_app.py:")
+    assert "privacy=Privacy(" in client_only.write
+    assert read(apps.PRIVATE).ready
+
+
+def edited(files: Files, name: str, old: str, new: str) -> Files:
+    assert old in files[name]
+    return {**files, name: files[name].replace(old, new)}
+
+
+def edited_server(old: str, new: str) -> Files:
+    return edited(apps.READY, "small/server_app.py", old, new)
+
+
+def test_more_nodes_than_the_cohort(read: Read) -> None:
+    found = read(edited_server("FedAvg()", "FedAvg(1.0, min_train_nodes=5)"))
+    least = the(found, "strategy", "must change")
+    assert "min_train_nodes = 5 is more than the cohort of 4" in least.text
+    assert "min_nodes=5" in least.text
+    assert least.write == "min_train_nodes=1"
+
+
+def test_what_is_computed_is_told_as_not_known(read: Read) -> None:
+    found = read(edited_server("FedAvg()", "FedAvg(fraction_train=len(context.run_config) / 2)"))
+    assert found.ready
+    assert "fraction_train is not known" in the(found, "strategy", "note").text
+
+
+def test_musters_own_settings(read: Read) -> None:
+    found = read(edited_server('policy="bsfl", cohort_size=4,', 'policy="bsfll", cohort=4,'))
+    texts = " ".join(f.text for f in found.must_change)
+    assert "no setting 'cohort'" in texts
+    assert "needs cohort_size" in texts
+    assert "did you mean 'bsfl'" in texts
+
+
+def test_a_muster_that_is_there_only_sometimes(read: Read) -> None:
+    text = apps.READY["small/server_app.py"]
+    block = text[text.index("    averaging = Muster(") : text.index("    result")]
+    indented = "    if num_rounds > 1:\n" + "".join(f"    {b}\n" for b in block.splitlines())
+    found = read(edited_server(block, indented))
+    assert "or else FedAvg" in the(found, "Muster", "note").text
+
+
+def test_a_deadline_is_recommended(read: Read) -> None:
+    found = read(edited_server(", deadline_seconds=30", ""))
+    assert "3600 s" in the(found, "deadline", "note").text
+
+
+def test_client_side_clipping_needs_its_mod(read: Read) -> None:
+    kind = "DifferentialPrivacyClientSideFixedClipping"
+    files = edited_server("import FedAvg", f"import {kind}, FedAvg")
+    files = edited(files, "small/server_app.py", "FedAvg()", f"{kind}(FedAvg(), 0.5, 1.0, 4)")
+    found = read(files)
+    assert "needs fixedclipping_mod" in the(found, "mods", "must change").text
+
+
+def test_one_node_after_the_other(read: Read) -> None:
+    found = read(edited_server("FedAvg", "FedXgbCyclic"))
+    assert "FedXgbBagging" in the(found, "strategy", "must change").write
+
+
+def test_another_weight_is_looked_for(read: Read) -> None:
+    found = read(edited_server("FedAvg()", 'FedAvg(weighted_by_key="weight")'))
+    assert "'weight' is not written" in the(found, "metrics", "note").text
+
+
+def test_the_manifest(read: Read) -> None:
+    found = read(edited(apps.READY, "pyproject.toml", 'publisher = "somebody"', ""))
+    assert '"publisher" missing' in the(found, "manifest", "must change").text
+    found = read(edited(apps.READY, "pyproject.toml", '"LICENSE"', '"LICENSE.txt"'))
+    assert "LICENSE.txt is not there" in the(found, "licence", "must change").text
+    found = read(edited(apps.READY, "pyproject.toml", '"flwr>=1.39"', '"flwr<1.20"'))
+    assert "wants flwr<1.20" in the(found, "flower", "must change").text
+    found = read(edited(apps.READY, "pyproject.toml", ', "fedmuster[flower]"', ""))
+    assert about(found, "dependencies", "note")
+
+
+def test_no_app_at_all(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no folder"):
+        readiness.check(tmp_path / "nowhere")
+    lay_out({"pyproject.toml": "[project"}, tmp_path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        readiness.check(tmp_path)
+
+
+def test_the_versions_are_those_of_the_extra() -> None:
+    manifest = Path(__file__).parents[2] / "pyproject.toml"
+    extras = tomllib.loads(manifest.read_text())["project"]["optional-dependencies"]
+    (wanted,) = (Requirement(line) for line in extras["flower"] if "flwr" in line)
+    assert wanted.specifier == SUPPORTED
+
+
+# --- With imports ------------------------------------------------------------------------------
+
+
+def test_an_import_that_fails_is_explained(tmp_path: Path) -> None:
+    found = readiness.check(lay_out(apps.BROKEN_IMPORT, tmp_path / "app"))
+    client = the(found, "clientapp", "must change")
+    assert client.where == "small/client_app.py:3"
+    assert "No module named 'no_such_package_anywhere'" in client.text
+    assert client.write == f"pip install {tmp_path / 'app'}"
+    assert about(found, "serverapp", "ok")
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+@pytest.mark.parametrize(
+    ("files", "where", "text", "seconds"),
+    [
+        (apps.BROKEN_SYNTAX, "small/server_app.py:8", "'(' was never closed", 60),
+        (apps.HANGING, "pyproject.toml:12", "took longer than 3 s", 3),
+        (apps.EXITING, "pyproject.toml:12", "with code 3; it printed last: so long", 60),
+        (apps.NOT_AN_APP, "pyproject.toml:12", "is a str, expected a ServerApp", 60),
+    ],
+    ids=["syntax", "hanging", "exiting", "not an app"],
+)
+def test_imports_that_go_wrong(
+    files: Files, where: str, text: str, seconds: float, tmp_path: Path
+) -> None:
+    manifest = apps.MANIFEST.replace('clientapp = "small.client_app:app"\n', "")
+    folder = lay_out({**files, "pyproject.toml": manifest}, tmp_path / "app")
+    _, findings = check_imports(Project.load(folder), seconds=seconds)
+    (server,) = (f for f in findings if f.about == "serverapp")
+    assert server.level == "must change"
+    assert server.where == where
+    assert text in server.text
+
+
+def test_mods_are_found_by_importing_where_reading_does_not_tell(tmp_path: Path) -> None:
+    files = edited(
+        apps.READY, "small/client_app.py", "mods=[ReportingMod()]", "mods=list((ReportingMod(),))"
+    )
+    found = readiness.check(lay_out(files, tmp_path / "app"))
+    assert found.ready
+    assert about(found, "mods", "ok")

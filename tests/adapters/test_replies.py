@@ -1,0 +1,159 @@
+"""Replies are told apart by the message that they answer, and nonsense costs only its sender."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from numpy.typing import NDArray
+from tests.adapters.tiny_app import federation, model
+
+from fedmuster.adapters.flower.replies import (
+    Promise,
+    Sorted,
+    alike,
+    as_failure,
+    signals_by_name,
+    sort_replies,
+)
+from fedmuster.adapters.flower.wire import Release, Report
+
+
+def ask(count: int) -> list[Message]:
+    grid = federation("abcdefgh"[:count])
+    messages = [
+        Message(RecordDict({"arrays": model()}), node.node_id, MessageType.TRAIN)
+        for node in grid.nodes
+    ]
+    grid.push_messages(messages)  # gives them their ids
+    return messages
+
+
+def answer(message: Message, value: float = 1.0, **metrics: float) -> Message:
+    told = MetricRecord({"num-examples": 10, "loss": 0.5, **metrics})
+    return Message(RecordDict({"arrays": model(value), "metrics": told}), reply_to=message)
+
+
+def sort(messages: list[Message], replies: list[Message], promise: Promise | None = None) -> Sorted:
+    ids = [message.metadata.message_id for message in messages]
+    return sort_replies(
+        replies,
+        client_of={message_id: 10 + row for row, message_id in enumerate(ids)},
+        arrived=dict.fromkeys(ids, 2.5),
+        sent=model(),
+        weighted_by="num-examples",
+        promise=promise,
+    )
+
+
+def test_answers_come_in_the_order_of_clients_with_their_time_and_report() -> None:
+    messages = ask(3)
+    replies = [answer(message) for message in reversed(messages)]
+    Report(compute_seconds=0.7, trained_before=4, signals={"gain": 0.1}).into(replies[2].content)
+    found = sort(messages, replies)
+    assert [each.client for each in found.answers] == [10, 11, 12]
+    first = found.answers[0]
+    assert first.elapsed_seconds == 2.5
+    assert first.report is not None
+    assert first.report.compute_seconds == 0.7
+    assert set(first.reply.content) == {"arrays", "metrics"}  # what is between us is gone
+    assert found.answers[1].report is None
+    signals = signals_by_name(found.answers)
+    assert signals["loss"].tolist() == [0.5] * 3
+    assert signals["gain"][0] == 0.1
+    assert np.isnan(signals["gain"][1:]).all()
+
+
+def test_errors_strangers_and_second_replies_are_no_answers() -> None:
+    messages = ask(3)
+    (foreign,) = ask(1)
+    replies = [
+        Message(Error(code=2, reason="out of memory"), reply_to=messages[0]),
+        answer(messages[1]),
+        answer(messages[1], value=9.0),
+        answer(foreign),
+    ]
+    found = sort(messages, replies)
+    assert [client for client, _ in found.failures] == [10]
+    assert [each.client for each in found.answers] == [11]
+    assert found.answers[0].reply is replies[1]
+    assert sum(found.strangers.values()) == 2
+    assert found.strangers["to no message of this round"] == 1
+
+
+def with_arrays(message: Message, **arrays: NDArray[np.generic]) -> Message:
+    record = ArrayRecord({name: Array(values) for name, values in arrays.items()})
+    told = MetricRecord({"num-examples": 10, "loss": 0.5})
+    return Message(RecordDict({"arrays": record, "metrics": told}), reply_to=message)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda m: answer(m, value=np.nan), "'w' is not finite"),
+        (lambda m: answer(m, value=np.inf), "'w' is not finite"),
+        (lambda m: answer(m, loss=np.nan), "'loss' is not finite"),
+        (lambda m: answer(m, **{"num-examples": 0}), "expected a number > 0"),
+        (lambda m: answer(m, **{"num-examples": -5}), "expected a number > 0"),
+        (lambda m: with_arrays(m, w=np.zeros(4), b=np.zeros(1)), "has shape"),
+        (lambda m: with_arrays(m, w=np.zeros(3)), "differs from the others in its keys: b"),
+        (lambda m: answer(m, extra=1.0), "differs from the others in its keys: extra"),
+        (lambda m: Message(RecordDict(), reply_to=m), "expected one of each"),
+    ],
+)
+def test_nonsense_is_refused_and_costs_only_its_sender(
+    make: Callable[[Message], Message], reason: str
+) -> None:
+    messages = ask(3)
+    found = sort(messages, [make(messages[0]), answer(messages[1]), answer(messages[2])])
+    assert [each.client for each in found.answers] == [11, 12]
+    ((client, _, why),) = found.refused
+    assert client == 10
+    assert reason in why
+
+
+def test_bytes_of_boosters_may_have_any_shape() -> None:
+    messages = ask(2)
+    found = sort(
+        messages,
+        [
+            with_arrays(message, w=np.zeros(size, dtype=np.uint8))
+            for message, size in zip(messages, (3, 900), strict=True)
+        ],
+    )
+    assert len(found.answers) == 2
+
+
+def test_in_a_private_run_only_released_updates_count() -> None:
+    messages = ask(3)
+    replies = [answer(message) for message in messages]
+    Release(run="run", round=4, amount=0.25).into(replies[1].content)
+    Release(run="run", round=3, amount=0.25).into(replies[2].content)
+    promise = Promise(run="run", round=4, amounts={10: 0.25, 11: 0.25, 12: 0.25})
+    found = sort(messages, replies, promise)
+    assert [each.client for each in found.answers] == [11]
+    reasons = {client: why for client, _, why in found.refused}
+    assert "PrivateMod" in reasons[10]
+    assert "something else" in reasons[12]
+
+
+def test_what_was_refused_is_an_error_to_the_strategy() -> None:
+    (message,) = ask(1)
+    failure = as_failure(message, "it is not finite")
+    assert failure.has_error()
+    assert failure.metadata.reply_to_message_id == message.metadata.message_id
+    assert "it is not finite" in str(failure.error.reason)
+
+
+def test_odd_evaluations_are_told_apart_and_errors_stay() -> None:
+    messages = ask(4)
+    replies = [
+        answer(messages[0]),
+        answer(messages[1], extra=1.0),
+        answer(messages[2]),
+        Message(Error(code=2, reason="…"), reply_to=messages[3]),
+    ]
+    good, ((odd, reason),) = alike(replies)
+    assert good == [replies[0], replies[2], replies[3]]
+    assert odd is replies[1]
+    assert "extra" in reason

@@ -1,0 +1,53 @@
+"""A ClientApp that trains a handful of numbers, and a federation of it in one process."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedmuster.adapters.flower.in_process import InProcessGrid, Node
+from fedmuster.adapters.flower.reporting_mod import ReportingMod
+
+Train = Callable[[Message, Context], Message]
+
+
+def model(value: float = 0.0) -> ArrayRecord:
+    return ArrayRecord({"w": Array(np.full(3, value)), "b": Array(np.zeros(1))})
+
+
+def trained(message: Message, context: Context, **metrics: float) -> Message:
+    """Every client moves the model towards its own number."""
+    (arrays,) = message.content.array_records.values()
+    goal = float(context.node_config.get("goal", 1.0))
+    moved = ArrayRecord(
+        {
+            name: Array(array.numpy() + 0.5 * (goal - array.numpy()))
+            for name, array in arrays.items()
+        }
+    )
+    loss = float(np.square(goal - arrays["w"].numpy()).mean())
+    told = MetricRecord({"num-examples": 10, "train_loss": loss, **metrics})
+    return Message(RecordDict({"arrays": moved, "metrics": told}), reply_to=message)
+
+
+def evaluated(message: Message, context: Context) -> Message:
+    (arrays,) = message.content.array_records.values()
+    loss = float(np.square(1.0 - arrays["w"].numpy()).mean())
+    told = MetricRecord({"num-examples": 10, "eval_loss": loss, "eval_acc": 1.0 / (1.0 + loss)})
+    return Message(RecordDict({"metrics": told}), reply_to=message)
+
+
+def client_app(train: Train = trained) -> ClientApp:
+    app = ClientApp(mods=[ReportingMod()])
+    app.train()(train)
+    app.evaluate()(evaluated)
+    return app
+
+
+def nodes(names: Sequence[str]) -> list[Node]:
+    return [Node(1000 + number, {"client-id": name}) for number, name in enumerate(names)]
+
+
+def federation(names: Sequence[str] = "abcdef", train: Train = trained) -> InProcessGrid:
+    return InProcessGrid(client_app(train), nodes(names))

@@ -1,0 +1,1 @@
+"""A Flower app for tests of what happens around training: the training itself is nothing."""

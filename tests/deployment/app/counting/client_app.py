@@ -1,0 +1,29 @@
+"""Clients that add one to the model, after a pause of as many seconds as their node config says."""
+
+import time
+
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
+
+from fedmuster.adapters.flower import PrivateMod, ReportingMod
+
+
+def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A PrivateMod in private runs; without a grant it would send nothing in others."""
+    if float(context.run_config["epsilon"]) > 0:
+        return PrivateMod()(message, context, call_next)
+    return call_next(message, context)
+
+
+app = ClientApp(mods=[private_mod, ReportingMod()])
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Pause, and add one."""
+    time.sleep(float(context.node_config.get("slowness", 0.0)))
+    (model,) = message.content["arrays"].to_numpy_ndarrays()
+    metrics = {"num-examples": 1, "train_loss": 1.0}
+    content = {"arrays": ArrayRecord([model + 1.0]), "metrics": MetricRecord(metrics)}
+    return Message(RecordDict(content), reply_to=message)

@@ -1,0 +1,278 @@
+"""A real federation on loopback: a SuperLink, SuperNodes and their apps as processes of their own.
+
+Everything lives in one folder (database, keys, logs, FLWR_HOME) and on free ports, so federations
+do not meet. What Flower starts by itself is known by its environment, which names the folder, or by
+its process group; all of it is killed at the end.
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from flwr.proto.control_pb2 import ListRunsRequest, StreamLogsRequest
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+BIN = Path(sys.executable).parent
+
+# Nothing is downloaded or reported, tasks are picked up at once, a process has one thread.
+SETTINGS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What every process of the federation that lives in `home` finds in its environment."""
+    home.mkdir(parents=True, exist_ok=True)
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    state = str(home.parent / "state")  # what fedmuster keeps of ledgers outside of them
+    return {**os.environ, **SETTINGS, "PATH": path, "FLWR_HOME": str(home), "FEDMUSTER_STATE": state}
+
+
+def processes(home: Path, command: str = "") -> list[int]:
+    """The ids of the processes that were started with this home and with `command` in their line."""
+    mark = f"FLWR_HOME={home}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile, or is somebody else's
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if command in line and line:  # a zombie has no line
+                    found.append(int(entry.name))
+    return found
+
+
+def kill_all(home: Path, command: str = "") -> list[int]:
+    """`kill -9` them; who they were."""
+    victims = processes(home, command)
+    for victim in victims:
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+    return victims
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> float:
+    """Wait for something to happen; how long it took."""
+    start = time.monotonic()
+    while not condition():
+        if time.monotonic() - start > seconds:
+            raise TimeoutError(f"no {what} within {seconds:.0f} s")
+        time.sleep(0.2)
+    return time.monotonic() - start
+
+
+def settings_line(settings: Mapping[str, str | float]) -> str:
+    """As Flower's command line takes settings: `client-id="a" slowness=0.5`."""
+    return " ".join(f"{key.replace('_', '-')}={json.dumps(settings[key])}" for key in settings)
+
+
+class Federation:
+    """One SuperLink and its SuperNodes. `secure`: TLS, and only registered keys may connect."""
+
+    def __init__(self, folder: Path, *, secure: bool = False) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.keys = folder / "keys"
+        self.secure = secure
+        self.environment = environment(self.home)
+        self.port = free_port()
+        self.superlink: subprocess.Popen[bytes] | None = None
+        self.supernodes: dict[str, ForkServerProcess] = {}
+        how = f'root-certificates = "{self.keys}/ca.crt"' if secure else "insecure = true"
+        address = f'address = "127.0.0.1:{self.port}"'
+        (self.home / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{address}\n{how}\n'
+        )
+        if secure:
+            maker = EXAMPLES / "flower-deployment" / "make_keys.py"
+            subprocess.run([sys.executable, maker, self.keys, "8"], check=True)
+
+    def close(self) -> None:
+        """Kill whatever is left."""
+        for name in self.supernodes:
+            self.kill_supernode(name)
+        while kill_all(self.home):
+            time.sleep(0.05)
+        if self.superlink is not None:
+            self.superlink.wait()
+
+    # ── SuperLink ────────────────────────────────────────────────────────────────────────────
+
+    def start_superlink(self, *, seconds: float = 60.0) -> None:
+        """Start the SuperLink, or start it again on the same database, and wait until it answers."""
+        certificates = ["--ssl-ca-certfile", f"{self.keys}/ca.crt"]
+        certificates += ["--ssl-certfile", f"{self.keys}/server.pem"]
+        certificates += ["--ssl-keyfile", f"{self.keys}/server.key", "--enable-supernode-auth"]
+        command = ["flower-superlink", "--port", str(self.port)]
+        command += ["--database", str(self.folder / "state.db")]
+        with (self.folder / "superlink.log").open("ab") as log:
+            self.superlink = subprocess.Popen(
+                [*command, *(certificates if self.secure else ["--insecure"])],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=self.environment,
+                start_new_session=True,
+            )
+        wait_until(self._answers, seconds=seconds, what="answer of the SuperLink")
+
+    def _answers(self) -> bool:
+        assert self.superlink is not None
+        assert self.superlink.poll() is None, self.log("superlink")
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False
+
+    def kill_superlink(self) -> None:
+        """`kill -9` the SuperLink."""
+        assert self.superlink is not None
+        self.superlink.kill()
+        self.superlink.wait()
+
+    # ── SuperNodes ───────────────────────────────────────────────────────────────────────────
+
+    def register(self, name: str) -> None:
+        """Tell the SuperLink that the holder of this key may connect."""
+        self.flwr("supernode", "register", f"{self.keys}/{name}.pub")
+
+    def start_supernode(self, name: str, **config: str | float) -> None:
+        """Start a SuperNode with this node config."""
+        key = ["--auth-supernode-private-key", f"{self.keys}/{name}"]
+        safety = ["--root-certificates", f"{self.keys}/ca.crt", *key]
+        arguments = ["--superlink", f"127.0.0.1:{self.port}"]
+        arguments += ["--node-config", settings_line(config)]
+        arguments += safety if self.secure else ["--insecure"]
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.deployment.warm"])
+        from tests.deployment.warm import run_supernode  # imports half of Flower
+
+        self.supernodes[name] = context.Process(
+            target=run_supernode,
+            args=(arguments, free_port(), self.folder / f"{name}.log", self.environment),
+        )
+        self.supernodes[name].start()
+
+    def kill_supernode(self, name: str) -> None:
+        """`kill -9` a SuperNode and the processes that it started."""
+        process = self.supernodes[name]
+        assert process.pid is not None
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # it may not have had the time to become the head of a group
+        process.join()
+
+    def connected(self, name: str) -> int:
+        """How often this SuperNode was given an id, that is: connected."""
+        return self.log(name).count("SuperNode ID")
+
+    def wait_for_supernodes(self, *, seconds: float = 60.0) -> float:
+        """Wait until all SuperNodes are connected."""
+
+        def everybody() -> bool:
+            return all(self.connected(name) for name in self.supernodes)
+
+        return wait_until(everybody, seconds=seconds, what="connection of all SuperNodes")
+
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────
+
+    def flwr(self, *arguments: str, seconds: float = 60.0) -> str:
+        """Run a flwr command; what it printed."""
+        done = subprocess.run(
+            ["flwr", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"flwr {' '.join(arguments)}: {done.stdout}")
+        return done.stdout
+
+    def submit(self, app: Path, **config: str | float) -> int:
+        """`flwr run` the app in this folder; the id of the run."""
+        options = ["--run-config", settings_line(config)] if config else []
+        said = self.flwr("run", str(app), "here", "--format", "json", *options)
+        return int(json.loads(said[said.index("{") :])["run-id"])
+
+    @contextmanager
+    def _control(self) -> Iterator[ControlHttpClient]:
+        authority = (self.keys / "ca.crt").read_bytes() if self.secure else None
+        with ControlHttpClient.from_server_address(
+            f"127.0.0.1:{self.port}",
+            not self.secure,
+            authority,
+            [RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        ) as client:
+            yield client
+
+    def status(self, run: int) -> str:
+        """What the SuperLink says about a run: pending, running, finished:completed, …"""
+        with self._control() as client:
+            status = client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        return f"{status.status}:{status.sub_status}" if status.sub_status else str(status.status)
+
+    def run_log(self, run: int) -> str:
+        """What the ServerApp of a run has logged so far, as `flwr log` shows it."""
+        if "running" not in self.status(run) and "finished" not in self.status(run):
+            return ""
+        with self._control() as client:
+            for answer in client.StreamLogs(StreamLogsRequest(run_id=run, after_timestamp=0.0)):
+                return str(answer.log_output)
+        return ""
+
+    def log(self, name: str) -> str:
+        """What a process said: "superlink", or the name of a SuperNode."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def serverapp(self) -> int:
+        """The id of the process of the ServerApp that runs now."""
+        (only,) = processes(self.home, "flwr-serverapp")
+        return only
+
+    def wait_for_run(self, run: int, *, seconds: float) -> str:
+        """Wait for the end of a run; its status."""
+
+        def finished() -> bool:
+            return self.status(run).startswith("finished")
+
+        wait_until(finished, seconds=seconds, what="end of the run")
+        return self.status(run)
+
+
+@contextmanager
+def federation(folder: Path, *, secure: bool = False) -> Iterator[Federation]:
+    """A federation whose processes do not outlive the block."""
+    one = Federation(folder, secure=secure)
+    try:
+        one.start_superlink()
+        yield one
+    finally:
+        one.close()
