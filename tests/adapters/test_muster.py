@@ -292,8 +292,11 @@ def test_over_selection_closes_with_the_first_answers(tmp_path: Path) -> None:
 
 
 def test_policies_that_ask_for_losses_get_them(tmp_path: Path) -> None:
-    start(quick(tmp_path, policy=PowerOfChoice(), cohort_size=2), federation(), rounds=3)
-    assert [len(cohort) for cohort in JournalReader(tmp_path).cohorts] == [2] * 3
+    grid = federation("abcdef")
+    for number, node in enumerate(grid.nodes):
+        node.config["goal"] = float(number)  # the larger, the further from the model
+    start(quick(tmp_path, policy=PowerOfChoice(variant="pow-d"), cohort_size=2), grid, rounds=1)
+    assert [cohort.tolist() for cohort in JournalReader(tmp_path).cohorts] == [[4, 5]]
 
 
 def test_policies_that_want_more_than_an_app_tells_still_choose(tmp_path: Path) -> None:

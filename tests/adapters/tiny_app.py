@@ -33,7 +33,8 @@ def trained(message: Message, context: Context, **metrics: float) -> Message:
 
 def evaluated(message: Message, context: Context) -> Message:
     (arrays,) = message.content.array_records.values()
-    loss = float(np.square(1.0 - arrays["w"].numpy()).mean())
+    goal = float(context.node_config.get("goal", 1.0))
+    loss = float(np.square(goal - arrays["w"].numpy()).mean())
     told = MetricRecord({"num-examples": 10, "eval_loss": loss, "eval_acc": 1.0 / (1.0 + loss)})
     return Message(RecordDict({"metrics": told}), reply_to=message)
 

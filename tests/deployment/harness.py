@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -32,6 +32,7 @@ SETTINGS = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ADDRESS": "local",  # whatever cluster somebody else may have started here
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
@@ -88,6 +89,43 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> f
 def settings_line(settings: Mapping[str, str | float]) -> str:
     """As Flower's command line takes settings: `client-id="a" slowness=0.5`."""
     return " ".join(f"{key.replace('_', '-')}={json.dumps(settings[key])}" for key in settings)
+
+
+def simulate(app: Path, folder: Path, *, nodes: int, seconds: float, **config: str | float) -> str:
+    """`flwr run --stream` an app as its README says, with simulated nodes; what was printed.
+
+    Flower starts a local SuperLink for it, which stays when the run is over: it is killed here.
+    """
+    home = folder / "home"
+    ports = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": free_port()}
+    ports["FLWR_LOCAL_CONTROL_API_PORT"] = free_port()
+    surroundings = environment(home) | {name: str(port) for name, port in ports.items()}
+    command = ["flwr", "run", str(app), "--stream"]
+    command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
+    command += ["--run-config", settings_line(config)] if config else []
+    try:
+        return _output(command, folder, surroundings, seconds=seconds)
+    finally:
+        while kill_all(home):
+            time.sleep(0.05)
+
+
+def _output(
+    command: Sequence[str], folder: Path, surroundings: dict[str, str], *, seconds: float
+) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=surroundings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stdout}")
+    return done.stdout
 
 
 class Federation:
@@ -201,19 +239,7 @@ class Federation:
 
     def flwr(self, *arguments: str, seconds: float = 60.0) -> str:
         """Run a flwr command; what it printed."""
-        done = subprocess.run(
-            ["flwr", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"flwr {' '.join(arguments)}: {done.stdout}")
-        return done.stdout
+        return _output(["flwr", *arguments], self.folder, self.environment, seconds=seconds)
 
     def submit(self, app: Path, **config: str | float) -> int:
         """`flwr run` the app in this folder; the id of the run."""

@@ -81,7 +81,7 @@ class Random(PolicyTraits):
 
     def scores(self, state: DataState, view: RoundView) -> Mapping[str, FloatArray]:
         """Where data count, which share of the data of all who are available each client has."""
-        if state.data.ndim == 0:
+        if not self.by_data:
             return costs(view)
         data = np.where(view.available, state.data, np.nan)
         return {"data_share": data / (np.nansum(data) or 1.0), **costs(view)}

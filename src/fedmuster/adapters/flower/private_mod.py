@@ -60,8 +60,9 @@ class PrivateMod:
     was released is noted before it leaves, and no round of a run is released twice.
 
     What is not hidden: ``keep_metrics``, which must be public (the number of samples is, here);
-    how long the client took; and that an app failed, or that its update was not finite. The mod
-    believes the server that it debited what it grants: ``fedmuster ledger audit`` shows it.
+    how long the client took; and that an app failed. An update that is not finite becomes noise
+    around nothing. The mod believes the server that it debited what it grants: ``fedmuster ledger
+    audit`` shows it.
 
     Args:
         keep_metrics: the metrics of train replies that are sent, because the strategy weighs
@@ -200,9 +201,10 @@ def _update(old: Arrays, new: Arrays) -> NDArray[np.float64]:
         elif array.dtype.kind not in "iub":
             raise DataError(f"array {name!r} holds {array.dtype}, for which there is no noise")
     update = np.concatenate([np.zeros(0), *changes])
-    if update.size == 0 or not np.isfinite(update).all():
-        raise DataError("the update holds nothing, or numbers that are not finite")
-    return update
+    if update.size == 0:
+        raise DataError("the model has no floating-point array, so there is nothing to release")
+    # That training diverged would tell of the data too: noise around nothing is sent.
+    return update if np.isfinite(update).all() else np.zeros_like(update)
 
 
 def _moved(old: Arrays, update: NDArray[np.float64]) -> ArrayRecord:

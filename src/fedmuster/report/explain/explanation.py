@@ -7,7 +7,7 @@ import numpy as np
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.report.explain.moment import Moment, rank
 from fedmuster.report.explain.rules import rule_for
-from fedmuster.report.explain.words import MEANING, number, several
+from fedmuster.report.explain.words import MEANING, capital, number, several
 from fedmuster.report.tables import Table
 
 _ABSENT = {  # and "too_dear", of which there is more to say
@@ -48,7 +48,7 @@ def explain(moment: Moment, *, client: int | None = None, rows: int = 10) -> Exp
     lines = [_who(moment), f"{moment.label}: {rule.about(moment)}.", *moment.notes]
     worth = rule.worth(moment)
     if worth is not None:
-        lines.insert(2, f"{_capital(worth)}.")
+        lines.insert(2, f"{capital(worth)}.")
     if not _shown_names(moment):
         lines.append(f"Chosen: {', '.join(moment.name(k) for k in moment.cohort[:rows].tolist())}.")
     tables = [
@@ -80,7 +80,7 @@ def _who(moment: Moment) -> str:
 
 def _verdict(moment: Moment, client: int) -> str:
     name, rule = moment.name(client), rule_for(moment)
-    name = _capital(name) if moment.names is None else name
+    name = capital(name) if moment.names is None else name
     if not moment.available[client]:
         reason = next(reason for reason, mask in moment.absent.items() if mask[client])
         why = _ABSENT.get(reason) or _too_dear(moment, client)
@@ -127,10 +127,6 @@ def _table(moment: Moment, title: str, clients: IntArray, most: int) -> Table:
     more = f" (the first {len(shown):,} of {len(clients):,})" if hidden else ""
     header = ("client", *(("edge",) if at_edges else ()), *names)
     return Table(title=f"{title}{more}", columns=header, rows=tuple(rows), footnotes=())
-
-
-def _capital(sentence: str) -> str:
-    return sentence[0].upper() + sentence[1:]
 
 
 def _shown_names(moment: Moment) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedmuster.core.records import BoolArray, FloatArray
 from fedmuster.report.explain.moment import Moment
-from fedmuster.report.explain.words import number, several
+from fedmuster.report.explain.words import capital, number, several
 
 _FIRST = 1e6
 """What a pair that must be explored is worth, more than any other."""
@@ -73,7 +73,7 @@ class BestPlacement:
             f"{self._pair(moment, client, int(edge))}; {self._room(moment, client, int(edge))}"
             for edge in edges
         ]
-        return ". ".join(told)
+        return ". ".join([told[0], *map(capital, told[1:])])
 
     def _worths(self, moment: Moment) -> FloatArray:
         """[K, M], one order for all pairs: those to explore first, and all of them alike."""

@@ -135,7 +135,8 @@ def _moment(
     identities = reader.clients.get("identity")
     absent = _reasons(columns, simulated=can_be_replayed(cell))
     if network is not None:
-        absent |= _unplaceable(columns, network.budget, columns["available"] == 1)
+        nowhere = _unplaceable(columns, network.budget, columns["available"] == 1)
+        absent |= {name: absent.get(name, False) | mask for name, mask in nowhere.items()}
     return Moment(
         policy=cell.spec.policies[cell.label],
         label=cell.label,

@@ -116,3 +116,8 @@ def several(count: int, what: str) -> str:
         ('1 client', '1,200 clients')
     """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def capital(sentence: str) -> str:
+    """With a capital letter first."""
+    return sentence[:1].upper() + sentence[1:]
