@@ -13,6 +13,7 @@ from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Problem
 from fedmuster.core.selector import Selector
 from fedmuster.estimators.mean import DiscountedMean, WindowedMean
+from fedmuster.experiments.journal import rounds_done
 from fedmuster.experiments.replay import play_again
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
@@ -380,7 +381,7 @@ def _cases() -> dict[str, dict[str, Any]]:
         "world": FLAT,
         "policy": [{"name": "pause"}],
         "training": DIGITS,
-        "privacy": {"epsilon": 1.0, "schedule": {"name": "uniform", "rounds": 3}},
+        "privacy": {"epsilon": 1.0, "schedule": {"name": "uniform", "participations": 2}},
     }
     cases["by data"] = {"world": FLAT, "policy": [{"name": "random", "by_data": True}]}
     small = {"name": "naive-mab-cs", "request_fraction": 0.4}
@@ -408,3 +409,26 @@ def test_every_policy_explains_itself(case: str, tmp_path: Path) -> None:
             assert "nan" not in f"{told}".lower().replace("finance", "")
             exact = "lifted" not in case and "some" not in case
             assert not (exact and "is more: the solver" in told.verdict), told.verdict
+
+
+def test_why_somebody_was_not_available(tmp_path: Path) -> None:
+    """Privacy spent, busy with an earlier round, offline: of several reasons the first."""
+    world = {**FLAT, "dropout": 0.0, "deadline_seconds": 0.4}
+    experiment = Experiment.from_table(
+        {
+            "rounds": 8,
+            "world": world,
+            "policy": [{"name": "refl"}],
+            "training": DIGITS,
+            "privacy": {"epsilon": 1.0, "schedule": {"name": "uniform", "participations": 2}},
+        }
+    )
+    prepare(tmp_path, experiment)
+    execute(tmp_path)
+    cell, told = find_run(tmp_path), []
+    for round_ in range(1, rounds_done(tmp_path) + 1):
+        moment = from_replay(cell, round_, play_again(tmp_path, round_))
+        away = np.flatnonzero(~moment.available).tolist()
+        told += [explain(moment, client=client).verdict for client in away]
+    for reason in ("too little privacy left", "still busy with an earlier round", "was offline"):
+        assert any(reason in str(verdict) for verdict in told), reason

@@ -135,7 +135,8 @@ def resume(folder: Path, where: Where) -> None:
     """Continue an interrupted run (or all runs of an experiment), bit for bit."""
     from fedmuster.experiments.sweep import complete
 
-    _say_what_is_over(cells := complete(folder))
+    _refuse_federations(cells := complete(folder))
+    _say_what_is_over(cells)
     _warn_of_other_versions(cells)
     with where.start() as play:
         play(cells)
@@ -337,6 +338,18 @@ def _show_comparison(
         show_table(table.title, table.columns, table.rows)
         for footnote in table.footnotes:
             console.print(footnote, highlight=False, markup=False)
+
+
+def _refuse_federations(cells: list[Path]) -> None:
+    """Nobody but Flower can continue them, and their worlds say so."""
+    from fedmuster.experiments.run import SPEC_NAME
+    from fedmuster.experiments.spec import Experiment
+    from fedmuster.worlds.federation import Federation
+
+    for cell in cells:
+        world = Experiment.load(cell / SPEC_NAME).world
+        if isinstance(world, Federation):
+            world.start(seed=0)
 
 
 def _say_what_is_over(cells: list[Path]) -> None:

@@ -33,7 +33,8 @@ def prepare(folder: Path, cell: Experiment) -> None:
 def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
     """Play all rounds of the cell in ``folder`` that its journal does not hold yet.
 
-    ``wanted`` is asked after each commit: a worker stops when nobody waits for it any more.
+    ``wanted`` is asked after each commit, the first of which is before the first round: a worker
+    stops when nobody waits for it any more.
     """
     cell = Experiment.load(folder / SPEC_NAME)
     if standing(folder).ending is not None:
@@ -77,14 +78,14 @@ def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
         journal.append([], simulation.checkpoint(), ending=simulation.exhausted)
         rows: list[RoundRow] = []
         pause, committed = _COMMIT_SECONDS, time.monotonic()
-        while not simulation.finished:
+        go_on = wanted()
+        while go_on and not simulation.finished:
             rows.append(simulation.step())
             now = time.monotonic()
             if now - committed > pause or simulation.finished or not simulation.repeatable:
                 journal.append(rows, simulation.checkpoint(), ending=simulation.exhausted)
                 rows.clear()
-                if not wanted():
-                    return
+                go_on = wanted()
                 committed = time.monotonic()
                 # A checkpoint of a million clients is slow: at most a tenth of the time for it.
                 pause = max(_COMMIT_SECONDS, 10 * (committed - now))

@@ -4,11 +4,11 @@ import fcntl
 import shutil
 import signal
 import socket
-import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -16,7 +16,6 @@ from typing import Final, NotRequired, TypedDict
 
 from fedmuster.core.errors import FedmusterError
 from fedmuster.core.files import write_file
-from fedmuster.experiments.journal import standing
 from fedmuster.experiments.ray_cluster.images import Image, image_of, put
 from fedmuster.experiments.ray_cluster.same_bits import bits_here, differences
 from fedmuster.experiments.run import SPEC_NAME, execute
@@ -62,41 +61,47 @@ def play(
             "the same there, take the node out of the cluster, or accept it with --mixed-versions",
         }
         return
-    with _own_folder() as folder:
+    with _own_folder() as folder, ThreadPoolExecutor(1) as threads:
         write_file(folder / SPEC_NAME, spec)
         put(folder, image)
-        stop = threading.Event()
-        with ThreadPoolExecutor(1) as threads:
-            playing = threads.submit(execute, folder, wanted=lambda: not stop.is_set())
-            try:
-                for newer in _images(folder, playing, every_seconds):
-                    yield {"node": node, "image": newer}
-            finally:
-                stop.set()
-        error = playing.exception()
-        yield (
-            {"node": node, "done": True}
-            if error is None
-            else {
-                "node": node,
-                "error": _message(error).replace(f"{folder}/", ""),
-            }
-        )
+        outbox = _Outbox(folder, every_seconds)
+        playing = threads.submit(execute, folder, wanted=outbox.wanted)
+        try:
+            while outbox.images or not wait([playing], timeout=_POLL_SECONDS).done:
+                while outbox.images:
+                    yield {"node": node, "image": outbox.images.popleft()}
+        finally:
+            outbox.closed = True
+        yield {"node": node, "image": image_of(folder)}
+        if (error := playing.exception()) is None:
+            yield {"node": node, "done": True}
+        else:
+            yield {"node": node, "error": _message(error).replace(f"{folder}/", "")}
 
 
-def _images(folder: Path, playing: Future[None], every_seconds: float) -> Iterator[Image]:
-    """An image now and then if there is something new, and a last one when all is over."""
-    due, told = time.monotonic() + every_seconds, standing(folder)
-    over = False
-    while not over:
-        over = bool(wait([playing], timeout=_POLL_SECONDS).done)
-        if not over and (time.monotonic() < due or standing(folder) == told):
-            continue
-        began, told = time.monotonic(), standing(folder)
-        yield image_of(folder)
-        now = time.monotonic()
-        # A long journal takes its time: at most a tenth of it for images.
-        due = now + max(every_seconds, 10 * (now - began))
+class _Outbox:
+    """Takes images of a cell between its commits, at most one more than was sent."""
+
+    def __init__(self, folder: Path, every_seconds: float) -> None:
+        self.images: deque[Image] = deque()
+        self.closed = False
+        self._folder = folder
+        self._every_seconds = every_seconds
+        self._due = time.monotonic()
+
+    def wanted(self) -> bool:
+        """See :func:`execute`.
+
+        The first image is of the moment before anybody is debited: a run cannot go on from a
+        ledger with its debits and a journal that does not know what was there before them.
+        """
+        began = time.monotonic()
+        if began >= self._due and not self.images:
+            self.images.append(image_of(self._folder))
+            ended = time.monotonic()
+            # A long journal takes its time: at most a tenth of it for images.
+            self._due = ended + max(self._every_seconds, 10 * (ended - began))
+        return not self.closed
 
 
 def _message(error: BaseException) -> str:

@@ -86,7 +86,7 @@ def _verdict(moment: Moment, client: int) -> str:
         why = _ABSENT.get(reason) or _too_dear(moment, client)
         return f"{name} could not be chosen: {why}."
     chosen = moment.chose(client)
-    if not moment.known[client]:
+    if rule.needs and not moment.known[client]:
         was = "was chosen" if chosen else "was not chosen"
         return f"{name} {was}; it was not watched, so the journal does not say why."
     edge = moment.edge_of(client)

@@ -60,7 +60,7 @@ def from_journal(cell: Cell, round_number: int) -> Moment:
     """What the journal itself says of the round."""
     reader = open_journal(cell, round_number)
     columns, known = _written(reader, round_number)
-    told = {"available"} <= columns.keys()
+    told = "available" in columns
     there = columns.get("available", np.ones(len(known)))
     num_available = int(reader.columns["num_available"][round_number - 1])
     notes = []
@@ -69,13 +69,8 @@ def from_journal(cell: Cell, round_number: int) -> Moment:
             f"The journal does not say which {num_available:,} clients were available: it is as if "
             "all were."
         )
-    if not known.any():
-        notes.append("Nobody was watched in this round: the journal has the cohort alone.")
-    elif not (known | np.isnan(there)).all():
-        notes.append(
-            f"{np.count_nonzero(known):,} of {len(known):,} clients were watched; ranks are among "
-            "these."
-        )
+    if rule_of(cell.spec.policies[cell.label]).needs:
+        notes += _missing(known, joined=~np.isnan(there))
     return _moment(
         cell,
         reader,
@@ -86,6 +81,16 @@ def from_journal(cell: Cell, round_number: int) -> Moment:
         sure=told or num_available == len(known),
         notes=tuple(notes),
     )
+
+
+def _missing(known: BoolArray, *, joined: BoolArray) -> list[str]:
+    """Whose terms the journal does not hold, in words."""
+    if not known.any():
+        return ["Nobody was watched in this round: the journal has the cohort alone."]
+    if known[joined].all():
+        return []
+    watched = f"{np.count_nonzero(known):,} of {len(known):,} clients were watched"
+    return [f"{watched}; ranks are among these."]
 
 
 def from_replay(cell: Cell, round_number: int, replayed: Replayed) -> Moment:
@@ -194,7 +199,8 @@ def _written(reader: JournalReader, round_number: int) -> tuple[dict[str, FloatA
     columns = {}
     for name, values in reader.scores.items():
         columns[name] = np.full(num_clients, np.nan)
-        columns[name][watched] = values[int(found[0])][: len(watched)]
+        row = values[int(found[0])]  # shorter, if some have joined since
+        columns[name][watched[: len(row)]] = row
     if "available" in columns:
         known &= ~np.isnan(columns["available"])
     return columns, known

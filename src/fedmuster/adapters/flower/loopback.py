@@ -1,0 +1,205 @@
+"""A federation of real processes on this machine: SuperLink, SuperNodes, and the apps they start.
+
+Flower's own commands with Flower's own waiting, unencrypted over loopback. Everything is in one
+folder and on free ports, so that federations side by side never meet.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from fedmuster.core.errors import StateError
+
+Settings = Mapping[str, str | float]
+"""Of a node or a run, as in ``--node-config`` and ``--run-config``."""
+
+_ENVIRONMENT: Final = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+_CONNECTED = "SuperNode ID"
+"""What a SuperNode logs once the SuperLink knows it."""
+_LOOK_SECONDS = 0.2
+_COMMAND_SECONDS = 120.0
+_SHOWN_LINES = 20
+
+
+class Loopback:
+    """A running federation, see :func:`loopback`."""
+
+    def __init__(self, folder: Path, ports: Sequence[int]) -> None:
+        self._folder = folder
+        self._home = folder / "home"
+        self._home.mkdir(parents=True)
+        self._port, *self._node_ports = ports
+        commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        self._environment = {
+            **os.environ,
+            **_ENVIRONMENT,
+            "PATH": commands,
+            "FLWR_HOME": str(self._home),
+        }
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        (self._home / "config.toml").write_text(
+            '[superlink]\ndefault = "here"\n\n'
+            f'[superlink.here]\naddress = "127.0.0.1:{self._port}"\ninsecure = true\n',
+            encoding="utf-8",
+        )
+
+    def start(self, nodes: Sequence[Settings], *, seconds: float) -> None:
+        """Start everything, and wait until all SuperNodes are connected."""
+        until = time.monotonic() + seconds
+        self._spawn("superlink", ["flower-superlink", "--insecure", "--port", str(self._port)])
+        self._await("superlink", self._listens, until)
+        for number, (node, port) in enumerate(zip(nodes, self._node_ports, strict=True)):
+            superlink = ["--superlink", f"127.0.0.1:{self._port}", "--insecure"]
+            own = ["--port", str(port), "--node-config", as_option(node)]
+            self._spawn(f"supernode-{number}", ["flower-supernode", *superlink, *own])
+        for number in range(len(nodes)):
+            self._await(f"supernode-{number}", self._is_connected, until)
+
+    def run(self, app: Path, settings: Settings, *, seconds: float) -> str:
+        """``flwr run`` an app to its end; what the ServerApp logged.
+
+        Raises:
+            StateError: if it fails, or is not done after so many seconds.
+        """
+        options = ["--run-config", as_option(settings), "--stream"]
+        logged = self._flwr(["run", str(app), "here", *options], seconds)
+        runs = json.loads(self._flwr(["list", "here", "--limit", "1", "--format", "json"]))["runs"]
+        if runs[0]["status"] != "finished:completed":
+            raise StateError(f"the run of {app} is {runs[0]['status']}:\n{_end_of(logged)}")
+        return logged
+
+    def close(self) -> None:
+        """Kill whatever is left, also what Flower has started by itself."""
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in self._processes.values():
+            process.wait()
+        # The SuperLink's SuperExec has a session of its own; it sees that its parent is gone, as
+        # its ServerApp does. This is for those who do not.
+        while left := self._left_behind():
+            for process_id in left:
+                with suppress(ProcessLookupError):
+                    os.kill(process_id, signal.SIGKILL)
+            time.sleep(_LOOK_SECONDS)
+
+    def _spawn(self, name: str, command: Sequence[str]) -> None:
+        with self._log_of(name).open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def _await(self, name: str, ready: Callable[[str], bool], until: float) -> None:
+        while not ready(name):
+            ended = self._processes[name].poll() is not None
+            if ended or time.monotonic() > until:
+                said = self._log_of(name).read_text(encoding="utf-8", errors="replace")
+                what = "ended" if ended else "is not ready in time"
+                raise StateError(f"the {name} on loopback {what}:\n{_end_of(said)}")
+            time.sleep(_LOOK_SECONDS)
+
+    def _listens(self, _: str) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=1):
+            return True
+        return False
+
+    def _is_connected(self, name: str) -> bool:
+        return _CONNECTED in self._log_of(name).read_text(encoding="utf-8", errors="replace")
+
+    def _log_of(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _flwr(self, arguments: Sequence[str], seconds: float = _COMMAND_SECONDS) -> str:
+        """What a flwr command printed."""
+        try:
+            done = subprocess.run(
+                ["flwr", *arguments],
+                cwd=self._folder,
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=seconds,
+                check=True,
+            )
+        except subprocess.SubprocessError as error:  # too late, or it complains
+            said = getattr(error, "stdout", None) or b""
+            text = said if isinstance(said, str) else said.decode(errors="replace")
+            raise StateError(f"flwr {arguments[0]}: {error}\n{_end_of(text)}") from error
+        return done.stdout
+
+    def _left_behind(self) -> list[int]:
+        """Processes with this federation's home in their environment (where /proc tells)."""
+        mark = f"FLWR_HOME={self._home}".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended meanwhile, or is somebody else's
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+
+@contextmanager
+def loopback(
+    folder: Path, nodes: Sequence[Settings], *, seconds: float = 120.0
+) -> Iterator[Loopback]:
+    """A federation whose processes do not outlive the block.
+
+    Args:
+        folder: for its logs and what Flower keeps; it must not exist yet.
+        nodes: the ``--node-config`` of each SuperNode.
+        seconds: how long it may take until all are connected.
+
+    Example::
+
+        with loopback(folder, [{"partition-id": 0}, {"partition-id": 1}]) as federation:
+            federation.run(Path("my-app"), {"num-server-rounds": 3}, seconds=300)
+    """
+    federation = Loopback(folder, _free_ports(1 + len(nodes)))
+    try:
+        federation.start(nodes, seconds=seconds)
+        yield federation
+    finally:
+        federation.close()
+
+
+def as_option(settings: Settings) -> str:
+    """As Flower's command line takes settings.
+
+    Example:
+        >>> as_option({"client-id": "a", "seconds": 0.5})
+        'client-id="a" seconds=0.5'
+    """
+    return " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at this moment."""
+    with ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:  # all open at once, or the same port could come twice
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in sockets]
+
+
+def _end_of(said: str) -> str:
+    return "\n".join(said.splitlines()[-_SHOWN_LINES:])

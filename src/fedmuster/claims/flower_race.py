@@ -1,0 +1,176 @@
+"""Whoever chooses clients races against the others: the same app in the same real federation."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from fedmuster.core.records import FloatArray, IntArray
+
+_APP = "fedmuster.claims.flower_app"
+_PACKAGE = "digits_race"
+_PYPROJECT = f"""\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "digits-race"
+version = "1.0.0"
+description = "Digits, learned by nodes of different speed"
+license = "Apache-2.0"
+dependencies = ["fedmuster[flower]"]
+
+[tool.flwr.app]
+publisher = "fedmuster"
+
+[tool.flwr.app.components]
+serverapp = "{_PACKAGE}.server_app:app"
+clientapp = "{_PACKAGE}.client_app:app"
+
+[tool.flwr.app.config]
+policy = ""
+folder = ""
+notes = ""
+seed = 0
+nodes = 2
+cohort-size = 2
+rounds = 1
+"""
+_NOTES = "rounds.jsonl"
+_START_SECONDS, _ROUND_SECONDS = 120.0, 60.0
+"""What a run may take, beside the slowest node's time in each round, before it is given up."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Race:
+    """What is run.
+
+    Args:
+        policies: who chooses, by label, as ``Muster`` reads it; empty for Flower's own sampling.
+        node_seconds: how long training takes at each node.
+        cohort_size: m.
+        rounds: of each run.
+        seeds: of data, model and choices.
+    """
+
+    policies: Mapping[str, str]
+    node_seconds: tuple[float, ...]
+    cohort_size: int
+    rounds: int
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Track:
+    """One run, from the first row, before training, to the last round.
+
+    Args:
+        seconds: [R+1], wall-clock, since the initial model was evaluated.
+        accuracy: [R+1], on the test set.
+        chosen: [R, m], who trained.
+    """
+
+    seconds: FloatArray
+    accuracy: FloatArray
+    chosen: IntArray
+
+    @classmethod
+    def read(cls, path: Path) -> "Track":
+        """From the notes of a ServerApp."""
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return cls(
+            seconds=np.array([line["seconds"] for line in lines]),
+            accuracy=np.array([line["accuracy"] for line in lines]),
+            chosen=np.array([line["clients"] for line in lines[1:]], dtype=np.int64),
+        )
+
+    @property
+    def rounds(self) -> int:
+        """R."""
+        return len(self.chosen)
+
+    def seconds_to(self, target: float) -> float:
+        """Until the end of the first round that reaches this accuracy; infinite if none does."""
+        good = np.flatnonzero(self.accuracy >= target)
+        return float(self.seconds[good[0]]) if len(good) else np.inf
+
+
+Tracks = Mapping[str, Sequence[Track]]
+"""Of each contestant, by seed."""
+
+
+def run_race(race: Race, folder: Path) -> Tracks:
+    """Run what is not finished yet, one run after the other in one federation, and read all.
+
+    A run that was interrupted starts again: time that stood still would be no wall-clock time.
+    """
+    cells = {
+        (label, seed): folder / f"{_slug(label)}-seed-{seed}"
+        for seed in race.seeds
+        for label in race.policies
+    }
+    missing = {key: cell for key, cell in cells.items() if not _is_finished(cell, race)}
+    if missing:
+        _run(race, missing)
+    return {
+        label: tuple(Track.read(cells[label, seed] / _NOTES) for seed in race.seeds)
+        for label in race.policies
+    }
+
+
+def _run(race: Race, cells: Mapping[tuple[str, int], Path]) -> None:
+    from fedmuster.adapters.flower.loopback import loopback  # here, because it needs Flower
+
+    nodes = [
+        {"partition-id": number, "client-id": f"node-{number + 1}", "seconds": seconds}
+        for number, seconds in enumerate(race.node_seconds)
+    ]
+    most = _START_SECONDS + race.rounds * (_ROUND_SECONDS + max(race.node_seconds))
+    # Elsewhere, and not in the folder of the runs: sockets and keys are of no interest later.
+    with tempfile.TemporaryDirectory(prefix="fedmuster-race-") as name:
+        app = _lay_out_app(Path(name) / "app")
+        with loopback(Path(name) / "federation", nodes) as federation:
+            for (label, seed), cell in cells.items():
+                if cell.exists():
+                    shutil.rmtree(cell)
+                cell.mkdir(parents=True)
+                logged = federation.run(
+                    app,
+                    {
+                        "policy": race.policies[label],
+                        "folder": str(cell.absolute()),
+                        "notes": _NOTES,
+                        "seed": seed,
+                        "nodes": len(nodes),
+                        "cohort-size": race.cohort_size,
+                        "rounds": race.rounds,
+                    },
+                    seconds=most,
+                )
+                (cell / "server-app.log").write_text(logged, encoding="utf-8")
+
+
+def _lay_out_app(folder: Path) -> Path:
+    """The app in a folder of its own, as a user would have it."""
+    (folder / _PACKAGE).mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(_PYPROJECT, encoding="utf-8")
+    for file in resources.files(_APP).iterdir():
+        if file.name.endswith(".py"):
+            text = file.read_text(encoding="utf-8")
+            (folder / _PACKAGE / file.name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def _is_finished(cell: Path, race: Race) -> bool:
+    path = cell / _NOTES
+    return path.exists() and Track.read(path).rounds == race.rounds
+
+
+def _slug(label: str) -> str:
+    return label.lower().replace("'", "").replace(" ", "-")
