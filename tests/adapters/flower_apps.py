@@ -120,6 +120,7 @@ CUSTOM_START = app(
 
         from flwr.app import ConfigRecord
         from flwr.serverapp.strategy import FedAvg as Base
+        from flwr.serverapp.strategy import Result
 
 
         class Keeper(Base):
@@ -132,13 +133,26 @@ CUSTOM_START = app(
                 super().__init__(min_train_nodes=patience, **kwargs)
 
             def start(self, grid, initial_arrays, num_rounds=3, timeout=3600, **more):
-                for number in range(num_rounds):
-                    replies = grid.send_and_receive(
-                        self.configure_train(number + 1, initial_arrays, ConfigRecord(), grid)
-                    )
-                    self.aggregate_train(number + 1, replies)
+                result = Result()
+                result.arrays = initial_arrays
+                for number in range(1, num_rounds + 1):
+                    config = ConfigRecord()
+                    asked = self.configure_train(number, result.arrays, config, grid)
+                    replies = grid.send_and_receive(asked, timeout=timeout)
+                    result.arrays, _ = self.aggregate_train(number, replies)
+                return result
         '''),
 )
+CUSTOM_START_READY: Files = {
+    **CUSTOM_START,
+    "small/server_app.py": CUSTOM_START["small/server_app.py"]
+    .replace("\napp =", "from fedmuster.adapters.flower import Muster\n\napp =")
+    .replace(
+        "    result =",
+        '    keeper = Muster(keeper, policy="random", cohort_size=8, folder="/no/such/place")\n'
+        "    result =",
+    ),
+}
 
 FACTORY = app(
     server_app=SERVER.replace(

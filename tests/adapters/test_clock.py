@@ -67,8 +67,34 @@ def test_a_minority_cannot_move_the_usual_overhead() -> None:
 
 
 def test_a_report_is_never_longer_than_what_the_server_saw() -> None:
-    latency = Clock().latency_seconds(np.array([3]), np.array([2.0]), np.array([50.0]))
+    clock = Clock()
+    latency = clock.latency_seconds(np.array([3]), np.array([2.0]), np.array([50.0]))
     assert latency.tolist() == [2.0]
+    assert clock.usual_overhead_seconds == 0.0
+
+
+def test_who_is_not_believed_is_never_faster_than_it_says() -> None:
+    clock = Clock()
+    for round_ in range(10):
+        overhead = 5.0 + 0.01 * ((EVERYONE + round_) % 5)
+        overhead[0] += 3.0  # a slow link, every time
+        assert clock.latency_seconds(EVERYONE, TRUE + overhead, TRUE)[0] == pytest.approx(
+            4, abs=0.1
+        )
+    seldom = TRUE.copy()
+    seldom[0] = 9.0
+    assert clock.latency_seconds(EVERYONE, seldom + 1.0, seldom)[0] == 9.0
+
+
+def test_lies_do_not_widen_what_counts_as_chance() -> None:
+    """Four of ten report 1 s too little: twice the spread of an honest overhead."""
+    clock = Clock()
+    rng = np.random.default_rng(6)
+    liars = EVERYONE >= 6
+    for _ in range(15):
+        elapsed = TRUE + 5.0 + rng.normal(0.0, 0.5, 10)
+        latency = clock.latency_seconds(EVERYONE, elapsed, np.where(liars, TRUE - 1.0, TRUE))
+    assert (latency[liars] > (TRUE - 1.0)[liars]).all()
 
 
 def test_a_report_longer_than_the_usual_overhead_leaves_is_believed() -> None:
@@ -116,6 +142,11 @@ def test_cold_processes_are_excused_where_processes_live_on() -> None:
 
 def test_where_every_message_starts_a_process_nobody_is_excused() -> None:
     latency = Clock().latency_seconds(EVERYONE, TRUE + 1, TRUE, np.ones(10, dtype=np.bool_))
+    assert latency == pytest.approx(TRUE)
+
+
+def test_a_few_warm_ones_do_not_make_cold_an_excuse() -> None:
+    latency = Clock().latency_seconds(EVERYONE, TRUE + 1, TRUE, EVERYONE > 2)
     assert latency == pytest.approx(TRUE)
 
 

@@ -26,6 +26,7 @@ class Federation(InProcessGrid):
         self.plain: set[int] = set()
         self.names: dict[int, str] = {}
         self.asked: list[int] = []
+        self.loses_messages = False
 
     def start(self, node_id: int, key: bytes, *, plain: bool = True, **config: str) -> None:
         self.add(Node(node_id, {k.replace("_", "-"): v for k, v in config.items()}, key))
@@ -47,6 +48,10 @@ class Federation(InProcessGrid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
         self.asked += [message.metadata.dst_node_id for message in messages]
+        if self.loses_messages:
+            for message in messages:
+                message.metadata.__dict__["_message_id"] = f"lost {message.metadata.dst_node_id}"
+            return [message.metadata.message_id for message in messages]
         return super().push_messages(messages)
 
 
@@ -131,6 +136,20 @@ def test_a_plain_node_cannot_claim_a_key(caplog: pytest.LogCaptureFixture) -> No
     with caplog.at_level(logging.INFO, "flwr"):
         assert meet(roster, grid).nodes == {1: 2}
     assert "which it is not" in caplog.text
+
+
+def test_a_plain_node_cannot_claim_the_key_of_another_plain_node() -> None:
+    grid = Federation(_app())
+    grid.start(1, b"victim without a client id")
+    grid.start(2, b"")
+    roster = Roster()
+    meet(roster, grid)
+    victims = list(roster.identities)
+    for node in (1, 2):
+        grid.remove(node)
+    for node, victim in enumerate(victims, start=3):
+        grid.start(node, b"thief %d" % node, client_id=victim)
+    assert set(meet(roster, grid).nodes) == {2, 3}
 
 
 def test_a_named_key_is_a_registered_one() -> None:
@@ -286,6 +305,17 @@ def test_a_node_that_vanishes_while_it_is_asked_is_asked_again() -> None:
     gone.silent = False
     grid.add(gone)
     assert meet(roster, grid).nodes[3] == 4
+
+
+def test_a_question_that_was_lost_is_asked_again() -> None:
+    grid = Federation(_app())
+    grid.start(1, b"1", client_id="a")
+    grid.loses_messages = True
+    roster = Roster()
+    assert meet(roster, grid, wait_seconds=0.05).nodes == {}
+    grid.loses_messages = False
+    assert meet(roster, grid).nodes == {0: 1}
+    assert roster.identities == ["a"]
 
 
 def test_the_log_says_who_came_and_went(caplog: pytest.LogCaptureFixture) -> None:

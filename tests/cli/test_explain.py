@@ -33,18 +33,14 @@ def played(folder: Path, cell: Experiment) -> Path:
 
 
 def told(*arguments: str | Path) -> str:
-    done = CliRunner(env={"COLUMNS": "200"}).invoke(explain, [str(a) for a in arguments])
+    done = CliRunner().invoke(explain, [str(a) for a in arguments])
     if isinstance(done.exception, FedmusterError):
         raise done.exception
     assert done.exit_code == 0, done.output
-    return done.output
+    return " ".join(done.output.split())  # wherever the terminal breaks lines
 
 
-def test_a_run_is_played_again_and_left_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a process of its own, as on the command line."""
-    monkeypatch.setattr("fedmuster.cli.display.console.width", 200, raising=False)
+def test_a_run_is_played_again_and_left_as_it_was(tmp_path: Path) -> None:
     run = played(tmp_path / "run", experiment("bsfl"))
     before = JournalReader(run).digest()
     cohort = JournalReader(run).cohorts[9].tolist()
@@ -52,7 +48,7 @@ def test_a_run_is_played_again_and_left_as_it_was(
     out = told(run, "--round", "10", "--client", str(others[0]))
     assert "Played 10 rounds again" in out
     assert "Round 10: 3 chosen of 8 that were available, of 8 clients." in out
-    for word in ("mean_speed", "confidence_bonus", "generalisation", "The cohort is worth"):
+    for word in ("mean_speed", "+ confidence_bonus", "The cohort is worth", "The terms of"):
         assert word in out
     assert f"Client {others[0]} was not chosen: its score" in out
     assert JournalReader(run).digest() == before
@@ -78,7 +74,7 @@ def test_a_journal_alone_says_what_it_has(tmp_path: Path) -> None:
     cohort = JournalReader(run).cohorts[1].tolist()
     out = told(run, "--round", "2", "--client", str(cohort[0]), "--from", "journal")
     assert "Nobody was watched in this round" in out
-    assert f"Client {cohort[0]} was chosen; it was not watched" in out
+    assert f"Client {cohort[0]} was chosen: the journal does not say why" in out
 
 
 def test_luck_needs_no_terms(tmp_path: Path) -> None:

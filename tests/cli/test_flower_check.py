@@ -75,24 +75,35 @@ def test_a_ready_app_is_rehearsed(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["LICENSE", "pyproject.toml", "small"]
 
 
-def rehearsed(files: Files, folder: Path, **options: str) -> str:
-    found = readiness.rehearse(lay_out(files, folder), nodes=4, seconds=60, **options)
+def rehearsed(files: Files, folder: Path, *, nodes: int, seconds: float = 60) -> str:
+    found = readiness.rehearse(lay_out(files, folder), nodes=nodes, seconds=seconds)
     assert not found.ready
     return words("\n".join(f"{f.about} {f.where} {f.text}" for f in found.must_change))
 
 
 def test_an_app_that_fails_on_its_clients(tmp_path: Path) -> None:
     client = apps.REPORTING_CLIENT.replace('["partition-id"]', '["hospital"]')
-    text = rehearsed({**apps.READY, "small/client_app.py": client}, tmp_path)
+    text = rehearsed({**apps.READY, "small/client_app.py": client}, tmp_path, nodes=4)
     assert "train small/client_app.py:15 4 of 4 nodes failed: KeyError: 'hospital'" in text
     assert "--node-config" in text
 
 
-def test_an_app_that_fosters_no_muster_and_one_that_never_ends(tmp_path: Path) -> None:
-    assert "no Muster was started" in rehearsed(apps.CUSTOM_START, tmp_path / "bare")
+def test_an_app_without_muster(tmp_path: Path) -> None:
+    assert "no Muster was started" in rehearsed(apps.QUICKSTART, tmp_path, nodes=4)
+
+
+def test_an_app_with_a_loop_of_its_own(tmp_path: Path) -> None:
+    found = readiness.rehearse(lay_out(apps.CUSTOM_START_READY, tmp_path), nodes=9, seconds=60)
+    assert found.ready, found
+    texts = [finding.text for finding in found.findings]
+    assert any(text.startswith("fedmuster chose 8 ") for text in texts)
+    # Its loop does not evaluate; and no folder /no/such/place was needed.
+    assert not any("evaluated the model" in text for text in texts)
+
+
+def test_an_app_that_never_ends(tmp_path: Path) -> None:
     endless = apps.READY_SERVER.replace(
         "    arrays =", "    while True:\n        pass\n    arrays ="
     )
-    folder = lay_out({**apps.READY, "small/server_app.py": endless}, tmp_path / "endless")
-    found = readiness.rehearse(folder, nodes=4, seconds=5)
-    assert "took longer than 5 s" in found.must_change[0].text
+    files = {**apps.READY, "small/server_app.py": endless}
+    assert "took longer than 4 s" in rehearsed(files, tmp_path, nodes=4, seconds=4)

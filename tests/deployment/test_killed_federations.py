@@ -10,8 +10,9 @@ from pathlib import Path
 from tests.deployment.harness import Federation, federation, wait_until
 from tests.faults.auditor import audit_ledger
 
-from fedmuster.core import state as states
+from fedmuster import Selector
 from fedmuster.experiments.journal import JournalReader
+from fedmuster.policies.pause import PAUSE
 
 APP = Path(__file__).parent / "app"
 
@@ -32,8 +33,8 @@ def participations(folder: Path) -> list[int]:
     """How often the selector's saved state has seen each client take part."""
     with closing(sqlite3.connect(folder / "journal.sqlite")) as database:
         (image,) = database.execute("SELECT selector FROM checkpoint").fetchone()
-    arrays, _ = states.from_bytes(image, source=str(folder))
-    return [int(count) for count in arrays["count"]]
+    selector = Selector.from_bytes(image, PAUSE(), source=str(folder))
+    return [int(count) for count in selector.state.speed.inverse.count]
 
 
 def test_serverapp_killed_in_the_middle_of_a_private_round(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_clients_without_a_name_in_common_are_matched_by_speed(write_run: "Write
     assert bsfl.typical_latency_seconds.tolist() == [2.0, 3.0]
     assert any("equal rank in speed" in note for note in comparison.notes)
     three = write_run("oort", world=WORLD, clients=table("efg", [1.0, 2.0, 3.0]))
-    with pytest.raises(StateError, match="no client in common, and not equally many.*client-id"):
+    with pytest.raises(StateError, match=r"no client in common, and not equally many.*client-id"):
         load([one, three])
 
 
@@ -141,6 +141,13 @@ def test_a_client_that_never_answered_has_no_latency(write_run: "WriteRun", tmp_
     assert run.typical_latency_seconds.tolist() == [1.0, 1.0]
 
 
+@pytest.fixture
+def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn, but not turned into files, which takes most of the time."""
+    monkeypatch.setattr("fedmuster.report.figures.save", lambda figure, path: None)
+
+
+@pytest.mark.usefixtures("unwritten")
 def test_no_word_of_simulation_and_no_regret(write_run: "WriteRun", tmp_path: Path) -> None:
     folders = write_two(write_run)
     for folder in folders:
@@ -163,7 +170,7 @@ def test_no_word_of_simulation_and_no_regret(write_run: "WriteRun", tmp_path: Pa
         words += repr(
             [c["title"] + c["xTitle"] + c["yTitle"] for c in page_data(summary)["charts"]]
         )
-        words += repr([axes.get_title() for axes in _axes(overview(summary.comparison))])
+        words += repr([axes.get_title(loc="left") for axes in _axes(overview(summary.comparison))])
         assert "a real federation" in words
         assert "wall-clock time" in words
         for wrong in ("simulated", "regret", "test "):
@@ -193,6 +200,7 @@ def test_accuracy_alone_has_a_time_to_it(write_run: "WriteRun") -> None:
     assert "final_loss" not in {metric.key for metric in summary.metrics}
 
 
+@pytest.mark.usefixtures("unwritten")
 def test_edges_are_read_as_in_a_simulation(write_run: "WriteRun", tmp_path: Path) -> None:
     folder = write_run(
         "cocs",

@@ -128,7 +128,7 @@ def _run(race: Race, cells: Mapping[tuple[str, int], Path]) -> None:
     from fedmuster.adapters.flower.loopback import loopback  # here, because it needs Flower
 
     nodes = [
-        {"partition-id": number, "client-id": f"node-{number + 1}", "seconds": seconds}
+        {"partition-id": number, "client-id": f"client-{number + 1}", "seconds": seconds}
         for number, seconds in enumerate(race.node_seconds)
     ]
     most = _START_SECONDS + race.rounds * (_ROUND_SECONDS + max(race.node_seconds))

@@ -22,8 +22,6 @@ _FAR = 6.0
 are skewed (of exponential ones 3 % are farther), and being taken for usual once is no harm."""
 _LEAST_DEVIATION = 0.05
 """Of the usual value: where nearly all claim the same, small differences are believed."""
-_FEWEST = 3
-"""Among fewer votes there is no majority."""
 _MOST_NAMES = 100
 """Of more things than these nothing is known: clients must not fill the server's memory."""
 
@@ -126,8 +124,6 @@ def _usual(recent: FloatArray) -> tuple[float, float]:
     votes = recent
     while True:
         usual = float(np.median(votes))
-        if len(recent) < _FEWEST:
-            return usual, np.inf
         deviation = float(np.median(np.abs(votes - usual)))
         far = _FAR * max(deviation, _LEAST_DEVIATION * abs(usual))
         near = recent[np.abs(recent - usual) <= far]

@@ -5,6 +5,7 @@ through the grid. So whom a strategy sees is whom it can choose, and who stands 
 grid can look at the clock: neither needs to be changed.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,10 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
+from fedmuster.adapters.flower.pulling import pulling_from
 from fedmuster.core.errors import ConfigError
+
+_LOOK_SECONDS = 2.0
 
 
 class ThroughGrid(Grid):
@@ -157,10 +161,15 @@ class TimedGrid(ThroughGrid):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(grid)
+        self._pulling = pulling_from(grid)
         self._poll_seconds = poll_seconds
         self._clock = clock
         self.expected: Posting | None = None
         """The round whose messages come next."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies that have come, without waiting long for one that is still coming."""
+        return self._pulling.pull(list(message_ids), wait_seconds=_LOOK_SECONDS)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -172,22 +181,24 @@ class TimedGrid(ThroughGrid):
             posting = Posting(messages=sent, clients=range(len(sent)))  # an evaluation, or others'
         limits = [s for s in (timeout, posting.deadline_seconds) if s is not None]
         begun = self._clock()
+        deadline = begun + min(limits, default=math.inf)
         # What could not be sent (its node has just gone) is missing from the ids, or None.
         missing = {message_id for message_id in self._grid.push_messages(sent) if message_id}
         good: set[str] = set()
         replies: list[Message] = []
         while missing and not posting.full(good):
-            for reply in self._grid.pull_messages(missing):
+            next_look = min(self._clock() + self._poll_seconds, deadline)
+            wait = max(next_look - self._clock(), 0.0)
+            for reply in self._pulling.pull(missing, wait_seconds=wait):
                 answered = reply.metadata.reply_to_message_id
                 posting.arrived.setdefault(answered, self._clock() - begun)
                 missing.discard(answered)
                 if not reply.has_error():
                     good.add(answered)
                 replies.append(reply)
-            left = min(limits, default=self._poll_seconds) - (self._clock() - begun)
-            if limits and left <= 0:
+            if self._clock() >= deadline:
                 break
             if missing and not posting.full(good):
-                time.sleep(min(self._poll_seconds, left) if limits else self._poll_seconds)
+                time.sleep(max(next_look - self._clock(), 0.0))
         posting.lasted_seconds = self._clock() - begun
         return replies

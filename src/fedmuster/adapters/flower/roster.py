@@ -19,9 +19,9 @@ So a node is, in this order:
 1. who had its key before, which nobody else can have;
 2. if its key was registered for it: the key ("key-" and the start of its SHA-256), whatever it
    says: no node can take the history, or the privacy account, of another;
-3. if it registered itself: the client id that it tells (:class:`~.wire.Facts`), unless that is of
-   a registered key; "partition-N" in Flower's simulation. It is taken over from a node that is
-   gone, not from one that is online: of two with one id the second has to wait;
+3. if it registered itself: the client id that it tells, "partition-N" in Flower's simulation,
+   unless that looks like a key. It is taken over from a node that is gone, not from one that is
+   online: of two with one id the second has to wait;
 4. else its key, or its node id where there is none, and a restart makes it a new client.
 """
 
@@ -76,7 +76,6 @@ class Roster:
         self.facts: list[Facts] = []
         """What each client says of itself."""
         self._keys: list[str] = []
-        self._registered: list[bool] = []
         self._by_identity: dict[str, int] = {}
         self._by_key: dict[str, int] = {}
         self._node_of: dict[int, int] = {}
@@ -94,7 +93,7 @@ class Roster:
         start = time.monotonic()
         asked: set[int] = set()
         patience = wait_seconds
-        pause = _LOOK_SECONDS / 10
+        waiting = False
         while True:
             online = {info.node_id: info for info in grid.get_nodes()}
             asked |= self._questions.ask(grid, online)
@@ -103,11 +102,11 @@ class Roster:
             unknown = sum(self._is_unknown(online[node]) for node in asked if node in online)
             waited = time.monotonic() - start
             if 2 * unknown <= len(online):
-                patience = min(3 * waited, patience)
+                patience = min(3 * waited, patience) if waiting else 0.0
             if unknown == 0 or waited >= patience:
                 return self._recognise(online)
-            time.sleep(min(pause, patience - waited))
-            pause = min(2 * pause, _LOOK_SECONDS)
+            waiting = True
+            time.sleep(min(0.01 + waited / 4, _LOOK_SECONDS, patience - waited))
 
     def _is_unknown(self, info: NodeInfo) -> bool:
         return info.node_id not in self._questions.heard and _key(info) not in self._by_key
@@ -150,8 +149,7 @@ class Roster:
         claimed = None if facts is None else facts.client_id
         if claimed is None or (key and not _registered_itself(info)):
             return own
-        owner = self._by_identity.get(claimed)
-        if claimed.startswith((_KEY, _NODE)) or (owner is not None and self._registered[owner]):
+        if claimed.startswith((_KEY, _NODE)):
             warn(f"node {info.node_id} says it is {claimed!r}, which it is not: it is {own}")
             return own
         return claimed
@@ -161,23 +159,18 @@ class Roster:
         self.identities.append(identity)
         self.facts.append(Facts())
         self._keys.append("")
-        self._registered.append(False)
         self._by_identity[identity] = client
         self._image = None
         self._bind(client, info)
         return client
 
     def _bind(self, client: int, info: NodeInfo) -> None:
-        """The client is at this node now, and nobody without its key is it."""
+        """The client came with this node's key, and will be known by it."""
         key = _key(info)
-        if key == self._keys[client]:
-            return
-        self._by_key.pop(self._keys[client], None)
-        self._keys[client] = key
-        self._registered[client] = bool(key) and not _registered_itself(info)
-        if key:
+        if key and key != self._keys[client]:
+            self._keys[client] = key
             self._by_key[key] = client
-        self._image = None
+            self._image = None
 
     def _refresh_facts(self, nodes: Mapping[int, int]) -> None:
         for client, node in nodes.items():
@@ -233,12 +226,7 @@ class Roster:
         """An image without pickle, see :mod:`fedmuster.core.state`."""
         if self._image is None:
             facts = [[f.client_id, list(f.edges), f.num_samples] for f in self.facts]
-            meta = {
-                "identities": self.identities,
-                "facts": facts,
-                "keys": self._keys,
-                "registered": self._registered,
-            }
+            meta = {"identities": self.identities, "facts": facts, "keys": self._keys}
             self._image = states.to_bytes({}, meta)
         return self._image
 
@@ -254,7 +242,7 @@ class Roster:
                 Facts(client_id=client_id, edges=tuple(edges), num_samples=num_samples)
                 for client_id, edges, num_samples in meta["facts"]
             ]
-            roster._keys, roster._registered = meta["keys"], meta["registered"]
+            roster._keys = meta["keys"]
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"{source} was saved by another version: start anew") from error
         roster._by_identity = {name: client for client, name in enumerate(roster.identities)}
@@ -272,7 +260,6 @@ class _Questions:
 
     def ask(self, grid: Grid, online: Collection[int]) -> set[int]:
         """Ask those who are online and were not asked yet; whom."""
-        self._pending = {ask: node for ask, node in self._pending.items() if node in online}
         asked = self.heard.keys() | self._pending.values()
         messages = [question(node) for node in online if node not in asked]
         if not messages:

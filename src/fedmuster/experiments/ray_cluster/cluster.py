@@ -25,8 +25,6 @@ from fedmuster.learning.sources.folders import DATA_FOLDER_VARIABLE
 
 _LOG: Final = logging.getLogger("fedmuster")
 
-_EVERY_SECONDS: Final = 2.0
-"""Between images of a cell that come home."""
 _POLL_SECONDS: Final = 0.2
 _KNOCK_SECONDS: Final = 10.0
 _RECALL_SECONDS: Final = 2.0
@@ -44,11 +42,19 @@ class RayCluster:
             on this machine.
         mixed_versions: whether nodes may have other versions or processors than this machine, so
             that results may differ in their last bits.
+        every_seconds: between the images of a cell that come home.
     """
 
-    def __init__(self, address: str | None = None, *, mixed_versions: bool = False) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        mixed_versions: bool = False,
+        every_seconds: float = 2.0,
+    ) -> None:
         self._address = address or "auto"
         self._mixed_versions = mixed_versions
+        self._every_seconds = every_seconds
         self._ray = _import_ray()
 
     def __enter__(self) -> Self:
@@ -145,7 +151,8 @@ class RayCluster:
             scheduling_strategy="SPREAD",
             runtime_env={"env_vars": _environment()},
         )
-        return remote.remote((cell / SPEC_NAME).read_bytes(), image_of(cell), bits, _EVERY_SECONDS)
+        spec = (cell / SPEC_NAME).read_bytes()
+        return remote.remote(spec, image_of(cell), bits, self._every_seconds)
 
     def _receive(self, stream: Any, journey: "_Journey") -> News | None:
         """What a worker tells; None if it died, and another is to take over."""

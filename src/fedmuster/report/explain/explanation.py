@@ -85,13 +85,9 @@ def _verdict(moment: Moment, client: int) -> str:
         reason = next(reason for reason, mask in moment.absent.items() if mask[client])
         why = _ABSENT.get(reason) or _too_dear(moment, client)
         return f"{name} could not be chosen: {why}."
-    chosen = moment.chose(client)
-    if rule.needs and not moment.known[client]:
-        was = "was chosen" if chosen else "was not chosen"
-        return f"{name} {was}; it was not watched, so the journal does not say why."
     edge = moment.edge_of(client)
     where = "" if edge is None else f" for edge {edge}"
-    if chosen:
+    if moment.chose(client):
         return f"{name} was chosen{where}: {rule.chosen(moment, client)}."
     return f"{name} was not chosen: {rule.passed_over(moment, client)}."
 

@@ -1,0 +1,91 @@
+"""One reply that hangs delays neither the others nor the end of the round."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+import pytest
+from flwr.app import Message, MessageType, RecordDict
+from tests.adapters.tiny_app import client_app, federation, model
+
+from fedmuster.adapters.flower.grid_views import Posting, TimedGrid
+from fedmuster.adapters.flower.in_process import InProcessGrid, Node
+from fedmuster.adapters.flower.pulling import AllAtOnce, OneByOne, pulling_from
+
+
+class HangingGrid(InProcessGrid):
+    """As Flower's grid does where a node dies while it uploads."""
+
+    def __init__(self) -> None:
+        super().__init__(client_app(), [Node(number) for number in range(1, 4)])
+        self.hanging: set[str] = set()
+        self.hang_first = False
+        self.released = threading.Event()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        ids = list(super().push_messages(messages))
+        if self.hang_first:
+            self.hanging = {ids[0]}
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        wanted = set(message_ids)
+        if wanted & self.hanging:
+            self.released.wait(30.0)
+        return super().pull_messages(wanted)
+
+
+@pytest.fixture
+def grid() -> Iterator[HangingGrid]:
+    hanging = HangingGrid()
+    yield hanging
+    hanging.released.set()
+
+
+def push(grid: InProcessGrid) -> list[Message]:
+    content = RecordDict({"arrays": model()})
+    messages = [Message(content, node.node_id, MessageType.TRAIN) for node in grid.nodes]
+    grid.push_messages(messages)
+    return messages
+
+
+def test_local_grids_are_asked_at_once_and_others_reply_by_reply(grid: HangingGrid) -> None:
+    assert isinstance(pulling_from(federation()), AllAtOnce)
+    assert isinstance(pulling_from(grid), OneByOne)
+
+
+def test_a_reply_that_hangs_delays_nobody_and_is_told_of_when_it_comes(grid: HangingGrid) -> None:
+    ids = [message.metadata.message_id for message in push(grid)]
+    grid.hanging = {ids[1]}
+    pulling = OneByOne(grid)
+    began = time.monotonic()
+    first = list(pulling.pull(ids, wait_seconds=0.5))
+    assert {reply.metadata.reply_to_message_id for reply in first} == {ids[0], ids[2]}
+    assert time.monotonic() - began < 10.0
+    assert list(pulling.pull([ids[1]], wait_seconds=0.05)) == []
+    grid.released.set()
+    (late,) = pulling.pull([ids[1]], wait_seconds=10.0)
+    assert late.metadata.reply_to_message_id == ids[1]
+
+
+def test_a_round_closes_by_its_deadline_whatever_hangs(grid: HangingGrid) -> None:
+    timed = TimedGrid(grid, poll_seconds=0.02)
+    content = RecordDict({"arrays": model()})
+    sent = [Message(content, node.node_id, MessageType.TRAIN) for node in grid.nodes]
+    posting = timed.expected = Posting(messages=sent, clients=range(3), deadline_seconds=0.5)
+    grid.hang_first = True
+    replies = list(timed.send_and_receive(sent, timeout=3600.0))
+    assert len(replies) == 2
+    assert 0.5 <= posting.lasted_seconds < 10.0
+    grid.released.set()
+    (late,) = timed.pull_messages([sent[0].metadata.message_id])
+    assert late.metadata.reply_to_message_id == sent[0].metadata.message_id
+
+
+def test_errors_of_the_grid_reach_who_asked(grid: HangingGrid) -> None:
+    class Broken(InProcessGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            raise ConnectionError("no route")
+
+    with pytest.raises(ConnectionError, match="no route"):
+        OneByOne(Broken(client_app(), [])).pull(["1"], wait_seconds=10.0)
