@@ -1,9 +1,9 @@
 """Fetching replies from a SuperLink, without hanging on one that is not whole yet.
 
 A SuperLink lists a reply before all of it has arrived, and Flower's grid then waits for the rest:
-usually a second or two, but three minutes if the node dies while it uploads, and all other replies of
-the same call wait with it. So each reply is fetched by itself, in threads that nobody waits for longer
-than a round may last.
+usually a second or two, but three minutes if the node dies while it uploads, and all other replies
+of the same call wait with it. So each reply is fetched by itself, in threads for which nobody waits
+longer than a round may last.
 """
 
 import threading
