@@ -71,7 +71,9 @@ class Federation:
         certificates += ["--ssl-certfile", f"{self.keys}/server.pem"]
         certificates += ["--ssl-keyfile", f"{self.keys}/server.key"]
         options = ["--enable-supernode-auth", "--database", f"{self.folder}/state.db"]
-        process = self.start("superlink", "flower-superlink", "--port", port, *certificates, *options)
+        process = self.start(
+            "superlink", "flower-superlink", "--port", port, *certificates, *options
+        )
         while True:
             try:
                 socket.create_connection((host, int(port)), timeout=1).close()

@@ -246,6 +246,21 @@ HANGING = app(server_app="import time\n\nprint('still here', flush=True)\ntime.s
 EXITING = app(server_app="import os\n\nprint('so long', flush=True)\nos._exit(3)\n")
 NOT_AN_APP = app(server_app="app = 'hello'\n")
 
+CHOSEN_CLASS = app(
+    server_app=SERVER.replace("import FedAvg", "import FedAdam, FedAvg")
+    .replace(
+        "    averaging = FedAvg(fraction_train=fraction_train)",
+        """\
+    common = dict(fraction_train=fraction_train, min_available_nodes=2)
+    if num_rounds > 2:
+        kind = FedAdam
+    else:
+        kind = FedAvg
+    averaging = kind(**common, **{"min_train_nodes": 6})""",
+    )
+    .replace("    np.save", "    print(averaging.history)\n    np.save"),
+)
+
 BY_HAND = app(
     server_app=dedent('''\
         """A ServerApp that speaks to its nodes itself."""

@@ -78,15 +78,14 @@ def test_who_is_not_believed_is_never_faster_than_it_says() -> None:
     for round_ in range(10):
         overhead = 5.0 + 0.01 * ((EVERYONE + round_) % 5)
         overhead[0] += 3.0  # a slow link, every time
-        assert clock.latency_seconds(EVERYONE, TRUE + overhead, TRUE)[0] == pytest.approx(
-            4, abs=0.1
-        )
+        latency = clock.latency_seconds(EVERYONE, TRUE + overhead, TRUE)
+        assert latency[0] == pytest.approx(4.0, abs=0.1)
     seldom = TRUE.copy()
     seldom[0] = 9.0
     assert clock.latency_seconds(EVERYONE, seldom + 1.0, seldom)[0] == 9.0
 
 
-def test_lies_do_not_widen_what_counts_as_chance() -> None:
+def test_lies_show_when_there_are_many_answers() -> None:
     """Four of ten report 1 s too little: twice the spread of an honest overhead."""
     clock = Clock()
     rng = np.random.default_rng(6)
@@ -201,7 +200,7 @@ def test_refusals_say_what_came() -> None:
 
 # -- lying does not pay ----------------------------------------------------------------------------
 
-K, COHORT, ROUNDS, SEEDS = 100, 10, 200, range(5)
+K, COHORT, ROUNDS, SEEDS = 100, 10, 150, range(4)
 Believe = Callable[[IntArray, FloatArray, FloatArray], FloatArray]
 
 

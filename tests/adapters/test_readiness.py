@@ -118,6 +118,18 @@ def test_a_strategy_that_a_function_of_another_module_builds(read: Read) -> None
     assert waiting.write == "min_available_nodes=10"
 
 
+def test_a_class_and_settings_that_are_put_together(read: Read) -> None:
+    found = read(apps.CHOSEN_CLASS)
+    first, later = about(found, "Muster", "must change")
+    assert "FedAvg, FedAdam is started" in first.text
+    assert "cohort_size=6" in first.write  # half of ten nodes, but at least six
+    fraction, *_ = about(found, "strategy", "must change")
+    assert "fraction_train = 0.5 (run config 'fraction-train'" in fraction.text
+    # A Muster has no history: what the app reads after the run is that of the strategy inside.
+    assert later.where == "small/server_app.py:27"
+    assert later.write == "averaging.strategy.history"
+
+
 def test_muster_must_be_outermost(read: Read) -> None:
     found = read(apps.DP_OUTSIDE)
     muster = the(found, "Muster", "must change")
@@ -150,6 +162,15 @@ def test_the_older_api_is_translated(read: Read) -> None:
     assert any("@app.main()" in text for text in examples)
     assert any("@app.train()" in text for text in examples)
     assert about(found, "Muster") == []  # first things first
+
+
+def test_secure_aggregation_has_no_place(read: Read) -> None:
+    server = apps.LEGACY["small/server_app.py"].replace(
+        "return ServerApp", "LegacyContext(context)\n    return ServerApp"
+    )
+    server = server.replace("import ServerApp,", "import LegacyContext, ServerApp,")
+    found = read({**apps.LEGACY, "small/server_app.py": server})
+    assert any("SecAgg+" in f.text for f in about(found, "older API", "must change"))
 
 
 def test_scripts_of_the_oldest_api_have_no_manifest(read: Read) -> None:

@@ -27,6 +27,7 @@ class Federation(InProcessGrid):
         self.names: dict[int, str] = {}
         self.asked: list[int] = []
         self.loses_messages = False
+        self.sends_in_seconds = 0.0
 
     def start(self, node_id: int, key: bytes, *, plain: bool = True, **config: str) -> None:
         self.add(Node(node_id, {k.replace("_", "-"): v for k, v in config.items()}, key))
@@ -47,6 +48,7 @@ class Federation(InProcessGrid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
+        time.sleep(self.sends_in_seconds)
         self.asked += [message.metadata.dst_node_id for message in messages]
         if self.loses_messages:
             for message in messages:
@@ -222,6 +224,7 @@ def test_a_slow_answer_counts_in_the_next_meeting() -> None:
     meet(roster, grid)
     grid.start(4, b"new", client_id="late")
     grid.nodes[-1].delay_seconds = 0.3
+    grid.sends_in_seconds = 0.2
     assert meet(roster, grid, wait_seconds=60.0).newcomers == ()  # nobody waits for one of four
     time.sleep(0.35)
     assert meet(roster, grid).newcomers == (3,)
@@ -250,6 +253,26 @@ def test_a_restarted_server_knows_everybody_at_once_and_old_indices_stay() -> No
     }
     assert restored.identities == [*identities, "a"]
     assert meeting.newcomers == (2,)
+
+
+def test_the_image_is_always_new() -> None:
+    grid = Federation(_app(reporting=False))
+    roster = Roster()
+    for number in range(1, 4):
+        grid.start(number, b"")
+        meet(roster, grid)
+        assert len(Roster.from_bytes(roster.to_bytes()).identities) == number
+    grid = Federation(_app())
+    grid.start(1, b"first start", client_id="a")
+    roster = Roster()
+    meet(roster, grid)
+    roster.to_bytes()
+    grid.remove(1)
+    grid.start(2, b"second start", client_id="a")
+    meet(roster, grid)
+    for node in grid.nodes:
+        node.silent = True
+    assert meet(Roster.from_bytes(roster.to_bytes()), grid).nodes == {0: 2}
 
 
 def test_with_new_node_ids_and_keys_client_ids_find_their_indices_again() -> None:

@@ -45,11 +45,17 @@ def environment(home: Path) -> dict[str, str]:
     home.mkdir(parents=True, exist_ok=True)
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     state = str(home.parent / "state")  # what fedmuster keeps of ledgers outside of them
-    return {**os.environ, **SETTINGS, "PATH": path, "FLWR_HOME": str(home), "FEDMUSTER_STATE": state}
+    return {
+        **os.environ,
+        **SETTINGS,
+        "PATH": path,
+        "FLWR_HOME": str(home),
+        "FEDMUSTER_STATE": state,
+    }
 
 
 def processes(home: Path, command: str = "") -> list[int]:
-    """The ids of the processes that were started with this home and with `command` in their line."""
+    """The ids of the processes that have this home, and `command` in their command line."""
     mark = f"FLWR_HOME={home}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -163,7 +169,7 @@ class Federation:
     # ── SuperLink ────────────────────────────────────────────────────────────────────────────
 
     def start_superlink(self, *, seconds: float = 60.0) -> None:
-        """Start the SuperLink, or start it again on the same database, and wait until it answers."""
+        """Start the SuperLink (again, on the same database), and wait until it answers."""
         certificates = ["--ssl-ca-certfile", f"{self.keys}/ca.crt"]
         certificates += ["--ssl-certfile", f"{self.keys}/server.pem"]
         certificates += ["--ssl-keyfile", f"{self.keys}/server.key", "--enable-supernode-auth"]
@@ -225,15 +231,14 @@ class Federation:
         process.kill()  # it may not have had the time to become the head of a group
         process.join()
 
-    def connected(self, name: str) -> int:
-        """How often this SuperNode was given an id, that is: connected."""
-        return self.log(name).count("SuperNode ID")
-
     def wait_for_supernodes(self, *, seconds: float = 60.0) -> float:
-        """Wait until all SuperNodes are connected."""
+        """Wait until all SuperNodes are connected; since its last start every one says so."""
 
         def everybody() -> bool:
-            return all(self.connected(name) for name in self.supernodes)
+            last = (
+                self.log(name).split("Starting Flower SuperNode")[-1] for name in self.supernodes
+            )
+            return all("SuperNode ID" in said for said in last)
 
         return wait_until(everybody, seconds=seconds, what="connection of all SuperNodes")
 

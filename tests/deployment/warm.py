@@ -1,9 +1,9 @@
 """SuperNodes that start at once: forked from a process that has imported everything they need.
 
-A flower-supernode of its own costs two processes of two seconds of processor time, and every message
-another one for its ClientApp. Here a fork server (multiprocessing's own) imports Flower once; a
-SuperNode is a fork of it and runs Flower's own code with `--isolation process`, and its ClientApps
-are forks again. Only waiting is different: nobody polls less often than every 0.3 s.
+A flower-supernode of its own costs two processes of two seconds of processor time, and every
+message another one for its ClientApp. Here a fork server (multiprocessing's own) imports Flower
+once; a SuperNode is a fork of it and runs Flower's own code with `--isolation process`, and its
+ClientApps are forks again. Only waiting is different: nobody polls less often than every 0.3 s.
 """
 
 import os
@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import flwr.supercore.superexec.run_superexec as superexec
 import flwr.supernode.start_client_internal as supernode
@@ -45,10 +46,10 @@ def run_supernode(arguments: list[str], port: int, log: Path, environment: dict[
     os.dup2(file, 1)
     os.dup2(file, 2)
     if os.fork() == 0:
-        setattr(superexec, "get_executor", lambda *_, **__: ForkExecutor())
-        superexec.run_superexec(f"127.0.0.1:{port}", insecure=True, parent_pid=os.getppid())
+        with mock.patch.object(superexec, "get_executor", return_value=ForkExecutor()):
+            superexec.run_superexec(f"127.0.0.1:{port}", insecure=True, parent_pid=os.getppid())
         os._exit(0)
-    patient = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, POLL_SECONDS)))
-    setattr(supernode, "time", patient)
     sys.argv = ["flower-supernode", *arguments, "--port", str(port), "--isolation", "process"]
-    flower_supernode()
+    impatient = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, POLL_SECONDS)))
+    with mock.patch.object(supernode, "time", impatient):
+        flower_supernode()

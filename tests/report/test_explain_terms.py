@@ -12,6 +12,7 @@ from fedmuster.core.edges import EdgeView
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Problem
 from fedmuster.core.selector import Selector
+from fedmuster.core.streams import POLICY, stream
 from fedmuster.estimators.mean import DiscountedMean, WindowedMean
 from fedmuster.experiments.journal import rounds_done
 from fedmuster.experiments.replay import play_again
@@ -36,6 +37,7 @@ from fedmuster.policies import (
     TiFL,
 )
 from fedmuster.report.explain import Moment, explain, find_run, from_replay
+from fedmuster.report.explain.bottleneck import BestSet, Swaps
 from fedmuster.report.explain.everyone import Untold
 from fedmuster.report.explain.rules import rule_for
 from fedmuster.report.explain.tiers import ByTier
@@ -289,21 +291,46 @@ def test_ties_are_told_as_luck() -> None:
 
 
 def test_the_tier_that_was_drawn_is_found() -> None:
-    """Against the policy's own draw, which is the first of its stream."""
-    from fedmuster.core.streams import POLICY, stream
+    """It is one of those in whose order, filled up tier by tier, the cohort can come about.
 
+    And it is right: the policy's own draw is the first of its stream.
+    """
     policy = TiFL(num_tiers=3, interval=1000)
-    right = found = 0
+    single = found = 0
     for number, played in enumerate(_played(policy, rounds=60), start=1):
         moment = _moment(policy, number, played)
-        tier = moment.column("tier")
-        fitting = ByTier(policy=policy)._fitting(moment)
-        if not fitting or np.isnan(tier).any():
+        tier, cohort = moment.column("tier"), moment.cohort
+        if np.isnan(tier).any() or len(cohort) == 0:
             continue
+
+        def possible(order: list[int], tier: FloatArray = tier, played: Round = played) -> bool:
+            place = np.array([order.index(int(number)) for number in tier])
+            missed = np.setdiff1d(np.flatnonzero(played[0]), played[1])
+            return bool(place[played[1]].max() <= place[missed].min(initial=len(order)))
+
+        orders = {0: [0, 1, 2], 1: [1, 0, 2], 2: [2, 1, 0]}  # of two as near the faster first
+        fitting = ByTier(policy=policy).fitting(moment)
+        assert set(fitting) == {drawn for drawn, order in orders.items() if possible(order)}
+        assert int(stream(3, POLICY, number).choice(3, p=np.full(3, 1 / 3))) in fitting
         found += 1
-        right += int(stream(3, POLICY, number).choice(3, p=np.full(3, 1 / 3))) in fitting
+        single += len(fitting) == 1
     assert found > 30
-    assert right == found
+    assert single > 10
+
+
+def test_swaps_are_worth_what_the_swapped_set_is() -> None:
+    policy = PAUSE(alpha=3.0, gamma=2.0, rho=0.4)
+    for number, played in enumerate(_played(policy, clusters=np.arange(K) % 3), start=1):
+        moment = _moment(policy, number, played)
+        rule = rule_for(moment)
+        assert isinstance(rule, BestSet)
+        swaps, others = Swaps(rule, moment), moment.passed_over
+        for out in moment.cohort.tolist():
+            for into, value in zip(others, swaps.values(out, others), strict=True):
+                swapped = np.append(moment.cohort[moment.cohort != out], into)
+                slowest, rest = swaps.instance.parts(swapped)
+                finite = slowest if np.isfinite(slowest) else 1e12
+                assert value == pytest.approx(finite + rest, rel=1e-12)
 
 
 class TestAtEdges:

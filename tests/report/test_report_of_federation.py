@@ -67,6 +67,7 @@ def write_two(write_run: "WriteRun") -> list[Path]:
         cohorts=[[0, 1], [1, 2], [2, 3]],
         accuracy=[0.25, 0.5, 0.75],
         rejected={2: [1]},
+        scores={2: {"score": np.array([1.0, 2.0, 3.0, 4.0])}},
         clients=table("cayb", [6.0, 3.0, 5.0, 9.0], answered=[1, 1, 1, 0]),
     )
     return [bsfl, random]
@@ -100,13 +101,15 @@ def test_who_was_elsewhere_does_not_count_as_passed_over(write_run: "WriteRun") 
 
 
 def test_scores_go_with_their_clients(write_run: "WriteRun") -> None:
-    (bsfl,), _ = load(write_two(write_run)).runs.values()
+    (bsfl,), (random,) = load(write_two(write_run)).runs.values()
     assert bsfl.scores is not None
+    assert random.scores is not None
     assert bsfl.scores.clients.tolist() == [0, 1, 2, 3, 4]
     np.testing.assert_array_equal(
         bsfl.scores.values["score"],
         [[0.1, 0.2, 0.3, np.nan, np.nan], [0.4, 0.5, 0.6, 0.7, np.nan]],
     )
+    np.testing.assert_array_equal(random.scores.values["score"], [[2.0, 4.0, 1.0, np.nan, 3.0]])
 
 
 def test_clients_without_a_name_in_common_are_matched_by_speed(write_run: "WriteRun") -> None:

@@ -93,7 +93,7 @@ class GuidedScore:
     def _speed_factor(self, seconds: FloatArray, preferred_seconds: float) -> FloatArray:
         """``(T / D)^alpha`` where ``D > T`` (Oort Alg. 1): how slow."""
         slowness = preferred_seconds / np.maximum(seconds, preferred_seconds)
-        return np.asarray(slowness)
+        return np.asarray(slowness**self.slow_penalty)
 
 
 def _scaled(utility: FloatArray, low: float, high: float) -> FloatArray:

@@ -173,9 +173,7 @@ class Clock:
         of.gap[clients, slot] = elapsed - claimed
         of.usual_elapsed[clients] = _medians(of.elapsed[clients])
         of.usual_gap[clients] = _medians(of.gap[clients])
-        # Below the usual only: those who report too little widen the other side.
-        deviation = self.usual_overhead_seconds - of.gap[clients]
-        deviation[deviation < 0] = np.nan
+        deviation = np.abs(of.gap[clients] - self.usual_overhead_seconds)
         of.spread[clients] = _FROM_MAD * _medians(deviation)
 
     def _chance(self, clients: IntArray) -> tuple[float, FloatArray]:

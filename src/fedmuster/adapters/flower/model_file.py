@@ -32,7 +32,7 @@ _UNREADABLE = (
     OSError,
     EOFError,
     TypeError,
-    NotImplementedError,
+    RuntimeError,  # a bit that says it is encrypted
 )
 
 

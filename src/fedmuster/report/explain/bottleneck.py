@@ -51,7 +51,7 @@ class BestSet:
 
     def merit(self, moment: Moment) -> FloatArray:
         """What the set would be worth, if each came in place of the weakest of the cohort."""
-        swaps = _Swaps(self, moment)
+        swaps = Swaps(self, moment)
         if len(moment.cohort) == 0:
             return np.nan_to_num(swaps.instance.bottleneck, nan=0.0)
         out = swaps.weakest()
@@ -65,7 +65,7 @@ class BestSet:
         """Both parts, and who is the bottleneck."""
         if len(moment.cohort) == 0:
             return None
-        swaps = _Swaps(self, moment)
+        swaps = Swaps(self, moment)
         slowest = int(moment.cohort[np.argmin(swaps.instance.bottleneck[moment.cohort])])
         return (
             f"The cohort is worth {_told(*swaps.parts(moment.cohort))}: its lowest {self.slowest} "
@@ -78,7 +78,7 @@ class BestSet:
 
     def chosen(self, moment: Moment, client: int) -> str:
         """What the cohort would be worth with the best other client in its place."""
-        swaps = _Swaps(self, moment)
+        swaps = Swaps(self, moment)
         told = self._terms(moment, client)
         others = moment.passed_over
         if len(others) == 0:
@@ -92,7 +92,7 @@ class BestSet:
         """What the cohort would be worth with it, in the place where that costs least."""
         if len(moment.cohort) == 0:
             return "nobody was"
-        swaps = _Swaps(self, moment)
+        swaps = Swaps(self, moment)
         into = np.array([client])
         values = [float(swaps.values(out, into)[0]) for out in moment.cohort.tolist()]
         out = int(moment.cohort[int(np.argmax(values))])
@@ -102,7 +102,7 @@ class BestSet:
             f"least, {change}"
         )
 
-    def _change(self, swaps: "_Swaps", moment: Moment, *, out: int, into: int) -> str:
+    def _change(self, swaps: "Swaps", moment: Moment, *, out: int, into: int) -> str:
         before = swaps.parts(moment.cohort)
         after = swaps.parts(np.append(moment.cohort[moment.cohort != out], into))
         told = f"the cohort would be worth {_told(*after)} instead of {_told(*before)}"
@@ -120,7 +120,7 @@ class BestSet:
         if np.isnan(value):
             told = f"it was never tried, so that its {self.slowest} has no limit"
         else:
-            u = _Swaps(self, moment).instance.bottleneck
+            u = Swaps(self, moment).instance.bottleneck
             made_of = parts_in_words(moment, client, self.parts)
             told = (
                 f"its {self.slowest} {number(value)}{made_of} is rank "
@@ -138,7 +138,7 @@ class BestSet:
         return told if self.penalty == 0 else f"{told} less {number(self.penalty)} for each repeat"
 
 
-class _Swaps:
+class Swaps:
     """The set problem of a round, over all clients, and its value after a swap."""
 
     def __init__(self, rule: BestSet, moment: Moment) -> None:

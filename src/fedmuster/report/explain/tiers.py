@@ -32,7 +32,7 @@ class ByTier:
 
     def worth(self, moment: Moment) -> str | None:
         """Which tier was drawn."""
-        fitting = self._fitting(moment)
+        fitting = self.fitting(moment)
         if not fitting:
             return "All of the cohort are to be profiled, whichever tier was drawn"
         mine = moment.column("tier") == fitting[0]
@@ -72,6 +72,18 @@ class ByTier:
             f"drawn; its own would have been with a chance of {percent(own)}"
         )
 
+    def fitting(self, moment: Moment) -> list[int]:
+        """The tiers for which this cohort is the best there is, most of its clients first."""
+        cohort, others = moment.cohort, moment.passed_over
+        if len(cohort) == 0 or (self._lacking(moment)[cohort] > 0).all():
+            return []
+        fitting = []
+        for tier in range(self.policy.num_tiers):
+            merit = self._priority(moment, tier)
+            if merit[cohort].min() >= merit[others].max(initial=-np.inf):
+                fitting.append((int(np.count_nonzero(moment.column("tier")[cohort] == tier)), tier))
+        return [tier for _, tier in sorted(fitting, reverse=True)]
+
     def _luck(self, moment: Moment, client: int) -> str:
         merit = self.merit(moment)
         alike = np.flatnonzero(moment.available & (merit == merit[client]))
@@ -96,17 +108,5 @@ class ByTier:
 
     def _drawn(self, moment: Moment) -> int | None:
         """The tier that fits best; None if all of the cohort are to be profiled."""
-        fitting = self._fitting(moment)
+        fitting = self.fitting(moment)
         return fitting[0] if fitting else None
-
-    def _fitting(self, moment: Moment) -> list[int]:
-        """The tiers for which this cohort is the best there is, most of its clients first."""
-        cohort, others = moment.cohort, moment.passed_over
-        if len(cohort) == 0 or (self._lacking(moment)[cohort] > 0).all():
-            return []
-        fitting = []
-        for tier in range(self.policy.num_tiers):
-            merit = self._priority(moment, tier)
-            if merit[cohort].min() >= merit[others].max(initial=-np.inf):
-                fitting.append((int(np.count_nonzero(moment.column("tier")[cohort] == tier)), tier))
-        return [tier for _, tier in sorted(fitting, reverse=True)]

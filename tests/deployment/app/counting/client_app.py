@@ -23,7 +23,11 @@ app = ClientApp(mods=[private_mod, ReportingMod()])
 def train(message: Message, context: Context) -> Message:
     """Pause, and add one."""
     time.sleep(float(context.node_config.get("slowness", 0.0)))
-    (model,) = message.content["arrays"].to_numpy_ndarrays()
-    metrics = {"num-examples": 1, "train_loss": 1.0}
-    content = {"arrays": ArrayRecord([model + 1.0]), "metrics": MetricRecord(metrics)}
-    return Message(RecordDict(content), reply_to=message)
+    (model,) = message.content.array_records["arrays"].to_numpy_ndarrays()
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord([model + 1.0]),
+            "metrics": MetricRecord({"num-examples": 1, "train_loss": 1.0}),
+        }
+    )
+    return Message(content, reply_to=message)

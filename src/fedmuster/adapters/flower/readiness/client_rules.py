@@ -177,7 +177,7 @@ class ClientRules:
         if self.made is None or not isinstance(self.made.node, ast.Call):
             return None
         given = {k.arg: k.value for k in self.made.node.keywords}.get("mods")
-        if given is None:
+        if given is None or (isinstance(given, ast.Constant) and given.value is None):
             return []
         if not isinstance(given, ast.List):
             return None
@@ -199,8 +199,8 @@ class ClientRules:
                 arguments.append(f"{keyword.arg}={ast.unparse(keyword.value)}")
             elif isinstance(keyword.value, ast.List):
                 old = [ast.unparse(element) for element in keyword.value.elts]
-            else:
-                old = [f"*{ast.unparse(keyword.value)}"]
+            elif not isinstance(keyword.value, ast.Constant):
+                old = [f"*({ast.unparse(keyword.value)} or [])"]
         mods = ", ".join([*(f"{name}()" for name in new), *old])
         arguments.append(f"mods=[{mods}]")
         imports = ", ".join(new)

@@ -52,6 +52,10 @@ _RENAMED: Final = (
     "evaluate_fn and on_fit_config_fn are now initial_arrays, evaluate_fn and train_config of start"
 )
 
+_NO_WORKFLOWS: Final = (
+    "strategy.start(…), without workflows: secure aggregation (SecAgg+) has no place there yet"
+)
+
 _INSTEAD: Final = {
     "ServerApp(…) with arguments": ("a main function that starts a strategy", _SERVER),
     "ClientApp(client_fn)": ("functions for train and evaluate", _CLIENT),
@@ -61,6 +65,8 @@ _INSTEAD: Final = {
     ),
     "flwr.server.ServerAppComponents": ("a ServerApp with a main function", _SERVER),
     "flwr.server.ServerConfig": ("num_rounds of strategy.start(…)", ""),
+    "flwr.server.LegacyContext": (_NO_WORKFLOWS, ""),
+    "flwr.server.DefaultWorkflow": (_NO_WORKFLOWS, ""),
     "flwr.client.NumPyClient": ("functions for train and evaluate", _CLIENT),
     "flwr.client.Client": ("functions for train and evaluate", _CLIENT),
     "flwr.client.start_client": ("a ClientApp, started by a SuperNode", _CLIENT),

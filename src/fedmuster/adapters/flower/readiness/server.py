@@ -19,7 +19,10 @@ class Server:
         started = [built for start in self.starts for built in strategies.built_by(start.receiver)]
         found = [layer for built in started for layer in strategies.layers(built)]
         # The latter override the former: following them also tells what functions were given.
-        every = {built.call.node: built for built in (*strategies.everywhere(modules), *found)}
+        every = {
+            (built.call.node, built.name): built
+            for built in (*strategies.everywhere(modules), *found)
+        }
         self.built = sorted(every.values(), key=lambda built: built.call.where)
 
     @property

@@ -76,8 +76,9 @@ class Strategies:
             options = [Expression(node.value, scope)]
         elif isinstance(node, ast.Call):
             built = self.construction(expression)
-            if built is not None:
-                return [built]
+            found = [built] if built is not None else self._of_chosen_class(expression)
+            if found:
+                return found
             options = self.values.returned(expression)
         else:
             options = self.values.sources(expression)
@@ -86,21 +87,30 @@ class Strategies:
     def construction(self, expression: Expression) -> Built | None:
         """The strategy that a call makes, if its callee is the class of one."""
         node, scope = expression
-        dotted = (
-            self.source.meaning(scope.module, node.func) if isinstance(node, ast.Call) else None
-        )
-        if dotted is None:
+        if not isinstance(node, ast.Call):
             return None
+        dotted = self.source.meaning(scope.module, node.func)
+        return None if dotted is None else self._made(dotted, expression)
+
+    def _made(self, dotted: str, call: Expression) -> Built | None:
         name = dotted.rpartition(".")[2]
         if is_adapters(dotted, MUSTER):
-            return Built("muster", name, dotted, expression)
+            return Built("muster", name, dotted, call)
         root = self._root(dotted, _MOST_STEPS)
         if root is None:
             return None
         kind: Kind = "current" if root.startswith(CURRENT) else "legacy"
         found = self.source.definition(dotted)
         own = (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
-        return Built(kind, name, root, expression, own)
+        return Built(kind, name, root, call, own)
+
+    def _of_chosen_class(self, call: Expression) -> list[Built]:
+        """``chosen = FedAdam`` here, ``chosen = FedAvg`` there, and then ``chosen(…)``."""
+        assert isinstance(call.node, ast.Call)
+        classes = self.values.sources(Expression(call.node.func, call.scope))
+        names = [self.source.meaning(each.scope.module, each.node) for each in classes]
+        found = [self._made(name, call) for name in names if name is not None]
+        return [built for built in found if built is not None]
 
     def everywhere(self, modules: list[Module]) -> list[Built]:
         """All strategies that these modules build."""
@@ -144,10 +154,7 @@ class Strategies:
         given = {
             name: Expression(value, scope) for name, value in zip(names, call.args, strict=False)
         }
-        for keyword in call.keywords:
-            if keyword.arg is not None:
-                given[keyword.arg] = Expression(keyword.value, scope)
-        return given
+        return given | self.values.keywords(call, scope)
 
     def setting(self, built: Built, name: str) -> tuple[Value, str]:
         """One argument that reaches Flower's class, or its default, and where it is given."""
@@ -190,7 +197,7 @@ class Strategies:
         assert built.definition is not None
         module, definition = built.definition
         scope = built.call.scope
-        keywords = {k.arg: Expression(k.value, scope) for k in call.keywords if k.arg is not None}
+        keywords = self.values.keywords(call, scope)
         for statement in definition.body:
             if not isinstance(statement, ast.FunctionDef) or statement.name != "__init__":
                 continue

@@ -112,6 +112,23 @@ class Values:
             if isinstance(statement, ast.Return) and statement.value is not None
         ]
 
+    def keywords(self, call: ast.Call, scope: Scope) -> dict[str, Expression]:
+        """The keyword arguments of a call, also those of a ``**table`` that can be read."""
+        given: dict[str, Expression] = {}
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                given[keyword.arg] = Expression(keyword.value, scope)
+                continue
+            table = Expression(keyword.value, scope)
+            for node, inner in [table, *self.sources(table)]:
+                if isinstance(node, ast.Dict):
+                    for key, value in zip(node.keys, node.values, strict=True):
+                        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                            given[key.value] = Expression(value, inner)
+                elif isinstance(node, ast.Call) and _is_named(node.func, "dict"):
+                    given |= self.keywords(node, inner)
+        return given
+
     def _of_call(self, node: ast.Call, scope: Scope, steps: int) -> Value:
         if isinstance(node.func, ast.Name) and node.func.id in _CASTS and len(node.args) == 1:
             inner = self.value(Expression(node.args[0], scope), steps - 1)
@@ -192,6 +209,10 @@ def _assignments(node: ast.AST, *, conditional: bool) -> Iterator[tuple[ast.expr
                 if isinstance(target, ast.Name):
                     yield value, target.id, conditional
         yield from _assignments(child, conditional=conditional or isinstance(child, _BRANCHES))
+
+
+def _is_named(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _cast(kind: type, value: Any) -> Any:

@@ -8,6 +8,7 @@ from fedmuster.adapters.flower.readiness.findings import Finding
 from fedmuster.adapters.flower.readiness.project import Project
 from fedmuster.adapters.flower.readiness.server import Server, count, shown
 from fedmuster.adapters.flower.readiness.strategies import Built, Start
+from fedmuster.adapters.flower.strategy import Muster
 
 _COHORT: Final = 4  # suggested where the app does not show how many it wants to train
 _BY_HAND: Final = ("send_and_receive", "push_messages")
@@ -19,6 +20,7 @@ def check_wrapping(server: Server) -> Iterator[Finding]:
         yield _nothing_started(server)
     for start in server.starts:
         yield _judge(server, start)
+        yield from _check_attributes(start)
         if start.in_loop:
             yield Finding(
                 level="must change",
@@ -62,6 +64,24 @@ def _judge(server: Server, start: Start) -> Finding:
     return _lines_to_add(server, start, built)
 
 
+def _check_attributes(start: Start) -> Iterator[Finding]:
+    """What the app reads from its strategy after the run must be asked of the one inside."""
+    receiver, scope = start.receiver
+    if not isinstance(receiver, ast.Name) or hasattr(Muster, "__getattr__"):
+        return
+    for node in ast.walk(scope.function or scope.module.tree):
+        if not isinstance(node, ast.Attribute) or hasattr(Muster, node.attr):
+            continue
+        if shown(node.value) == receiver.id and node.lineno >= start.statement.lineno:
+            yield Finding(
+                level="must change",
+                about="Muster",
+                text=f"{shown(node)} is read after the run, from what is a Muster then",
+                where=scope.module.at(node),
+                write=f"{receiver.id}.strategy.{node.attr}",
+            )
+
+
 def _musters_in(server: Server, built: Built) -> Iterator[Built]:
     return (layer for layer in server.strategies.layers(built) if layer.kind == "muster")
 
@@ -80,13 +100,14 @@ def _lines_to_add(server: Server, start: Start, built: list[Built]) -> Finding:
     name = shown(receiver) if named else "strategy"
     muster = _muster_call(shown(receiver), server.project, _cohort_size(server, built))
     there = "" if named else ", where strategy.start(…) is then called"
+    unread = "" if built else ". What strategy it is cannot be read; Muster checks its settings"
     return Finding(
         level="must change",
         about="Muster",
         text=f"{', '.join(each.name for each in built) or name} is started as it is, so Flower "
         "chooses at random. Add the import at the top of "
         f"{start.receiver.scope.module.where}, and the other line above line {line}{there}; "
-        "policies: fedmuster list",
+        f"policies: fedmuster list{unread}",
         where=start.where,
         write="from fedmuster.adapters.flower import Muster\n"
         f"{' ' * start.statement.col_offset}{name} = {muster}",
