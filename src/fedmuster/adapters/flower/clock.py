@@ -15,8 +15,11 @@ be made up. A report is taken while it agrees with the server's clock:
 - A report too long for the gap costs only who sends it, and is believed, but never beyond what the
   server saw.
 
-Lies that are small against the chance of a few answers' overhead remain unseen, and cost a round
-no more than that.
+What that is worth, if the slowest 30 of 100 clients (0.5 … 4 s) report a tenth: where reports are
+trusted they gain more than 10 % of all slots; here with 0.2 s of overhead at most 0.4 %, and with a
+deployment's 5 … 10 s up to 2 % of the first 100 rounds and 1 % of 200. Lies smaller than the noise
+of the overhead remain unseen: of clients that need 0.1 … 1 s under such overhead BSFL gives liars 10
+to 12 % more, in rounds that are a quarter of a second longer for it.
 """
 
 from dataclasses import dataclass
@@ -173,7 +176,9 @@ class Clock:
         of.gap[clients, slot] = elapsed - claimed
         of.usual_elapsed[clients] = _medians(of.elapsed[clients])
         of.usual_gap[clients] = _medians(of.gap[clients])
-        deviation = np.abs(of.gap[clients] - self.usual_overhead_seconds)
+        # Below the usual only: those who report too little widen the other side.
+        deviation = self.usual_overhead_seconds - of.gap[clients]
+        deviation[deviation < 0] = np.nan
         of.spread[clients] = _FROM_MAD * _medians(deviation)
 
     def _chance(self, clients: IntArray) -> tuple[float, FloatArray]:

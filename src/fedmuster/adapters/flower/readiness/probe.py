@@ -14,6 +14,7 @@ from fedmuster.adapters.flower.readiness import loading
 from fedmuster.adapters.flower.readiness.findings import Finding
 from fedmuster.adapters.flower.readiness.loading import Loaded
 from fedmuster.adapters.flower.readiness.project import Component, Project
+from fedmuster.privacy.ledger.anchor import STATE_FOLDER_VARIABLE
 
 _KINDS: Final[Mapping[Component, str]] = {"serverapp": "ServerApp", "clientapp": "ClientApp"}
 _QUIET: Final = {
@@ -58,7 +59,8 @@ def run_alone(script: Sequence[str], arguments: Sequence[str], *, seconds: float
             # -P: the script's own folder must not hide modules of the app.
             [sys.executable, "-P", *script, str(output), *arguments],
             cwd=work,
-            env=os.environ | _QUIET,
+            # A ledger of a rehearsal must leave no trace among the user's.
+            env=os.environ | _QUIET | {STATE_FOLDER_VARIABLE: str(Path(folder) / "state")},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
