@@ -58,10 +58,8 @@ class Contender:
     def __init__(self, nodes: int, wrap: Callable[[Strategy], Strategy]) -> None:
         self.grid = InProcessGrid(app, [Node(10 + i, {"partition-id": i}) for i in range(nodes)])
         self.strategy = wrap(FedAvg(min_available_nodes=nodes, min_train_nodes=nodes))
-        self.continues = isinstance(self.strategy, Muster)
         rng = np.random.default_rng(0)
         self.arrays = ArrayRecord([rng.normal(size=shape).astype(np.float32) for shape in SHAPES])
-        self.rounds = 0
         self.turns: list[FloatArray] = []
 
     def turn(self) -> None:
@@ -71,11 +69,10 @@ class Contender:
         def mark(number: int, arrays: ArrayRecord) -> None:
             moments.append((perf_counter(), process_time()))
 
-        self.rounds += ROUNDS_A_TURN
         self.strategy.start(
             grid=self.grid,
             initial_arrays=self.arrays,
-            num_rounds=self.rounds if self.continues else ROUNDS_A_TURN,
+            num_rounds=ROUNDS_A_TURN,
             evaluate_fn=mark,
         )
         rounds = np.diff(np.array(moments), axis=0)[1 - ROUNDS_A_TURN :]

@@ -327,3 +327,26 @@ def test_muster_inside_another_strategy_says_where_it_belongs(tmp_path: Path) ->
     wrapped = DifferentialPrivacyServerSideFixedClipping(quick(tmp_path), 1.0, 1.0, 3)
     with pytest.raises(CallOrderError, match="outermost"):
         wrapped.start(grid=federation(), initial_arrays=model(), num_rounds=1, timeout=5.0)
+
+
+def test_started_again_it_trains_so_many_rounds_more(tmp_path: Path) -> None:
+    muster = quick(tmp_path)
+    grid = federation()
+    for _ in range(3):
+        start(muster, grid, rounds=1)
+    assert len(JournalReader(tmp_path)) == 3
+    again = quick(tmp_path)  # after a crash the app begins its own loop anew
+    for _ in range(4):
+        start(again, grid, rounds=1)
+    assert len(JournalReader(tmp_path)) == 4
+
+
+def test_what_the_strategy_has_can_be_asked_of_muster(tmp_path: Path) -> None:
+    class Noting(FedAvg):
+        history = "kept"
+
+    muster = quick(tmp_path, Noting())
+    assert muster.history == "kept"
+    assert muster.weighted_by_key == "num-examples"
+    with pytest.raises(AttributeError, match="unheard_of"):
+        _ = muster.unheard_of

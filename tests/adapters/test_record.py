@@ -321,7 +321,11 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
             time.sleep(luck.uniform(0.0, 0.05))
         else:
             assert started.wait(60)
-            time.sleep(luck.uniform(0.0, 0.15))
+            enough = done + luck.randrange(20)
+            while standing(tmp_path).rounds < enough:
+                assert server.is_alive()
+                time.sleep(0.001)
+            time.sleep(luck.uniform(0.0, 0.01))
         server.kill()
         server.join()
         assert server.exitcode == -9
@@ -340,7 +344,7 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
             assert_same(record.saved, saved(done))
             assert list(record.result(model(0)).train_metrics_clientapp) == rounds
         assert len(list(tmp_path.glob("*model*"))) == 2
-    assert done > 100
+    assert done > 50
 
 
 def test_the_policies_that_can_run_have_specs_that_are_read_back(tmp_path: Path) -> None:

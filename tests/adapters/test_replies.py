@@ -157,3 +157,19 @@ def test_odd_evaluations_are_told_apart_and_errors_stay() -> None:
     assert good == [replies[0], replies[2], replies[3]]
     assert odd is replies[1]
     assert "extra" in reason
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"nonsense", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x01\x00\xff\xff{}", b"\x80\x04}."],
+    ids=["nothing", "no numpy", "cut short", "false length", "a pickle"],
+)
+def test_bytes_that_are_no_array_cost_only_their_sender(data: bytes) -> None:
+    messages = ask(2)
+    bad = answer(messages[0])
+    arrays = bad.content["arrays"]
+    assert isinstance(arrays, ArrayRecord)
+    arrays["w"] = Array(dtype="float64", shape=(3,), stype="numpy.ndarray", data=data)
+    found = sort(messages, [bad, answer(messages[1])])
+    assert [each.client for each in found.answers] == [11]
+    assert "cannot be read" in found.refused[0][2]

@@ -93,8 +93,9 @@ def test_what_is_written_together_counts_as_one(tmp_path: Path) -> None:
 def test_a_round_is_evaluated_after_it_is_written(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.append([row(1), row(2)], checkpoint(2))
-        journal.evaluated(2, loss=0.5, accuracy=0.75)
+        journal.evaluated(2, loss=0.5, accuracy=0.5)
         journal.evaluated(2, loss=0.25)
+        journal.evaluated(2, accuracy=0.75)
         journal.evaluated(3, loss=9.0)  # of which nothing is known
     columns = JournalReader(tmp_path).columns
     np.testing.assert_array_equal(columns["loss"], [np.nan, 0.25])

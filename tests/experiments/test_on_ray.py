@@ -301,8 +301,8 @@ def two_nodes() -> Iterator[tuple[str, Node]]:
     """The address of a cluster on loopback, and the one of its nodes that is not its head."""
     with (
         tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as name,
-        ExitStack() as stack,  # not tmp_path: sockets need short names
-    ):
+        ExitStack() as stack,
+    ):  # not in tmp_path: sockets need short names
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -374,16 +374,7 @@ def test_two_nodes_give_the_bits_of_one_machine_whoever_is_killed(
         succeed(local)
         on_ray = ("--on=ray", f"--ray-address={address}")
 
-        words = (
-            "-m",
-            "fedmuster",
-            "compare",
-            "bsfl",
-            "random",
-            "--world=bsfl-rates",
-            "--rounds=80",
-            "--seeds=3",
-        )
+        words = "-m fedmuster compare bsfl random --world=bsfl-rates --rounds=80 --seeds=3".split()
         out = succeed(python(*words, "--out=short", *on_ray))
         assert "a Ray cluster of 2 nodes with 2 cores" in out
         assert out.count("runs ended on") == 2

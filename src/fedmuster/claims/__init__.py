@@ -17,6 +17,7 @@ from fedmuster.claims import (
     fedsuv_selection,
     fedsuv_tables,
     fedsuv_uncertainty,
+    flower_time,
     mab_cs_accuracy,
     mab_cs_elapsed,
     mab_cs_scores,
@@ -55,5 +56,6 @@ CLAIMS: Final[dict[str, Claim]] = {
         *cocs_training.TRAINING,
         cocs_accuracy_sweeps.BUDGET,
         cocs_accuracy_sweeps.PARTICIPANTS,
+        flower_time.CLAIM,
     )
 }

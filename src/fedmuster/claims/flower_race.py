@@ -127,7 +127,7 @@ def run_race(race: Race, folder: Path) -> Tracks:
 def _run(race: Race, cells: Mapping[tuple[str, int], Path]) -> None:
     from fedmuster.adapters.flower.loopback import loopback  # here, because it needs Flower
 
-    nodes = [
+    nodes: list[dict[str, str | float]] = [
         {"partition-id": number, "client-id": f"client-{number + 1}", "seconds": seconds}
         for number, seconds in enumerate(race.node_seconds)
     ]

@@ -98,7 +98,7 @@ def play_again(
 def _tell(folder: Path, round_number: int, listener: Connection) -> None:
     try:
         listener.send(play_again(folder, round_number, progress=listener.send))
-    except BrokenPipeError:
+    except (BrokenPipeError, KeyboardInterrupt):
         pass  # nobody listens any more
     except (FedmusterError, OSError, MemoryError) as error:
         listener.send(error)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
-from numpy.typing import NDArray
 
+from fedmuster.adapters.flower.array_forms import Forms
 from fedmuster.adapters.flower.metrics import signals_of
 from fedmuster.adapters.flower.wire import Release, Report, strip
 from fedmuster.core.errors import DataError
@@ -88,6 +88,7 @@ def sort_replies(
         promise: what was promised to clients; None where nothing was.
     """
     found = Sorted()
+    forms = Forms(sent)
     seen: set[str] = set()
     for reply in replies:
         asked = reply.metadata.reply_to_message_id
@@ -102,7 +103,7 @@ def sort_replies(
             try:
                 if promise is not None:
                     promise.check(client, reply.content)
-                answer = _answer(reply, client, arrived[asked], sent, weighted_by)
+                answer = _answer(reply, client, arrived[asked], forms, weighted_by)
                 found.answers.append(answer)
             except DataError as error:
                 found.refused.append((client, reply, str(error)))
@@ -135,39 +136,29 @@ def signals_by_name(answers: Sequence[Answer]) -> dict[str, FloatArray]:
 
 
 def _answer(
-    reply: Message, client: int, elapsed: float, sent: ArrayRecord, weighted_by: str | None
+    reply: Message, client: int, elapsed: float, forms: Forms, weighted_by: str | None
 ) -> Answer:
     content = reply.content
     report = Report.of(content)
     strip(content)  # it is between us: strategies and their loggers need not know
-    if len(content.array_records) != 1 or len(content.metric_records) != 1:
+    arrays = [record for record in content.values() if isinstance(record, ArrayRecord)]
+    metrics = [record for record in content.values() if isinstance(record, MetricRecord)]
+    if len(arrays) != 1 or len(metrics) != 1:
         raise DataError(
-            f"it holds {len(content.array_records)} ArrayRecords and "
-            f"{len(content.metric_records)} MetricRecords, expected one of each"
+            f"it holds {len(arrays)} ArrayRecords and {len(metrics)} MetricRecords, expected one "
+            "of each"
         )
-    (arrays,), (metrics,) = content.array_records.values(), content.metric_records.values()
-    for name, array in arrays.items():
-        _check_array(name, array.numpy(), sent)
-    for name, value in metrics.items():
-        values = value if isinstance(value, list) else [value]
-        if not all(math.isfinite(number) for number in values):
+    for name, array in arrays[0].items():
+        forms.check(name, array)
+    for name, value in metrics[0].items():
+        values = value if isinstance(value, list) else (value,)
+        if not all(map(math.isfinite, values)):
             raise DataError(f"its metric {name!r} is not finite")
-    if weighted_by is not None and weighted_by in metrics:
-        weight = metrics[weighted_by]
+    if weighted_by is not None and weighted_by in metrics[0]:
+        weight = metrics[0][weighted_by]
         if isinstance(weight, list) or weight <= 0:
             raise DataError(f"its {weighted_by!r} is {weight}, expected a number > 0")
-    return Answer(client, reply, metrics, report, elapsed)
-
-
-def _check_array(name: str, array: NDArray[np.generic], sent: ArrayRecord) -> None:
-    if not np.issubdtype(array.dtype, np.floating):
-        return  # a booster's bytes, a counter: whatever they are, they may be
-    if not np.isfinite(array).all():
-        raise DataError(f"its array {name!r} is not finite")
-    if name in sent and tuple(sent[name].shape) != array.shape:
-        raise DataError(
-            f"its array {name!r} has shape {array.shape}, the model's has {tuple(sent[name].shape)}"
-        )
+    return Answer(client, reply, metrics[0], report, elapsed)
 
 
 def alike(replies: Sequence[Message]) -> tuple[list[Message], list[tuple[Message, str]]]:
@@ -192,8 +183,9 @@ def alike(replies: Sequence[Message]) -> tuple[list[Message], list[tuple[Message
 
 def _keys(content: RecordDict) -> frozenset[tuple[str, str]]:
     """What Flower wants to be the same in all replies of a round: records and what they hold."""
-    records: dict[str, ArrayRecord | MetricRecord] = {
-        **content.array_records,
-        **content.metric_records,
-    }
-    return frozenset((name, key) for name, record in records.items() for key in record)
+    return frozenset(
+        (name, key)
+        for name, record in content.items()
+        if isinstance(record, ArrayRecord | MetricRecord)
+        for key in record
+    )

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from fedmuster.adapters.flower.checks import check_policy
 from fedmuster.adapters.flower.edges import EdgeGroups
 from fedmuster.core.config import require
+from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import is_integer
 from fedmuster.experiments.spec import Experiment
@@ -51,6 +52,11 @@ class Settings:
         require(0 <= self.wait_seconds < np.inf, self, "wait_seconds", "a number >= 0")
         require(0 < self.poll_seconds < np.inf, self, "poll_seconds", "a number > 0")
         require(nodes is None or is_integer(nodes, least=1), self, "min_nodes", "an integer >= 1")
+        if self.privacy is not None and self.privacy.simulated:
+            raise ConfigError(
+                "Muster: privacy has noise = 'seeded', which protects nobody and is for "
+                'simulations: write Privacy(noise="secure", …)'
+            )
         check_policy(self.policy, num_edges=self.num_edges)
 
     @property

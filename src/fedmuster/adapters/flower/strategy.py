@@ -91,6 +91,13 @@ class Muster(Strategy):
             features=features,
         )
         check_strategy(strategy, cohort_size=cohort_size)
+        self._rounds_asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the strategy has, for apps that look at it when it has run."""
+        if name == "strategy":  # copied before it was made
+            raise AttributeError(name)
+        return getattr(self.strategy, name)
 
     def summary(self) -> None:
         """Log what fedmuster does, and what the strategy says of itself."""
@@ -124,17 +131,18 @@ class Muster(Strategy):
         """Run the strategy's own loop for the rounds that are not on record yet.
 
         Arguments as of Flower's ``Strategy.start``; ``more`` goes to strategies whose ``start``
-        takes more.
+        takes more. Who starts the same object again wants so many rounds on top.
         """
         settings = self.settings
+        self._rounds_asked += num_rounds
         timed = TimedGrid(grid, poll_seconds=settings.poll_seconds)
         with (
-            Record.open(settings.folder, settings.experiment(rounds=num_rounds)) as record,
+            Record.open(settings.folder, settings.experiment(rounds=self._rounds_asked)) as record,
             closing(
                 Session(settings, self.strategy, record, timed, arrays=initial_arrays)
             ) as session,
         ):
-            left = num_rounds - session.rounds_before
+            left = self._rounds_asked - session.rounds_before
             if session.rounds_before > 0:
                 say(
                     f"{session.rounds_before} rounds are on record in {settings.folder}: what "

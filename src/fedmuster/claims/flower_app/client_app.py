@@ -3,12 +3,12 @@
 import time
 
 import numpy as np
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedmuster.adapters.flower import ReportingMod
 
-from .task import CLIENT, start, to_arrays, to_model
+from .task import CLIENT, start
 
 
 def _number(context: Context) -> int:
@@ -27,7 +27,7 @@ def train(message: Message, context: Context) -> Message:
     """Train on the client's own data, and sleep as if its processor were slow."""
     time.sleep(float(context.node_config["seconds"]))
     client, trainer = _number(context), start(context.run_config)
-    model = to_model(message.content.array_records["arrays"])
+    (model,) = message.content.array_records["arrays"].to_numpy_ndarrays()
     round_number = int(str(message.content.config_records["config"]["server-round"]))
     updates = trainer.engine.train(model, np.array([client]), round_number)
     metrics = MetricRecord(
@@ -38,5 +38,5 @@ def train(message: Message, context: Context) -> Message:
             "root_mean_square_loss": float(updates.signals["root_mean_square_loss"][0]),
         }
     )
-    arrays = to_arrays(model + updates.deltas[0])
+    arrays = ArrayRecord([model + updates.deltas[0]])
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)

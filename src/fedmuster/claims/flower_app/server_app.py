@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from fedmuster.adapters.flower import Muster
 from fedmuster.learning.engine import Engine
 
-from .task import CLIENT, start, to_arrays, to_model
+from .task import CLIENT, start
 
 app = ServerApp()
 
@@ -44,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
         )
     strategy.start(
         grid=grid,
-        initial_arrays=to_arrays(engine.initial()),
+        initial_arrays=ArrayRecord([engine.initial()]),
         num_rounds=int(config["rounds"]),
         evaluate_fn=notes.evaluate,
     )
@@ -75,7 +75,8 @@ class Notes:
         now = time.monotonic()
         if server_round == 0:
             self._start = now
-        accuracy = self._engine.evaluate(to_model(arrays)).accuracy
+        (model,) = arrays.to_numpy_ndarrays()
+        accuracy = self._engine.evaluate(model).accuracy
         line = {
             "round": server_round,
             "seconds": now - self._start,
