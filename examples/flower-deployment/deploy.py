@@ -1,7 +1,7 @@
 """Run this app in a federation of separate processes on this machine: python deploy.py FOLDER.
 
-A SuperLink with TLS, a database and node authentication; six SuperNodes of different speeds. After
-two rounds one SuperNode is killed with `kill -9`, and started again until the SuperLink takes it
+A SuperLink with TLS, a database and node authentication; six SuperNodes of different speeds. In the
+second round one SuperNode is killed with `kill -9`, and started again until the SuperLink takes it
 back (it holds the old connection for alive for up to a minute). README.md has the same by hand.
 """
 
@@ -20,7 +20,7 @@ APP = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 SLOWNESS = (0.0, 0.0, 0.5, 1.0, 2.0, 4.0)  # seconds that each client needs more
 VICTIM = 1
-ROUNDS_BEFORE_THE_KILL = 2
+ROUNDS_BEFORE_THE_KILL = 1
 
 
 class Federation:

@@ -1,4 +1,4 @@
-"""Claims that cannot be believed become the usual value."""
+"""Claims that cannot be believed become usual ones."""
 
 from typing import Any
 
@@ -27,12 +27,14 @@ def test_honest_claims_pass() -> None:
 
 
 @pytest.mark.parametrize("claim", [1e9, -1e9, 40.0, np.inf, -np.inf])
-def test_an_outlier_becomes_the_usual_value(claim: float) -> None:
+def test_an_outlier_becomes_a_usual_value_on_the_other_side(claim: float) -> None:
     loss = np.linspace(1.0, 2.0, 10)
     loss[3] = claim
     credibility = Credibility()
     believed = credibility.believable("loss", TEN, loss)
-    assert believed[3] == pytest.approx(np.median(np.delete(loss, 3)))
+    assert believed[3] == pytest.approx(
+        np.quantile(np.delete(loss, 3), 0.25 if claim > 0 else 0.75)
+    )
     assert np.delete(believed, 3).tolist() == np.delete(loss, 3).tolist()
     assert credibility.refused == {"loss": 1}
 
@@ -41,7 +43,7 @@ def test_a_minority_cannot_move_what_is_usual() -> None:
     loss = np.linspace(1.0, 2.0, 10)
     loss[:4] = 1e6
     believed = Credibility().believable("loss", TEN, loss)
-    assert believed[:4] == pytest.approx(np.median(loss[4:]))
+    assert believed[:4] == pytest.approx(np.quantile(loss[4:], 0.25))
     assert believed[4:].tolist() == loss[4:].tolist()
 
 
@@ -114,24 +116,27 @@ def test_refusals_say_what_came() -> None:
         Credibility.from_bytes(b"something else")
 
 
-def test_lying_about_the_loss_gains_no_slots() -> None:
+@pytest.mark.parametrize("world", ["some have harder data", "all alike", "falling losses"])
+def test_lying_about_the_loss_costs_slots(world: str) -> None:
     """30 of 100 clients claim ten times their loss to Oort, which seeks high losses.
 
-    Some clients have harder data than others, and losses are noisy.
+    Over 200 rounds, for a small gain would feed itself: liars that are chosen more have more votes.
     """
 
     def share_of_liars(*, lying: bool, check: bool, seed: int) -> float:
-        world = np.random.default_rng(seed)
-        liars, hardness = world.permutation(100) < 30, world.gamma(9.0, 1 / 9.0, 100)
+        rng = np.random.default_rng(seed)
+        liars = rng.permutation(100) < 30
+        hardness = np.ones(100) if world == "all alike" else rng.gamma(9.0, 1 / 9.0, 100)
         selector: Selector[Any] = Selector(
             Oort(), Problem(num_clients=100, cohort_size=10), seed=seed
         )
         credibility = Credibility()
         slots = 0
-        for round_ in range(1, 101):
+        for round_ in range(1, 201):
             clients = selector.select().clients
             luck = np.random.default_rng([seed, round_])
             loss: FloatArray = (hardness * luck.gamma(50.0, 1 / 50.0, 100))[clients]
+            loss = loss * 0.97**round_ if world == "falling losses" else loss
             loss = np.where(liars[clients] & lying, 10 * loss, loss)
             if check:
                 loss = credibility.believable("loss", clients, loss)
@@ -144,15 +149,18 @@ def test_lying_about_the_loss_gains_no_slots() -> None:
                 )
             )
             slots += int(liars[clients].sum())
-        return slots / 1000
+        return slots / 2000
 
-    seeds = range(6)
-    gain = np.array(
-        [
-            share_of_liars(lying=True, check=True, seed=seed)
-            - share_of_liars(lying=False, check=True, seed=seed)
-            for seed in seeds
-        ]
-    )
-    assert gain.mean() <= 0.01 + 2 * gain.std(ddof=1) / np.sqrt(len(gain))
-    assert share_of_liars(lying=True, check=False, seed=0) > 0.5
+    def gain(*, check: bool, seeds: int) -> float:
+        return float(
+            np.mean(
+                [
+                    share_of_liars(lying=True, check=check, seed=seed)
+                    - share_of_liars(lying=False, check=check, seed=seed)
+                    for seed in range(seeds)
+                ]
+            )
+        )
+
+    assert gain(check=True, seeds=3) < 0
+    assert gain(check=False, seeds=1) > 0.1

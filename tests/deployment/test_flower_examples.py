@@ -62,7 +62,7 @@ def test_deployment_with_a_killed_supernode(tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=480,
+            timeout=900,
             check=False,
         )
     finally:

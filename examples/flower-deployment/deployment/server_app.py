@@ -29,7 +29,7 @@ def main(grid: Grid, context: Context) -> None:
         cohort_size=2,
         folder=str(context.run_config["run-folder"]),
         min_nodes=6,
-        deadline_seconds=60.0,
+        deadline_seconds=30.0,
     )
     strategy.start(
         grid=grid,

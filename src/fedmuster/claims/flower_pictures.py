@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmuster.claims.flower_race import Race, Track, Tracks
-from fedmuster.core.records import FloatArray
+from fedmuster.claims.flower_race import Race, Tracks
+from fedmuster.report.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def accuracy_over_time(race: Race, tracks: Tracks, target: float) -> "Figure":
+def accuracy_over_time(race: Race, tracks: Tracks, target: Target) -> "Figure":
     """Left: every run thin, the mean over seeds thick. Right: who trained, by speed."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -35,12 +35,12 @@ def accuracy_over_time(race: Race, tracks: Tracks, target: float) -> "Figure":
                 curves.plot(run.seconds, 100 * run.accuracy, color=colour, linewidth=0.6, alpha=0.5)
             ends = min(run.seconds[-1] for run in runs)
             times = np.linspace(0.0, ends, 400)
-            mean = np.mean([_at(run, times) for run in runs], axis=0)
-            curves.plot(times, 100 * mean, color=colour, drawstyle="steps-post")
+            mean = np.mean([np.interp(times, run.seconds, run.accuracy) for run in runs], axis=0)
+            curves.plot(times, 100 * mean, color=colour)
         curves.set(
             title="test accuracy (%)", xlabel="wall-clock time (s)", xlim=(0, None), ylim=(0, 100)
         )
-        style.mark_height(curves, 100 * target, f"target: {target:.0%}")
+        style.mark_height(curves, 100 * target.value, f"target: {target.text}")
         _draw_choices(choices, race, tracks)
         handles = [
             matplotlib.lines.Line2D([], [], color=f"C{number}", label=label)
@@ -50,18 +50,13 @@ def accuracy_over_time(race: Race, tracks: Tracks, target: float) -> "Figure":
         return figure
 
 
-def _at(run: Track, times: FloatArray) -> FloatArray:
-    """The accuracy of the model that there is at each of these times."""
-    return run.accuracy[np.searchsorted(run.seconds, times, side="right") - 1]
-
-
 def _draw_choices(axes: "Axes", race: Race, tracks: Tracks) -> None:
     """How often a node of each speed was chosen; dotted, what is equal for all."""
     speed = np.array(race.node_seconds)
     groups, counts = np.unique(speed, return_counts=True)
     width = 0.8 / len(tracks)
     for number, runs in enumerate(tracks.values()):
-        chosen = np.concatenate([speed[run.chosen].ravel() for run in runs])
+        chosen = np.concatenate([speed[cohort] for run in runs for cohort in run.chosen])
         rounds = sum(run.rounds for run in runs)
         share = [
             np.count_nonzero(chosen == group) / (count * rounds)

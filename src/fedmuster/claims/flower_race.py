@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedmuster.core.errors import StateError
 from fedmuster.core.records import FloatArray, IntArray
 
 _APP = "fedmuster.claims.flower_app"
@@ -73,12 +74,12 @@ class Track:
     Args:
         seconds: [R+1], wall-clock, since the initial model was evaluated.
         accuracy: [R+1], on the test set.
-        chosen: [R, m], who trained.
+        chosen: who trained in each of the R rounds: m nodes, unless one of them failed.
     """
 
     seconds: FloatArray
     accuracy: FloatArray
-    chosen: IntArray
+    chosen: tuple[IntArray, ...]
 
     @classmethod
     def read(cls, path: Path) -> "Track":
@@ -87,7 +88,7 @@ class Track:
         return cls(
             seconds=np.array([line["seconds"] for line in lines]),
             accuracy=np.array([line["accuracy"] for line in lines]),
-            chosen=np.array([line["clients"] for line in lines[1:]], dtype=np.int64),
+            chosen=tuple(np.array(line["clients"], dtype=np.int64) for line in lines[1:]),
         )
 
     @property
@@ -95,10 +96,20 @@ class Track:
         """R."""
         return len(self.chosen)
 
-    def seconds_to(self, target: float) -> float:
-        """Until the end of the first round that reaches this accuracy; infinite if none does."""
-        good = np.flatnonzero(self.accuracy >= target)
-        return float(self.seconds[good[0]]) if len(good) else np.inf
+    @property
+    def round_seconds(self) -> FloatArray:
+        """[R], how long each round took."""
+        return np.diff(self.seconds)
+
+    def rounds_to(self, accuracy: float) -> int | None:
+        """The first round that reaches it; None if none does."""
+        good = np.flatnonzero(self.accuracy >= accuracy)
+        return int(good[0]) if len(good) else None
+
+    def seconds_to(self, accuracy: float) -> float:
+        """Until the end of that round; infinite if there is none."""
+        first = self.rounds_to(accuracy)
+        return np.inf if first is None else float(self.seconds[first])
 
 
 Tracks = Mapping[str, Sequence[Track]]
@@ -125,7 +136,7 @@ def run_race(race: Race, folder: Path) -> Tracks:
 
 
 def _run(race: Race, cells: Mapping[tuple[str, int], Path]) -> None:
-    from fedmuster.adapters.flower.loopback import loopback  # here, because it needs Flower
+    from fedmuster.adapters.flower.loopback import end_of, loopback  # here, because it needs Flower
 
     nodes: list[dict[str, str | float]] = [
         {"partition-id": number, "client-id": f"client-{number + 1}", "seconds": seconds}
@@ -154,6 +165,11 @@ def _run(race: Race, cells: Mapping[tuple[str, int], Path]) -> None:
                     seconds=most,
                 )
                 (cell / "server-app.log").write_text(logged, encoding="utf-8")
+                if not _is_finished(cell, race):
+                    raise StateError(
+                        f"{label}, seed {seed}: the ServerApp ended before round {race.rounds}:\n"
+                        f"{end_of(logged)}"
+                    )
 
 
 def _lay_out_app(folder: Path) -> Path:

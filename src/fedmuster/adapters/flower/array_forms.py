@@ -4,7 +4,7 @@
 with a small array. Arrays of the same type and shape have the same header, so it is compared.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -15,30 +15,45 @@ from fedmuster.core.errors import DataError
 _MAGIC: Final = b"\x93NUMPY\x01\x00"
 
 
+class _Form(NamedTuple):
+    """Header and length of an array on the wire, and of what it is."""
+
+    header: bytes
+    length: int
+    kind: np.dtype[np.generic]
+
+
 class Forms:
     """What the arrays of a model look like on the wire."""
 
     def __init__(self, model: ArrayRecord) -> None:
         self._shapes = {name: tuple(array.shape) for name, array in model.items()}
-        self._known: dict[str, tuple[bytes, int, np.dtype[np.generic]]] = {}
+        self._known: dict[str, _Form] = {}
         for name, array in model.items():
             if array.data.startswith(_MAGIC):  # else: no array of numpy's, or a very large header
                 header = array.data[: 10 + int.from_bytes(array.data[8:10], "little")]
-                self._known[name] = header, len(array.data), array.numpy().dtype
+                self._known[name] = _Form(header, len(array.data), array.numpy().dtype)
 
-    def check(self, name: str, array: Array) -> None:
-        """Refuse an array of a reply that is not finite, has another shape, or is none."""
-        header, length, kind = self._known.get(name, (b"", -1, None))
-        if len(array.data) == length and array.data.startswith(header):
-            numbers = np.frombuffer(array.data, kind, offset=len(header))
+    def check(self, arrays: ArrayRecord) -> None:
+        """Refuse arrays of a reply that are not finite, have another shape, or are none."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name, array in arrays.items():
+                self._check(name, array)
+
+    def _check(self, name: str, array: Array) -> None:
+        data, form = array.data, self._known.get(name)
+        numbers: NDArray[np.generic]
+        if form is not None and len(data) == form.length and data.startswith(form.header):
+            numbers = np.frombuffer(data, form.kind, offset=len(form.header))
         else:
             numbers = _parsed(name, array)
             shape = self._shapes.get(name, numbers.shape)
-            if np.issubdtype(numbers.dtype, np.floating) and numbers.shape != shape:
+            if numbers.dtype.kind == "f" and numbers.shape != shape:
                 raise DataError(
                     f"its array {name!r} has shape {numbers.shape}, the model's has {shape}"
                 )
-        if np.issubdtype(numbers.dtype, np.floating) and not _all_finite(numbers.ravel()):
+        # A booster's bytes, a counter: whatever they are, they may be.
+        if numbers.dtype.kind == "f" and not _all_finite(numbers.ravel()):
             raise DataError(f"its array {name!r} is not finite")
 
 
@@ -49,6 +64,6 @@ def _parsed(name: str, array: Array) -> NDArray[np.generic]:
         raise DataError(f"its array {name!r} cannot be read: {error}") from None
 
 
-def _all_finite(numbers: NDArray[np.floating]) -> bool:
-    with np.errstate(all="ignore"):  # a sum of squares is finite only if all are; it may overflow
-        return bool(np.isfinite(numbers @ numbers)) or bool(np.isfinite(numbers).all())
+def _all_finite(numbers: NDArray[np.generic]) -> bool:
+    """A sum of squares is finite only if all are, and the fastest to compute; it may overflow."""
+    return bool(np.isfinite(np.dot(numbers, numbers))) or bool(np.isfinite(numbers).all())

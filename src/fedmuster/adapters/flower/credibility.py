@@ -1,9 +1,14 @@
 """Whether a loss, or whatever else a client claims, can be true.
 
 A policy that seeks high losses chooses whoever claims one. A claim far from what the federation
-claimed lately is taken for the usual value, so that it gains nothing. Usual is the median, far is
-many median absolute deviations: with one vote for each client, no minority moves either. A claim
-that others might make as well cannot be told from the truth.
+claimed lately is not believed. Far is many median absolute deviations from the median: with one
+vote for each client, no minority moves either. Instead of it counts a usual value on the other
+side: the lower quartile for what is too high, the upper for what is too low. With the median a liar
+would always do better than half of the honest, be chosen more often, and in the end outvote them.
+
+A claim that others might make as well cannot be told from the truth; and neither can an honest
+client whose data are unlike all others' from a liar: where losses differ tenfold between clients
+(log-normal, 0.8), Oort gives the 10 hardest of 100 a sixth of all slots instead of four fifths.
 """
 
 from collections import Counter
@@ -19,7 +24,7 @@ _RECENT_CALLS = 10
 """Claims older than so many rounds do not count: losses fall as the model learns."""
 _FAR = 6.0
 """In median absolute deviations, four standard deviations of a normal distribution. Honest losses
-are skewed (of exponential ones 3 % are farther), and being taken for usual once is no harm."""
+are skewed (of exponential ones 3 % are farther), and being taken for usual once is little harm."""
 _LEAST_DEVIATION = 0.05
 """Of the usual value: where nearly all claim the same, small differences are believed."""
 _MOST_NAMES = 100
@@ -32,7 +37,7 @@ class Credibility:
     Example:
         >>> credibility = Credibility()
         >>> credibility.believable("loss", np.arange(5), np.array([2.1, 2.0, 1e9, 1.8, np.nan]))
-        array([2.1, 2. , 2. , 1.8, 2. ])
+        array([2.1, 2. , 1.9, 1.8, 2. ])
         >>> dict(credibility.refused)
         {'loss': 1}
     """
@@ -47,13 +52,13 @@ class Credibility:
         self._calls: list[int] = []
 
     def believable(self, name: str, clients: IntArray, values: ArrayLike) -> FloatArray:
-        """What clients claim, with the usual value in place of what cannot be believed.
+        """What clients claim, with usual values in place of what cannot be believed.
 
         Args:
             name: of what they claim ("loss", …).
             clients: int64[n], each client once.
-            values: [n]; NaN for no claim, which becomes the usual value too, or stays NaN if
-                nobody has claimed anything lately.
+            values: [n]; NaN for no claim, which becomes the median, or stays NaN if nobody has
+                claimed anything lately.
         """
         clients = np.asarray(clients, dtype=np.int64)
         claimed = np.asarray(values, dtype=np.float64)
@@ -73,12 +78,13 @@ class Credibility:
         recent = self._recent(row, clients[finite], claimed[finite])
         if len(recent) == 0:
             return np.full(len(clients), np.nan)
-        usual, far = _usual(recent)
-        odd = ~np.isnan(claimed) & ~finite
-        odd[finite] = np.abs(claimed[finite] - usual) > far
+        usual, far, near = _usual(recent)
+        odd = np.abs(claimed - usual) > far  # infinity is, NaN is not
         if odd.any():
             self.refused[name] += int(np.count_nonzero(odd))
-        return np.where(finite & ~odd, claimed, usual)
+        low, high = np.quantile(near, (0.25, 0.75))
+        believed = np.where(odd, np.where(claimed > usual, low, high), claimed)
+        return np.where(np.isnan(claimed), usual, believed)
 
     def _recent(self, row: int, clients: IntArray, claimed: FloatArray) -> FloatArray:
         """Note these claims; the newest of each client that made one lately."""
@@ -115,8 +121,8 @@ class Credibility:
         return credibility
 
 
-def _usual(recent: FloatArray) -> tuple[float, float]:
-    """The usual value, and how far from it is too far.
+def _usual(recent: FloatArray) -> tuple[float, float, FloatArray]:
+    """The usual value, how far from it is too far, and what is not.
 
     What is too far has no vote, or a minority would move the median to a high quantile of the
     honest, which is a gain.
@@ -128,5 +134,5 @@ def _usual(recent: FloatArray) -> tuple[float, float]:
         far = _FAR * max(deviation, _LEAST_DEVIATION * abs(usual))
         near = recent[np.abs(recent - usual) <= far]
         if len(near) >= len(votes):
-            return usual, far
+            return usual, far, near
         votes = near

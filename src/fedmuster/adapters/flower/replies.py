@@ -148,8 +148,7 @@ def _answer(
             f"it holds {len(arrays)} ArrayRecords and {len(metrics)} MetricRecords, expected one "
             "of each"
         )
-    for name, array in arrays[0].items():
-        forms.check(name, array)
+    forms.check(arrays[0])
     for name, value in metrics[0].items():
         values = value if isinstance(value, list) else (value,)
         if not all(map(math.isfinite, values)):

@@ -16,11 +16,9 @@ from fedmuster.adapters.flower.evaluation import EvaluateFn, Evaluations
 from fedmuster.adapters.flower.grid_views import OnlyThese, Posting, TimedGrid
 from fedmuster.adapters.flower.hearing import Hearing
 from fedmuster.adapters.flower.log import say, warn
-from fedmuster.adapters.flower.metrics import loss_of
 from fedmuster.adapters.flower.own_methods import Methods
 from fedmuster.adapters.flower.record import Record, Saved, client_table
 from fedmuster.adapters.flower.replies import (
-    Answer,
     Promise,
     Sorted,
     as_failure,
@@ -274,7 +272,7 @@ class Session:
             num_refused=sum(report.refused.values()) + len(found.refused) + found.strangers.total(),
             clients=choice.selection.clients,
             learning=LearningRow(
-                train_loss=_mean_loss(found.answers),
+                train_loss=_mean_loss(feedback),
                 num_aggregated=len(found.answers),
                 rejected=np.array(sorted(client for client, *_ in found.refused), dtype=np.int64),
             ),
@@ -332,6 +330,7 @@ def _for_strategy(posting: Posting, found: Sorted) -> list[Message]:
     ]
 
 
-def _mean_loss(answers: Sequence[Answer]) -> float:
-    losses = [loss for answer in answers if (loss := loss_of(answer.metrics)) is not None]
-    return float(np.mean(losses)) if losses else np.nan
+def _mean_loss(feedback: Feedback) -> float:
+    if "loss" not in feedback.signals:
+        return np.nan
+    return float(feedback.signals["loss"][feedback.answered].mean())

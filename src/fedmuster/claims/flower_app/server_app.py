@@ -85,4 +85,5 @@ class Notes:
         }
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+        self._clients = []
         return MetricRecord({"accuracy": accuracy})
