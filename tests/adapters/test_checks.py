@@ -1,5 +1,7 @@
 """Misconfiguration is refused at the start, with what to write instead."""
 
+from typing import Any
+
 import pytest
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
@@ -7,6 +9,7 @@ from flwr.serverapp.strategy import (
     FedAdam,
     FedAvg,
     FedProx,
+    FedXgbCyclic,
     Strategy,
 )
 
@@ -18,12 +21,28 @@ from fedmuster.adapters.flower.checks import (
     setting_of,
 )
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.policy import Policy
 from fedmuster.policies import BSFL, COCS, Genie, Lifted, Random
 
 
 def private(strategy: Strategy, clients: int) -> Strategy:
     return DifferentialPrivacyServerSideFixedClipping(
         strategy, noise_multiplier=1.0, clipping_norm=1.0, num_sampled_clients=clients
+    )
+
+
+def check(
+    strategy: object,
+    *,
+    cohort_size: int,
+    policy: Policy[Any] | None = None,
+    num_to_ask: int | None = None,
+) -> None:
+    check_strategy(
+        strategy,
+        policy=policy or Random(),
+        cohort_size=cohort_size,
+        num_to_ask=num_to_ask or cohort_size,
     )
 
 
@@ -36,24 +55,31 @@ def private(strategy: Strategy, clients: int) -> Strategy:
         (FedAdam(min_available_nodes=9), r"FedAdam\(min_available_nodes=1\).*min_nodes=9"),
         (private(FedAvg(fraction_train=0.1), 4), r"FedAvg\(fraction_train=1.0\)"),
         (private(FedAvg(), 10), r"num_sampled_clients=4"),
+        (FedXgbCyclic(), r"cohort_size=1"),
     ],
 )
 def test_what_would_choose_again_or_wait_for_ever_is_refused(
     strategy: Strategy, what_to_write: str
 ) -> None:
     with pytest.raises(ConfigError, match=what_to_write):
-        check_strategy(strategy, cohort_size=4)
+        check(strategy, cohort_size=4)
 
 
 def test_what_fits_is_accepted() -> None:
-    check_strategy(FedAvg(), cohort_size=2)
-    check_strategy(FedAvg(fraction_evaluate=0.1, min_evaluate_nodes=50), cohort_size=2)
-    check_strategy(private(FedProx(proximal_mu=0.1), 4), cohort_size=4)
+    check(FedAvg(), cohort_size=2)
+    check(FedAvg(fraction_evaluate=0.1, min_evaluate_nodes=50), cohort_size=2)
+    check(private(FedProx(proximal_mu=0.1), 4), cohort_size=4)
+
+
+def test_policies_that_may_choose_one_client_need_strategies_that_take_one() -> None:
+    with pytest.raises(ConfigError, match="min_train_nodes=1, min_available_nodes=1"):
+        check(FedAvg(), cohort_size=4, policy=COCS())
+    check(FedAvg(min_train_nodes=1, min_available_nodes=1), cohort_size=4, policy=COCS())
 
 
 def test_strategies_of_the_old_api_are_refused_with_the_new_name() -> None:
     with pytest.raises(ConfigError, match=r"from flwr\.serverapp\.strategy import"):
-        check_strategy(object(), cohort_size=2)
+        check(object(), cohort_size=2)
 
 
 def test_oracles_and_flat_policies_at_edges_are_refused() -> None:

@@ -81,7 +81,7 @@ def test_only_answers_of_preferred_clients_fill_a_quota() -> None:
     grid = federation([0.0, 0.0, 0.1])
     sent = messages_to(grid)
     timed = TimedGrid(grid, poll_seconds=0.005)
-    timed.expected = Posting(messages=sent, clients=range(3), counts=1, first={2})
+    timed.expected = Posting(messages=sent, clients=range(3), counts=1, preferred={2})
     assert len(list(timed.send_and_receive(sent, timeout=60.0))) == 3
 
 
@@ -89,11 +89,43 @@ def test_only_answers_of_preferred_clients_fill_a_quota() -> None:
 def test_the_earlier_of_deadline_and_timeout_closes_a_round(own_deadline: float | None) -> None:
     grid = federation([0.0, 60.0])
     sent = messages_to(grid)
-    timed = TimedGrid(grid, poll_seconds=0.02)
-    timed.expected = Posting(messages=sent, clients=range(2), deadline_seconds=own_deadline)
+    timed = TimedGrid(grid, poll_seconds=0.02, deadline_seconds=own_deadline)
+    timed.expected = Posting(messages=sent, clients=range(2))
     timeout = 50.0 if own_deadline is not None else 0.1
     assert answered_by(list(timed.send_and_receive(sent, timeout=timeout))) == {100}
     assert 0.1 <= timed.expected.lasted_seconds < 50.0
+
+
+def test_only_usable_answers_count_towards_k_of_n() -> None:
+    grid = federation([0.0, 0.0, 0.1])
+    sent = messages_to(grid)
+    timed = TimedGrid(grid, poll_seconds=0.005)
+    timed.expected = Posting(
+        messages=sent, clients=range(3), counts=2, usable=lambda client, reply: client > 0
+    )
+    assert len(list(timed.send_and_receive(sent, timeout=60.0))) == 3
+
+
+def test_a_loop_that_pushes_and_pulls_by_itself_is_timed_too() -> None:
+    grid = federation([0.0, 0.05])
+    sent = messages_to(grid)
+    timed = TimedGrid(grid, poll_seconds=0.005)
+    posting = timed.expected = Posting(messages=sent, clients=[4, 5])
+    waiting = set(timed.push_messages(reversed(sent)))
+    while waiting:
+        waiting -= {r.metadata.reply_to_message_id for r in timed.pull_messages(waiting)}
+    assert sorted(posting.client_of.values()) == [4, 5]
+    assert all(seconds > 0 for seconds in posting.arrived.values())
+    assert posting.lasted_seconds >= 0.05
+    assert posting.silent == []
+
+
+def test_who_does_not_answer_an_evaluation_is_told_of() -> None:
+    grid = federation([0.0, 60.0])
+    silent: list[Message] = []
+    timed = TimedGrid(grid, poll_seconds=0.005, deadline_seconds=0.1, silent=silent.extend)
+    timed.send_and_receive(messages_to(grid), timeout=3600.0)
+    assert [message.metadata.dst_node_id for message in silent] == [101]
 
 
 def test_evaluations_wait_for_everybody_and_do_not_touch_the_round() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
@@ -32,7 +32,7 @@ from fedmuster.adapters.flower import EdgeGroups, Muster
 from fedmuster.adapters.flower.in_process import Node
 from fedmuster.core.errors import CallOrderError, ConfigError, StateError
 from fedmuster.experiments.journal import JournalReader
-from fedmuster.policies import BSFL, COCS, FedSUV, Oort, PowerOfChoice, Random
+from fedmuster.policies import BSFL, COCS, SAFA, FedSUV, Oort, PowerOfChoice, Random
 
 
 def quick(folder: Path, strategy: Strategy | None = None, **settings: Any) -> Muster:
@@ -310,7 +310,8 @@ def test_edges_are_groups_of_nodes_with_budgets(tmp_path: Path) -> None:
         edge = "north" if number < 3 else "south"
         grid.add(Node(50 + number, {"client-id": f"c{number}", "edge": edge}))
     edges = EdgeGroups(names=("north", "south"), budget=(2.0, 1.0))
-    start(quick(tmp_path, policy=COCS(), cohort_size=6, edges=edges), grid, rounds=4)
+    strategy = FedAvg(min_train_nodes=1, min_available_nodes=1)
+    start(quick(tmp_path, strategy, policy=COCS(), cohort_size=6, edges=edges), grid, rounds=4)
     journal = JournalReader(tmp_path)
     assert journal.edge_rows is not None
     for cohort, row in zip(journal.cohorts, journal.edge_rows, strict=True):
@@ -350,3 +351,81 @@ def test_what_the_strategy_has_can_be_asked_of_muster(tmp_path: Path) -> None:
     assert muster.weighted_by_key == "num-examples"
     with pytest.raises(AttributeError, match="unheard_of"):
         _ = muster.unheard_of
+
+
+def test_a_small_start_of_the_users_own_is_given_only_what_was_said(tmp_path: Path) -> None:
+    def small_start(
+        strategy: FedAvg, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int
+    ) -> Result:
+        for number in range(num_rounds):  # which counts from 0, and pushes and pulls itself
+            messages = strategy.configure_train(number, initial_arrays, ConfigRecord(), grid)
+            waiting = set(grid.push_messages(messages))
+            replies: list[Message] = []
+            while waiting:
+                came = list(grid.pull_messages(waiting))
+                waiting -= {reply.metadata.reply_to_message_id for reply in came}
+                replies += came
+            strategy.aggregate_train(number, replies)
+        return Result()
+
+    small: type[FedAvg] = type("Small", (FedAvg,), {"start": small_start})
+    muster = quick(tmp_path, small())
+    muster.start(grid=federation(), initial_arrays=model(), num_rounds=2)
+    assert JournalReader(tmp_path).columns["num_completed"].tolist() == [3, 3]
+
+
+def test_safa_fills_its_quota_and_learns_who_was_picked(tmp_path: Path) -> None:
+    start(quick(tmp_path, policy=SAFA(), cohort_size=3), federation(), rounds=5)
+    journal = JournalReader(tmp_path)
+    assert (journal.columns["num_aggregated"] <= 3).all()
+    assert (journal.columns["num_aggregated"] > 0).all()
+
+
+def test_a_straggler_does_not_hold_up_evaluation(tmp_path: Path) -> None:
+    grid = federation("abc")
+    muster = quick(tmp_path, cohort_size=3, deadline_seconds=0.3)
+
+    def slow_down(server_round: int, arrays: ArrayRecord) -> None:
+        grid.nodes[0].delay_seconds = 60.0
+
+    began = time.monotonic()
+    start(muster, grid, rounds=3, evaluate_fn=slow_down)
+    assert time.monotonic() - began < 20.0
+    assert np.isfinite(JournalReader(tmp_path).columns["accuracy"]).all()
+
+
+def test_a_round_killed_before_its_evaluation_is_evaluated_when_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        if server_round == 2 and not dying[0]:
+            dying[0] = True
+            raise KeyboardInterrupt
+        return MetricRecord({"accuracy": 0.5})
+
+    dying = [False]
+    strategy = FedAvg(fraction_evaluate=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        start(quick(tmp_path, strategy), federation(), 2, evaluate_fn=evaluate)
+    assert np.isnan(JournalReader(tmp_path).columns["accuracy"]).tolist() == [False, True]
+    start(quick(tmp_path, FedAvg(fraction_evaluate=0.0)), federation(), 2, evaluate_fn=evaluate)
+    assert JournalReader(tmp_path).columns["accuracy"].tolist() == [0.5, 0.5]
+
+
+def test_another_model_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    start(quick(tmp_path), federation())
+    other = ArrayRecord({"v": Array(np.zeros(2))})
+    with pytest.raises(StateError, match="another model"):
+        quick(tmp_path).start(grid=federation(), initial_arrays=other, num_rounds=5, timeout=5.0)
+
+
+def test_a_model_that_is_not_finite_is_not_put_on_record(tmp_path: Path) -> None:
+    class Diverging(FedAvg):
+        def aggregate_train(
+            self, server_round: int, replies: Any
+        ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+            return model(np.inf), None
+
+    result = start(quick(tmp_path, Diverging()), federation(), rounds=1)
+    assert result.arrays["w"].numpy().tolist() == [0.0, 0.0, 0.0]
+    assert JournalReader(tmp_path).columns["num_aggregated"].tolist() == [0]

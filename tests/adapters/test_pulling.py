@@ -69,10 +69,10 @@ def test_a_reply_that_hangs_delays_nobody_and_is_told_of_when_it_comes(grid: Han
 
 
 def test_a_round_closes_by_its_deadline_whatever_hangs(grid: HangingGrid) -> None:
-    timed = TimedGrid(grid, poll_seconds=0.02)
+    timed = TimedGrid(grid, poll_seconds=0.02, deadline_seconds=0.5)
     content = RecordDict({"arrays": model()})
     sent = [Message(content, node.node_id, MessageType.TRAIN) for node in grid.nodes]
-    posting = timed.expected = Posting(messages=sent, clients=range(3), deadline_seconds=0.5)
+    posting = timed.expected = Posting(messages=sent, clients=range(3))
     grid.hang_first = True
     replies = list(timed.send_and_receive(sent, timeout=3600.0))
     assert len(replies) == 2

@@ -8,12 +8,13 @@ from flwr.app import Array, ArrayRecord, Error, Message, MessageType, MetricReco
 from numpy.typing import NDArray
 from tests.adapters.tiny_app import federation, model
 
+from fedmuster.adapters.flower.grid_views import Posting
 from fedmuster.adapters.flower.replies import (
     Promise,
-    Sorted,
+    RoundReplies,
+    TrainCheck,
     alike,
     as_failure,
-    signals_by_name,
     sort_replies,
 )
 from fedmuster.adapters.flower.wire import Release, Report
@@ -29,21 +30,20 @@ def ask(count: int) -> list[Message]:
     return messages
 
 
-def answer(message: Message, value: float = 1.0, **metrics: float) -> Message:
+def answer(message: Message, value: float = 1.0, **metrics: float | list[float]) -> Message:
     told = MetricRecord({"num-examples": 10, "loss": 0.5, **metrics})
     return Message(RecordDict({"arrays": model(value), "metrics": told}), reply_to=message)
 
 
-def sort(messages: list[Message], replies: list[Message], promise: Promise | None = None) -> Sorted:
-    ids = [message.metadata.message_id for message in messages]
-    return sort_replies(
-        replies,
-        client_of={message_id: 10 + row for row, message_id in enumerate(ids)},
-        arrived=dict.fromkeys(ids, 2.5),
-        sent=model(),
-        weighted_by="num-examples",
-        promise=promise,
-    )
+def sort(
+    messages: list[Message], replies: list[Message], promise: Promise | None = None
+) -> RoundReplies:
+    posting = Posting(messages=messages, clients=range(10, 10 + len(messages)))
+    posting.sent(now=0.0)
+    for message in messages:
+        posting.arrived[message.metadata.message_id] = 2.5
+    check = TrainCheck(model(), weighted_by="num-examples", promise=promise)
+    return sort_replies(replies, posting, check)
 
 
 def test_answers_come_in_the_order_of_clients_with_their_time_and_report() -> None:
@@ -58,10 +58,6 @@ def test_answers_come_in_the_order_of_clients_with_their_time_and_report() -> No
     assert first.report.compute_seconds == 0.7
     assert set(first.reply.content) == {"arrays", "metrics"}  # what is between us is gone
     assert found.answers[1].report is None
-    signals = signals_by_name(found.answers)
-    assert signals["loss"].tolist() == [0.5] * 3
-    assert signals["gain"][0] == 0.1
-    assert np.isnan(signals["gain"][1:]).all()
 
 
 def test_errors_strangers_and_second_replies_are_no_answers() -> None:
@@ -87,6 +83,11 @@ def with_arrays(message: Message, **arrays: NDArray[np.generic]) -> Message:
     return Message(RecordDict({"arrays": record, "metrics": told}), reply_to=message)
 
 
+def without_weight(message: Message) -> Message:
+    content = RecordDict({"arrays": model(1.0), "metrics": MetricRecord({"loss": 0.5})})
+    return Message(content, reply_to=message)
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -96,9 +97,13 @@ def with_arrays(message: Message, **arrays: NDArray[np.generic]) -> Message:
         (lambda m: answer(m, **{"num-examples": 0}), "expected a number > 0"),
         (lambda m: answer(m, **{"num-examples": -5}), "expected a number > 0"),
         (lambda m: with_arrays(m, w=np.zeros(4), b=np.zeros(1)), "has shape"),
+        (lambda m: with_arrays(m, w=np.zeros((4, 4), dtype=np.int64), b=np.zeros(1)), "has shape"),
+        (lambda m: with_arrays(m, w=np.zeros(3, dtype=complex), b=np.zeros(1)), "expected numbers"),
+        (lambda m: without_weight(m), "'num-examples' is None"),
+        (lambda m: answer(m, loss=[0.5, 0.5]), "differs from the others in its keys: loss"),
         (lambda m: with_arrays(m, w=np.zeros(3)), "differs from the others in its keys: b"),
         (lambda m: answer(m, extra=1.0), "differs from the others in its keys: extra"),
-        (lambda m: Message(RecordDict(), reply_to=m), "expected one of each"),
+        (lambda m: Message(RecordDict(), reply_to=m), "0 ArrayRecords, expected one"),
     ],
 )
 def test_nonsense_is_refused_and_costs_only_its_sender(
@@ -173,3 +178,10 @@ def test_bytes_that_are_no_array_cost_only_their_sender(data: bytes) -> None:
     found = sort(messages, [bad, answer(messages[1])])
     assert [each.client for each in found.answers] == [11]
     assert "cannot be read" in found.refused[0][2]
+
+
+def test_of_two_forms_the_models_own_counts() -> None:
+    messages = ask(2)
+    liar = with_arrays(messages[0], zzz=np.zeros(3))
+    found = sort(messages, [liar, answer(messages[1])])
+    assert [each.client for each in found.answers] == [11]

@@ -36,7 +36,7 @@ from flwr.supercore.privacy_accounting import (
     SamplingMethod,
 )
 from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
@@ -48,6 +48,12 @@ Make = Callable[[], Strategy]
 NODES = 5
 FLOWERS_NOISE = import_module("numpy.random")
 """Flower draws from numpy's global generator."""
+
+
+@pytest.fixture(autouse=True)
+def uncollected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """QFedAvg collects garbage at every reply, which is slow in a process with so much in it."""
+    monkeypatch.setattr("gc.collect", lambda *_: 0)
 
 
 def accountant() -> RdpAccountant:
@@ -279,7 +285,9 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-@settings(max_examples=100, deadline=None)
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_plain_values_come_back(value: Any) -> None:
     again = unpack(pack(value))
     assert repr(again) == repr(value)  # NaN is not equal to itself

@@ -89,7 +89,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> f
     while not condition():
         if time.monotonic() - start > seconds:
             raise TimeoutError(f"no {what} within {seconds:.0f} s")
-        time.sleep(0.2)
+        time.sleep(0.4)
     return time.monotonic() - start
 
 
@@ -222,6 +222,12 @@ class Federation:
         )
         self.supernodes[name].start()
 
+    def stop_supernode(self, name: str) -> None:
+        """Stop a SuperNode as an operator would; the SuperLink knows at once."""
+        self.supernodes[name].terminate()
+        self.supernodes[name].join(timeout=30)
+        self.kill_supernode(name)  # what may be left of it
+
     def kill_supernode(self, name: str) -> None:
         """`kill -9` a SuperNode and the processes that it started."""
         process = self.supernodes[name]
@@ -286,6 +292,18 @@ class Federation:
         """The id of the process of the ServerApp that runs now."""
         (only,) = processes(self.home, "flwr-serverapp")
         return only
+
+    def wait_for_log(self, run: int, text: str, *, seconds: float = 300.0) -> None:
+        """Wait until the ServerApp of a run has logged this."""
+
+        def said() -> bool:
+            over = self.status(run).startswith("finished")
+            log = self.run_log(run)
+            if over and text not in log:
+                raise RuntimeError(f"run {run} ended without {text!r} in its log:\n{log}")
+            return text in log
+
+        wait_until(said, seconds=seconds, what=f"{text!r} in the log")
 
     def wait_for_run(self, run: int, *, seconds: float) -> str:
         """Wait for the end of a run; its status."""

@@ -1,16 +1,17 @@
-"""Kill -9 in real federations: of the ServerApp, of a SuperNode, of the SuperLink.
+"""Kill -9 in real federations: of the ServerApp, of the SuperLink.
 
-A SuperNode that is killed and comes back while its run goes on is in test_flower_examples.py.
+That of a SuperNode is in test_flower_examples.py.
 """
 
 import os
+import re
 import signal
 import sqlite3
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from tests.deployment.harness import Federation, federation, wait_until
+from tests.deployment.harness import Federation, federation
 from tests.faults.auditor import audit_ledger
 
 from fedmuster import Selector
@@ -30,11 +31,6 @@ def start_supernodes(fed: Federation, *clients: str, slowness: float) -> None:
     fed.wait_for_supernodes()
 
 
-def wait_for_log(fed: Federation, run: int, text: str, *, seconds: float = 120.0) -> None:
-    """Wait until the ServerApp has logged this."""
-    wait_until(lambda: text in fed.run_log(run), seconds=seconds, what=f"{text!r} in the log")
-
-
 def participations(folder: Path) -> list[int]:
     """How often the selector's saved state has seen each client take part."""
     with closing(sqlite3.connect(folder / "journal.sqlite")) as database:
@@ -43,19 +39,20 @@ def participations(folder: Path) -> list[int]:
     return [int(count) for count in selector.state.speed.inverse.count]
 
 
-def test_serverapp_and_a_supernode_killed_in_a_private_round(tmp_path: Path) -> None:
+def test_serverapp_killed_in_a_private_round(tmp_path: Path) -> None:
     with federation(tmp_path / "fed") as fed:
         start_supernodes(fed, *CLIENTS, slowness=1.0)
-        settings: dict[str, str | float] = {"epsilon": 10.0, "min_nodes": 4, "policy": "pause"}
-        first = fed.submit(APP, rounds=4, **settings)
-        wait_for_log(fed, first, "round 3: pause chose")
+        settings: dict[str, str | float] = {"policy": "pause", "epsilon": 10.0, "cohort_size": 3}
+        first = fed.submit(APP, rounds=4, min_nodes=4, **settings)
+        fed.wait_for_log(first, "round 3: pause chose")
         os.kill(fed.serverapp(), signal.SIGKILL)
-        fed.kill_supernode(CLIENTS[3])
+        (lost_cohort,) = re.findall("round 3: pause chose 3 of 4 nodes: (.*)", fed.run_log(first))
         folder = fed.folder / "run"
         before = JournalReader(folder)
-        start_supernodes(fed, CLIENTS[3], slowness=1.0)  # at once, with a new key and node id
-        second = fed.submit(APP, rounds=4, **settings)
-        assert fed.wait_for_run(second, seconds=120) == "finished:completed", fed.run_log(second)
+        fed.stop_supernode(CLIENTS[3])
+        start_supernodes(fed, CLIENTS[3], slowness=1.0)  # with another key and node id
+        second = fed.submit(APP, rounds=4, min_nodes=1, **settings)
+        assert fed.wait_for_run(second, seconds=300) == "finished:completed", fed.run_log(second)
         said = fed.run_log(second)
     assert len(before) == 2
     assert f"2 rounds are on record in {folder}" in said
@@ -76,23 +73,25 @@ def test_serverapp_and_a_supernode_killed_in_a_private_round(tmp_path: Path) -> 
         for number, cohort in enumerate(journal.cohorts, start=1)
         for client in cohort
     }
-    assert in_journal <= debited
-    # Round 3 was debited before the kill; who was asked then is not asked again in that round.
-    assert {round_ for round_, _ in debited - in_journal} <= {3}
+    # Who was asked in round 3 before the kill may have sent its update: it has paid, and is not
+    # asked a second time.
+    lost = {(3, client) for client in lost_cohort.split(", ")}
+    assert len(lost) == 3
+    assert debited - in_journal == lost
 
 
 def test_superlink_killed_and_started_on_its_database(tmp_path: Path) -> None:
     with federation(tmp_path / "fed") as fed:
         start_supernodes(fed, *CLIENTS, slowness=0.5)
         first = fed.submit(APP, rounds=4, min_nodes=4)
-        wait_for_log(fed, first, "round 2: bsfl chose")
+        fed.wait_for_log(first, "round 2: bsfl chose")
         fed.kill_superlink()  # its ServerApp ends itself when it notices
         folder = fed.folder / "run"
         before = JournalReader(folder)
         fed.start_superlink()
-        assert fed.wait_for_run(first, seconds=120) == "finished:failed"
+        assert fed.wait_for_run(first, seconds=300) == "finished:failed"
         second = fed.submit(APP, rounds=4, min_nodes=4)
-        assert fed.wait_for_run(second, seconds=120) == "finished:completed", fed.run_log(second)
+        assert fed.wait_for_run(second, seconds=300) == "finished:completed", fed.run_log(second)
     journal = JournalReader(folder)
     assert 1 <= len(before) <= len(journal) == 4
     assert journal.columns["seconds"][: len(before)].tolist() == before.columns["seconds"].tolist()

@@ -3,7 +3,7 @@
 A flower-supernode of its own costs two processes of two seconds of processor time, and every
 message another one for its ClientApp. Here a fork server (multiprocessing's own) imports Flower
 once; a SuperNode is a fork of it and runs Flower's own code with `--isolation process`, and its
-ClientApps are forks again. Only waiting is different: nobody polls less often than every 0.3 s.
+ClientApps are forks again. Only waiting is different: nobody polls less often than every 0.4 s.
 """
 
 import os
@@ -23,7 +23,7 @@ from flwr.supernode.runtime.run_clientapp import run_clientapp
 
 np.random.default_rng()  # numpy.random is imported lazily, and every app needs it
 
-POLL_SECONDS = 0.3
+POLL_SECONDS = 0.4
 
 
 class ForkExecutor(SubprocessExecutor):

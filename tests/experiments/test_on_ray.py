@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -90,27 +89,29 @@ def frequent_commits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestImages:
-    def test_an_image_fits_together_while_the_run_goes_on(
-        self, tmp_path: Path, undisturbed: str
+    def test_an_image_fits_together_though_the_run_goes_on_meanwhile(
+        self, tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        home = tmp_path / "home"
-        prepare(home, private_cell())
-        playing = threading.Thread(target=execute, args=(home,))
-        taken = []
-        playing.start()
-        while not rounds_done(home):
-            assert playing.is_alive()
-        while playing.is_alive():
-            taken.append(image_of(home))
-            time.sleep(0.02)
-        playing.join()
-        for number in (0, len(taken) // 2, len(taken) - 1):
-            away = tmp_path / f"away-{number}"
-            prepare(away, private_cell())
-            put(away, taken[number])
-            execute(away)
-            assert JournalReader(away).digest() == undisturbed
-            assert verify(away / LEDGER_NAME).faults == []
+        home, away = tmp_path / "home", tmp_path / "away"
+        for folder in (home, away):
+            prepare(folder, private_cell())
+        snapshot = images._snapshot
+
+        def snapshot_and_go_on(path: Path) -> bytes:
+            image = snapshot(path)
+            rounds = rounds_done(home)
+            execute(home, wanted=lambda: rounds_done(home) == rounds)
+            return image
+
+        execute(home, wanted=lambda: rounds_done(home) == 0)
+        monkeypatch.setattr(images, "_snapshot", snapshot_and_go_on)
+        image = image_of(home)
+        monkeypatch.undo()
+        put(away, image)
+        assert rounds_done(away) < rounds_done(home)
+        execute(away)
+        assert JournalReader(away).digest() == undisturbed
+        assert verify(away / LEDGER_NAME).faults == []
 
     @pytest.mark.parametrize(
         ("first", "survived"),
@@ -217,9 +218,11 @@ class TestWorker:
         monkeypatch.setattr(worker, "_name_of_this_node", lambda: "node-7")
         monkeypatch.setattr(worker, "_POLL_SECONDS", 0.01)
 
-    def told(self, cell: Experiment, bits: dict[str, str] | None = None) -> list[News]:
+    def told(
+        self, cell: Experiment, bits: dict[str, str] | None = None, *, every_seconds: float = 0.02
+    ) -> list[News]:
         before = set(Path(tempfile.gettempdir()).glob("fedmuster-cell-*"))
-        told = list(play(cell.to_toml().encode(), {}, bits, 0.02))
+        told = list(play(cell.to_toml().encode(), {}, bits, every_seconds))
         assert set(Path(tempfile.gettempdir()).glob("fedmuster-cell-*")) <= before
         return told
 
@@ -232,9 +235,15 @@ class TestWorker:
             put(tmp_path, news["image"])
             rounds.append(rounds_done(tmp_path))
         assert rounds == sorted(rounds)
-        assert rounds[0] == 0  # before anybody was debited
         assert any(0 < number < ROUNDS for number in rounds)
         assert JournalReader(tmp_path).digest() == undisturbed
+
+    def test_the_first_image_is_from_before_anybody_is_debited(self, tmp_path: Path) -> None:
+        first, last, _ = self.told(private_cell(), every_seconds=600.0)
+        for news, rounds in ((first, 0), (last, ROUNDS)):
+            put(tmp_path, news["image"])
+            assert rounds_done(tmp_path) == rounds
+            assert (verify(tmp_path / LEDGER_NAME).debits > 0) == (rounds > 0)
 
     def test_another_version_is_refused(self) -> None:
         bits = {**bits_here(networks=True), "numpy": "1.0", "torch": "1.0"}
@@ -374,8 +383,8 @@ def test_two_nodes_give_the_bits_of_one_machine_whoever_is_killed(
         succeed(local)
         on_ray = ("--on=ray", f"--ray-address={address}")
 
-        words = "-m fedmuster compare bsfl random --world=bsfl-rates --rounds=80 --seeds=3".split()
-        out = succeed(python(*words, "--out=short", *on_ray))
+        short = ("bsfl", "random", "--world=bsfl-rates", "--rounds=80", "--seeds=3", "--out=short")
+        out = succeed(python("-m", "fedmuster", "compare", *short, *on_ray))
         assert "a Ray cluster of 2 nodes with 2 cores" in out
         assert out.count("runs ended on") == 2
         for cell in find_cells(tmp_path / "short"):

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from fedmuster.cli.display import console, show_table
-from fedmuster.experiments.shorthand import parse
 from fedmuster.cli.summaries import paper, summary
 from fedmuster.core.config import named
+from fedmuster.experiments.shorthand import parse
 from fedmuster.learning.data import DATASETS
 from fedmuster.learning.partition import PARTITIONS, split
 

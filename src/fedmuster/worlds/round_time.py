@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedmuster.core.quota import fill_quota
 from fedmuster.core.records import BoolArray, FloatArray, IntArray, Selection
 from fedmuster.objectives.diversity import repeats
 from fedmuster.solvers.schedule import finish_seconds
@@ -101,10 +102,7 @@ class RoundTime:
             seconds += self.cluster_delay_seconds * repeats(self.clusters[selection.clients])
         used = None
         if selection.preferred is not None:
-            used = np.zeros(size, dtype=np.bool_)
-            used[arrivals[first]] = True
-            others = arrivals[~preferred[arrivals]]
-            used[others[: quota - len(first)]] = True
+            used = fill_quota(arrivals, preferred, quota)
         return Closing(completed, used, seconds + self.edge_seconds)
 
     def _last_moment(self, latency: FloatArray) -> float:

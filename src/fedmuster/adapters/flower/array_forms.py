@@ -48,11 +48,13 @@ class Forms:
         else:
             numbers = _parsed(name, array)
             shape = self._shapes.get(name, numbers.shape)
-            if numbers.dtype.kind == "f" and numbers.shape != shape:
+            bytes_of_a_booster = numbers.dtype == np.uint8 and numbers.ndim == 1
+            if numbers.shape != shape and not bytes_of_a_booster:
                 raise DataError(
                     f"its array {name!r} has shape {numbers.shape}, the model's has {shape}"
                 )
-        # A booster's bytes, a counter: whatever they are, they may be.
+            if numbers.dtype.kind not in "fiub":
+                raise DataError(f"its array {name!r} holds {numbers.dtype}, expected numbers")
         if numbers.dtype.kind == "f" and not _all_finite(numbers.ravel()):
             raise DataError(f"its array {name!r} is not finite")
 

@@ -1,7 +1,7 @@
 """Asking clients for the loss of the global model, as some policies do before they choose."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
@@ -21,8 +21,9 @@ class LossQuestion:
         grid: to ask through.
         node_of: the node of each client that is there.
         arrays: the model.
-        server_round: which it is of.
+        config: of the user, for evaluations.
         timeout_seconds: how long to wait for answers.
+        believe: what to make of claims that cannot be true.
     """
 
     def __init__(
@@ -32,14 +33,15 @@ class LossQuestion:
         node_of: Mapping[int, int],
         *,
         arrays: ArrayRecord,
-        server_round: int,
+        config: ConfigRecord,
         timeout_seconds: float,
+        believe: Callable[[IntArray, FloatArray], FloatArray],
     ) -> None:
         self._grid = grid
         self._node_of = node_of
         self._timeout_seconds = timeout_seconds
+        self._believe = believe
         self._told: dict[int, float] = {}
-        config = ConfigRecord({"server-round": server_round})
         self._content = RecordDict(
             {
                 setting_of(strategy, "arrayrecord_key", "arrays"): arrays,
@@ -54,6 +56,8 @@ class LossQuestion:
 
     def _ask(self, clients: Sequence[int]) -> None:
         """Each client once a round, however often a policy wants to know."""
+        if not clients:
+            return
         messages = [
             Message(self._content, self._node_of[client], MessageType.EVALUATE)
             for client in clients
@@ -64,8 +68,10 @@ class LossQuestion:
             for reply in replies
             if not reply.has_error()
         }
-        for client, message in zip(clients, messages, strict=True):
-            self._told[client] = losses.get(message.metadata.message_id, math.nan)
+        claimed = np.array([losses.get(m.metadata.message_id, math.nan) for m in messages])
+        believed = self._believe(np.array(clients, dtype=np.int64), claimed)
+        silent = np.isnan(claimed)  # of whom nothing usual is assumed: it may be gone
+        self._told |= zip(clients, np.where(silent, np.nan, believed).tolist(), strict=True)
 
 
 def _loss(reply: Message) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import FedXgbCyclic, Strategy
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
@@ -23,7 +23,9 @@ def setting_of(strategy: Strategy, name: str, default: Any) -> Any:
     return found[-1] if found else default
 
 
-def check_strategy(strategy: object, *, cohort_size: int) -> None:
+def check_strategy(
+    strategy: object, *, policy: Policy[Any], cohort_size: int, num_to_ask: int
+) -> None:
     """Refuse what would choose among the chosen, or wait for more nodes than a cohort has."""
     if not isinstance(strategy, Strategy):
         raise ConfigError(
@@ -54,6 +56,19 @@ def check_strategy(strategy: object, *, cohort_size: int) -> None:
                 f"{name}: num_sampled_clients = {sampled}, to which its noise is fitted, but "
                 f"cohort_size is {cohort_size}: write {name}(num_sampled_clients={cohort_size})"
             )
+        if getattr(layer, "accountant", None) is not None and num_to_ask != cohort_size:
+            raise ConfigError(
+                f"{name} accounts for exactly {sampled} clients, but {num_to_ask} are asked: "
+                "leave over_selection out"
+            )
+        if isinstance(layer, FedXgbCyclic) and cohort_size != 1:
+            raise ConfigError(f"{name} trains one node a round: write cohort_size=1")
+    least = least_nodes(strategy)
+    if policy.cohort_rule == "at most" and least > 1:
+        raise ConfigError(
+            f"policy {policy.name} may choose a single client, but the strategy would wait for "
+            f"{least}: write min_train_nodes=1, min_available_nodes=1"
+        )
 
 
 def check_policy(policy: Policy[Any], *, num_edges: int) -> None:

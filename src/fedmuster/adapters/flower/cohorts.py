@@ -1,11 +1,12 @@
 """Who trains next: nodes that come and go, the policy that chooses, and what clients may spend."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedmuster.adapters.flower.in_flight import InFlight
@@ -57,6 +58,7 @@ class Cohorts:
         self._run = run
         self._ledger = ledger
         self._first_meeting = True
+        self._node_of: Mapping[int, int] = {}
         self.roster = Roster()
         self.selector: Selector[Any] | None = None
         """None until the first node was met."""
@@ -106,29 +108,58 @@ class Cohorts:
                 f"no node was there for {self._settings.wait_seconds:g} s: start SuperNodes and "
                 "run again, or wait longer with wait_seconds"
             )
-        if np.count_nonzero(available) < self._least:
+        self._check_privacy()
+        enough = np.count_nonzero(available) >= self._least
+        if not enough:
             warn(
                 f"round {selector.round}: {np.count_nonzero(available)} nodes can be asked, the "
                 f"strategy wants {self._least}: nobody trains in this round"
             )
-            available = np.zeros_like(available)
         network = None if self._settings.edges is None else self._settings.edges.view(self.roster)
         features = self._settings.features
         selection = selector.select(
-            available=available,
+            available=available & enough,
             cohort_size=self._settings.num_to_ask,
             features=None if features is None else features(self.roster.identities),
             edges=network,
             privacy_left=None if self.budget is None else self.budget.left,
             ask_loss=self._paid_for(ask_loss(node_of)),
         )
-        scores = {"available": available.astype(np.float64), **selector.scores()}
+        scores = {**self._marks(available, network), **selector.scores()}
         # From here on clients are asked: whoever is must have paid.
         grant = None
         if self.budget is not None:
             grant = self.budget.debit(selection.round, selection.clients)
         nodes = [node_of[client] for client in selection.clients.tolist()]
         return Choice(selection, nodes, available, scores, network, grant)
+
+    def _marks(self, available: BoolArray, network: EdgeView | None) -> dict[str, FloatArray]:
+        """Who could be chosen, and why others could not: 0 or 1, for explanations."""
+        busy = np.zeros(self.num_clients, dtype=np.bool_)
+        busy[list(self.in_flight.busy)] = True
+        marks = {"available": available, "busy": busy}
+        if self.budget is not None:
+            marks["privacy_spent"] = ~self.budget.able
+        if network is not None:
+            marks["out_of_reach"] = ~network.covered
+        return {name: mark.astype(np.float64) for name, mark in marks.items()}
+
+    def note_silent(self, messages: Sequence[Message]) -> None:
+        """Whoever does not answer these is busy until it does."""
+        client_at = {node: client for client, node in self._node_of.items()}
+        number = 1 if self.selector is None else self.selector.round
+        for message in messages:
+            metadata = message.metadata
+            client = client_at.get(metadata.dst_node_id)
+            if client is not None and metadata.message_id:
+                self.in_flight.add(
+                    metadata.message_id, client=client, node_id=metadata.dst_node_id, round_=number
+                )
+
+    @property
+    def busy_nodes(self) -> set[int]:
+        """The nodes of clients that are at it."""
+        return {self._node_of[each] for each in self.in_flight.busy if each in self._node_of}
 
     def _gather(self, grid: Grid) -> tuple[Mapping[int, int], BoolArray]:
         """The node of each client that is there, and who can be asked.
@@ -149,8 +180,8 @@ class Cohorts:
             self._admit(len(meeting.newcomers))
             for errand in self.in_flight.forget(meeting.nodes):
                 say(f"{self._name(errand.client)}: its answer of round {errand.round} is lost")
-            self._check_privacy()
             available = self._can_be_asked(meeting.nodes)
+            self._node_of = meeting.nodes
             if np.count_nonzero(available) >= wanted or time.monotonic() >= until:
                 return meeting.nodes, available
             if not told:
@@ -205,7 +236,7 @@ class Cohorts:
         told = [facts.num_samples for facts in self.roster.facts]
         if first == 0 and None in told:
             return None
-        usual = int(np.median([number for number in told if number is not None]))
+        usual = int(np.median([n for n in told if n is not None] or [1]))
         return np.array([usual if n is None else n for n in told[first:]], dtype=np.int64)
 
     def _num_features(self) -> int:

@@ -8,7 +8,7 @@ would always do better than half of the honest, be chosen more often, and in the
 
 A claim that others might make as well cannot be told from the truth; and neither can an honest
 client whose data are unlike all others' from a liar: where losses differ tenfold between clients
-(log-normal, 0.8), Oort gives the 10 hardest of 100 a sixth of all slots instead of four fifths.
+(log-normal, 0.8), Oort gives the 10 hardest of 100 a quarter of all slots instead of four fifths.
 """
 
 from collections import Counter

@@ -1,19 +1,20 @@
 """Evaluation: as the user configured it, put on record, and without waiting for ever."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedmuster.adapters.flower.checks import nodes_to_evaluate
+from fedmuster.adapters.flower.checks import nodes_to_evaluate, setting_of
 from fedmuster.adapters.flower.grid_views import OnlyThese
 from fedmuster.adapters.flower.log import warn
 from fedmuster.adapters.flower.metrics import accuracy_of, loss_of
 from fedmuster.adapters.flower.own_methods import Methods
 from fedmuster.adapters.flower.record import Evaluation, Record
-from fedmuster.adapters.flower.replies import alike
+from fedmuster.adapters.flower.replies import alike, checked_metrics
+from fedmuster.core.errors import DataError
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -26,27 +27,37 @@ class Evaluations:
     Args:
         strategy: the user's.
         record: of the run.
-        rounds_before: this start; Flower's loop counts anew after each.
+        done: how many rounds are over.
+        busy: the nodes that still work on an earlier message, and would queue behind themselves.
         wait_seconds: for how long to wait for as many nodes as the strategy wants.
     """
 
     def __init__(
-        self, strategy: Strategy, record: Record, *, rounds_before: int, wait_seconds: float
+        self,
+        strategy: Strategy,
+        record: Record,
+        *,
+        done: Callable[[], int],
+        busy: Callable[[], Collection[int]],
+        wait_seconds: float,
     ) -> None:
         self._strategy = strategy
         self._own = Methods.of(strategy)
         self._record = record
-        self._rounds_before = rounds_before
+        self._done = done
+        self._rounds_before = done()  # this start; Flower's loop counts anew after each
+        self._busy = busy
         self._wait_seconds = wait_seconds
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Let the strategy choose among all nodes that are there."""
-        number = self._rounds_before + server_round
+        """Let the strategy choose among all nodes that are there and free."""
+        number = self._done()
         until = time.monotonic() + self._wait_seconds
         while True:
-            online = list(grid.get_node_ids())
+            busy = self._busy()
+            online = [node for node in grid.get_node_ids() if node not in busy]
             wanted = nodes_to_evaluate(self._strategy, len(online))
             if len(online) >= wanted:
                 view = OnlyThese(grid, online)
@@ -63,13 +74,28 @@ class Evaluations:
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Let the strategy aggregate all replies but those on which it would give up the run."""
-        number = self._rounds_before + server_round
-        good, odd = alike(list(replies))
+        number = self._done()
+        good, odd = self._sorted(replies)
         for reply, reason in odd:
             warn(f"an evaluation by node {reply.metadata.src_node_id} is refused: {reason}")
         metrics = self._own.aggregate_evaluate(number, good)
         self._note(number, "evaluate_metrics_clientapp", metrics)
         return metrics
+
+    def _sorted(
+        self, replies: Iterable[Message]
+    ) -> tuple[list[Message], list[tuple[Message, str]]]:
+        weighted_by = setting_of(self._strategy, "weighted_by_key", None)
+        usable, odd = [], []
+        for reply in replies:
+            try:
+                if not reply.has_error():
+                    checked_metrics(reply.content, weighted_by=weighted_by)
+                usable.append(reply)
+            except DataError as error:
+                odd.append((reply, str(error)))
+        good, strange = alike(usable)
+        return good, odd + strange
 
     def on_server(self, evaluate: EvaluateFn) -> EvaluateFn:
         """The user's evaluation on the server, with the round's number since the first start."""
@@ -81,6 +107,12 @@ class Evaluations:
             return metrics
 
         return evaluate_fn
+
+    def catch_up(self, evaluate: EvaluateFn, arrays: ArrayRecord) -> None:
+        """Evaluate the last round if a crash came between; else it is on record."""
+        noted = self._record.result(arrays).evaluate_metrics_serverapp
+        if self._done() not in noted:
+            self.on_server(evaluate)(0, arrays)
 
     def _note(self, number: int, by: Evaluation, metrics: MetricRecord | None) -> None:
         if metrics is not None:

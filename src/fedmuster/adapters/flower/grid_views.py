@@ -7,7 +7,7 @@ grid can look at the clock: neither needs to be changed.
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import Message, RecordDict
@@ -108,40 +108,59 @@ class OnlyThese(ThroughGrid):
 
 @dataclass(kw_only=True, slots=True)
 class Posting:
-    """The messages of one round, from the moment they are sent.
+    """The messages of one round.
 
     Args:
         messages: one for each client that is asked.
         clients: whom each of them is for.
-        counts: how many good answers close the round (k of n); None for all.
-        first: the messages whose answers count for that; None for all of them.
-        deadline_seconds: when the round closes at the latest; None for the loop's own timeout.
+        counts: how many usable answers close the round (k of n); None for all.
+        preferred: the clients whose answers count for that; None for all of them.
+        usable: whether an answer to a client's message is one.
+        client_of: who was asked, by the message's id, once they were sent.
         arrived: seconds from sending to answer, by the message's id; the server's monotonic clock.
+        sent_at: when that was, by the same clock.
         lasted_seconds: how long the round was open.
     """
 
     messages: Sequence[Message]
     clients: Sequence[int]
     counts: int | None = None
-    first: Collection[int] | None = None
-    deadline_seconds: float | None = None
+    preferred: Collection[int] | None = None
+    usable: Callable[[int, Message], bool] = lambda client, reply: not reply.has_error()
+    client_of: dict[str, int] = field(default_factory=dict)
     arrived: dict[str, float] = field(default_factory=dict)
+    sent_at: float = 0.0
     lasted_seconds: float = 0.0
+    _filling: int = 0
 
     @property
-    def client_of(self) -> Mapping[str, int]:
-        """Who was asked, by the message's id, which it has once it was sent."""
-        ids = (message.metadata.message_id for message in self.messages)
-        return dict(zip(ids, self.clients, strict=True))
+    def full(self) -> bool:
+        """Whether enough has come."""
+        return self.counts is not None and self._filling >= self.counts
 
-    def full(self, good: Collection[str]) -> bool:
-        """Whether these answers are enough."""
+    @property
+    def silent(self) -> Sequence[Message]:
+        """The messages that nobody has answered."""
+        return [m for m in self.messages if m.metadata.message_id not in self.arrived]
+
+    def sent(self, now: float) -> None:
+        """They are on their way, and have their ids."""
+        ids = (message.metadata.message_id for message in self.messages)
+        self.client_of = dict(zip(ids, self.clients, strict=True))
+        self.sent_at = now
+
+    def came(self, reply: Message, now: float) -> None:
+        """Note a reply, if it is one to these messages."""
+        asked = reply.metadata.reply_to_message_id
+        if asked not in self.client_of or asked in self.arrived:
+            return
+        self.arrived[asked] = now - self.sent_at
+        self.lasted_seconds = now - self.sent_at
         if self.counts is None:
-            return False
-        if self.first is None:
-            return len(good) >= self.counts
-        client_of = self.client_of
-        return sum(client_of[answer] in self.first for answer in good) >= self.counts
+            return
+        client = self.client_of[asked]
+        wanted = self.preferred is None or client in self.preferred
+        self._filling += wanted and self.usable(client, reply)
 
 
 class TimedGrid(ThroughGrid):
@@ -150,6 +169,8 @@ class TimedGrid(ThroughGrid):
     Args:
         grid: the real one.
         poll_seconds: how often to look for answers. Flower looks every 3 s.
+        deadline_seconds: how long to wait for any of them at most; None for as long as asked.
+        silent: told of messages outside rounds (evaluations, questions) that were not answered.
         clock: seconds, which never go back.
     """
 
@@ -158,47 +179,68 @@ class TimedGrid(ThroughGrid):
         grid: Grid,
         *,
         poll_seconds: float,
+        deadline_seconds: float | None = None,
+        silent: Callable[[Sequence[Message]], None] = lambda messages: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(grid)
         self._pulling = pulling_from(grid)
         self._poll_seconds = poll_seconds
+        self._deadline_seconds = deadline_seconds
         self._clock = clock
+        self.silent = silent
         self.expected: Posting | None = None
-        """The round whose messages come next."""
+        """The round that is open."""
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send. What could not be sent (its node has just gone) has no id, or None."""
+        sent = list(messages)
+        now = self._clock()
+        ids = self._grid.push_messages(sent)
+        if self._is_round(sent) and self.expected is not None:
+            self.expected.sent(now)
+        return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The replies that have come, without waiting long for one that is still coming."""
-        return self._pulling.pull(list(message_ids), wait_seconds=_LOOK_SECONDS)
+        return self._pull(list(message_ids), wait_seconds=_LOOK_SECONDS)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send, and wait: for all, for enough of them, or until it is too late."""
         sent = list(messages)
-        posting = self.expected
-        if posting is None or not sent or sent[0] is not posting.messages[0]:
-            posting = Posting(messages=sent, clients=range(len(sent)))  # an evaluation, or others'
-        limits = [s for s in (timeout, posting.deadline_seconds) if s is not None]
+        posting = self.expected if self._is_round(sent) else None
+        limits = [s for s in (timeout, self._deadline_seconds) if s is not None]
         begun = self._clock()
         deadline = begun + min(limits, default=math.inf)
-        # What could not be sent (its node has just gone) is missing from the ids, or None.
-        missing = {message_id for message_id in self._grid.push_messages(sent) if message_id}
-        good: set[str] = set()
+        missing = {message_id for message_id in self.push_messages(sent) if message_id}
         replies: list[Message] = []
-        while missing and not posting.full(good):
+        while missing and not (posting is not None and posting.full):
             next_look = min(self._clock() + self._poll_seconds, deadline)
             wait = max(next_look - self._clock(), 0.0)
-            for reply in self._pulling.pull(missing, wait_seconds=wait):
-                answered = reply.metadata.reply_to_message_id
-                posting.arrived.setdefault(answered, self._clock() - begun)
-                missing.discard(answered)
-                if not reply.has_error():
-                    good.add(answered)
-                replies.append(reply)
+            came = self._pull(missing, wait_seconds=wait)
+            missing.difference_update(reply.metadata.reply_to_message_id for reply in came)
+            replies += came
             if self._clock() >= deadline:
                 break
-            if missing and not posting.full(good):
+            if missing and not (posting is not None and posting.full):
                 time.sleep(max(next_look - self._clock(), 0.0))
-        posting.lasted_seconds = self._clock() - begun
+        if posting is not None:
+            posting.lasted_seconds = self._clock() - begun
+        elif missing:
+            self.silent([m for m in sent if m.metadata.message_id in missing])
+        return replies
+
+    def _is_round(self, sent: Sequence[Message]) -> bool:
+        """Whether these are the messages of the open round, in whatever order."""
+        if self.expected is None or not sent:
+            return False
+        return any(sent[0] is message for message in self.expected.messages)
+
+    def _pull(self, message_ids: Collection[str], *, wait_seconds: float) -> list[Message]:
+        replies = list(self._pulling.pull(message_ids, wait_seconds=wait_seconds))
+        if self.expected is not None:
+            for reply in replies:
+                self.expected.came(reply, self._clock())
         return replies

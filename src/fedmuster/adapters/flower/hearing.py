@@ -1,5 +1,6 @@
 """What the server believes of what clients tell: times, losses, and the direction of updates."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -7,9 +8,16 @@ from flwr.app import ArrayRecord
 
 from fedmuster.adapters.flower.clock import Clock
 from fedmuster.adapters.flower.credibility import Credibility
-from fedmuster.adapters.flower.replies import Answer, signals_by_name
-from fedmuster.core.records import Feedback, FloatArray, IntArray, Selection
+from fedmuster.adapters.flower.metrics import signals_of
+from fedmuster.adapters.flower.replies import Answer
+from fedmuster.core.quota import fill_quota
+from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
 from fedmuster.learning.sketch import sketch
+
+_TIMES = frozenset({"compute_seconds", "upload_seconds"})
+"""Signals of time, for which nobody's word is taken: the clock decides."""
+_OF_REPORTS = frozenset({"accuracy_before", "accuracy_gain"})
+"""What the mod measures; more is not taken from a report."""
 
 
 class Hearing:
@@ -45,7 +53,7 @@ class Hearing:
         if answers:
             latency[completed] = self._latency(answers, clients)
         signals = {}
-        for name, claimed in signals_by_name(answers).items():
+        for name, claimed in _claims(answers).items():
             values = self._credibility.believable(name, clients, claimed)
             if np.isfinite(values).all():  # else nobody knows yet what is usual
                 signals[name] = np.full(len(completed), np.nan)
@@ -63,6 +71,7 @@ class Hearing:
             latency_seconds=latency,
             signals=signals,
             sketches=sketches,
+            used=_used(selection, answers),
             round_seconds=lasted_seconds,
         )
 
@@ -74,6 +83,10 @@ class Hearing:
             np.array([np.nan if r is None else r.compute_seconds for r in reports]),
             np.array([r is not None and r.trained_before == 0 for r in reports], dtype=np.bool_),
         )
+
+    def believed_losses(self, clients: IntArray, claimed: FloatArray) -> FloatArray:
+        """The same of losses that clients were asked for."""
+        return self._credibility.believable("asked loss", clients, claimed)
 
     def usual_seconds(self, num_clients: int) -> FloatArray:
         """[K], how long each client usually takes; NaN where it has never answered."""
@@ -88,6 +101,29 @@ class Hearing:
     def from_parts(cls, parts: Mapping[str, bytes]) -> "Hearing":
         """Whose image :meth:`to_parts` made."""
         return cls(Clock.from_bytes(parts["clock"]), Credibility.from_bytes(parts["credibility"]))
+
+
+def _claims(answers: Sequence[Answer]) -> dict[str, FloatArray]:
+    """What at least half of them say beside their model: a number a row, NaN where one does not."""
+    rows = []
+    for answer in answers:
+        told = {n: value for n, value in signals_of(answer.metrics).items() if n not in _TIMES}
+        if answer.report is not None:
+            told |= {n: v for n, v in answer.report.signals.items() if n in _OF_REPORTS}
+        rows.append(told)
+    names = Counter(name for told in rows for name in told)
+    usual = sorted(name for name, count in names.items() if 2 * count >= len(rows))
+    return {name: np.array([told.get(name, np.nan) for told in rows]) for name in usual}
+
+
+def _used(selection: Selection, answers: Sequence[Answer]) -> BoolArray | None:
+    """Whose answers enter the model, where the policy prefers some."""
+    if selection.preferred is None or selection.quota is None:
+        return None
+    came = sorted(answers, key=lambda answer: answer.elapsed_seconds)
+    clients = np.array([answer.client for answer in came], dtype=np.int64)
+    arrivals = np.searchsorted(selection.clients, clients)
+    return fill_quota(arrivals, selection.preferred, selection.quota)
 
 
 def _update(answer: Answer, sent: ArrayRecord) -> FloatArray:

@@ -14,7 +14,8 @@ from typing import Protocol
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-_THREADS = 8
+_THREADS = 16
+"""At most, and only while so many are waited for: each may hang with a reply."""
 _LOCAL_GRIDS = ("InMemoryGrid", "InProcessGrid")
 """Whose replies are here, and whole: those of Flower's simulation engine, and our own."""
 
@@ -53,7 +54,8 @@ class OneByOne:
         self._wanted: SimpleQueue[str] = SimpleQueue()
         self._news = threading.Condition()
         self._asking: set[str] = set()
-        self._fetched: dict[str, list[Message] | Exception] = {}
+        self._fetched: dict[str, list[Message]] = {}
+        self._failed: list[Exception] = []
         self._threads = 0
 
     def pull(self, message_ids: Collection[str], *, wait_seconds: float) -> Iterable[Message]:
@@ -65,13 +67,9 @@ class OneByOne:
                     self._wanted.put(message_id)
             self._hire(len(self._asking))
             self._news.wait_for(lambda: self._asking.isdisjoint(message_ids), wait_seconds)
-            came = [self._fetched.pop(each) for each in message_ids if each in self._fetched]
-        replies: list[Message] = []
-        for each in came:
-            if isinstance(each, Exception):
-                raise each
-            replies += each
-        return replies
+            if self._failed:
+                raise self._failed.pop()
+            return [reply for each in message_ids for reply in self._fetched.pop(each, ())]
 
     def _hire(self, wanted: int) -> None:
         for _ in range(self._threads, min(wanted, _THREADS)):
@@ -82,12 +80,15 @@ class OneByOne:
     def _work(self) -> None:
         while True:
             message_id = self._wanted.get()
-            found: list[Message] | Exception
+            found: list[Message] = []
+            failed: list[Exception] = []
             try:
-                found = list(self._grid.pull_messages([message_id]))
+                found += self._grid.pull_messages([message_id])
             except Exception as error:  # whatever it is, it belongs to the thread that asked
-                found = error
+                failed.append(error)
             with self._news:
                 self._asking.discard(message_id)
-                self._fetched[message_id] = found
+                self._failed += failed
+                if found:
+                    self._fetched[message_id] = found
                 self._news.notify_all()

@@ -2,18 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 
 from fedmuster.adapters.flower.array_forms import Forms
-from fedmuster.adapters.flower.metrics import signals_of
+from fedmuster.adapters.flower.grid_views import Posting
 from fedmuster.adapters.flower.wire import Release, Report, strip
 from fedmuster.core.errors import DataError
-from fedmuster.core.records import FloatArray
 
 REFUSED = 199
 """The code of errors in place of replies that were refused; Flower's own are smaller."""
@@ -48,14 +46,70 @@ class Promise(NamedTuple):
             raise DataError(f"it was released for something else: {release}")
 
 
+class TrainCheck:
+    """What a reply must be so that a strategy can aggregate it.
+
+    Args:
+        sent: the model that the clients were given.
+        weighted_by: the metric by which the strategy weighs updates, if it does.
+        promise: what was promised to clients; None where nothing was.
+    """
+
+    def __init__(
+        self, sent: ArrayRecord, *, weighted_by: str | None, promise: Promise | None = None
+    ) -> None:
+        self._forms = Forms(sent)
+        self._weighted_by = weighted_by
+        self._promise = promise
+        self.names = frozenset(sent)
+
+    def metrics_of(self, client: int, reply: Message) -> MetricRecord:
+        """Its metrics, if all is as it should be; else a :class:`DataError`."""
+        content = reply.content
+        if self._promise is not None:
+            self._promise.check(client, content)
+        arrays = [record for record in content.values() if isinstance(record, ArrayRecord)]
+        if len(arrays) != 1:
+            raise DataError(f"it holds {len(arrays)} ArrayRecords, expected one")
+        self._forms.check(arrays[0])
+        return checked_metrics(content, weighted_by=self._weighted_by)
+
+    def usable(self, client: int, reply: Message) -> bool:
+        """Whether it is."""
+        if reply.has_error():
+            return False
+        try:
+            self.metrics_of(client, reply)
+        except DataError:
+            return False
+        return True
+
+
+def checked_metrics(content: RecordDict, *, weighted_by: str | None) -> MetricRecord:
+    """The one MetricRecord of a reply, all of it finite and with a weight."""
+    records = [record for record in content.values() if isinstance(record, MetricRecord)]
+    if len(records) != 1:
+        raise DataError(f"it holds {len(records)} MetricRecords, expected one")
+    (metrics,) = records
+    for name, value in metrics.items():
+        values = value if isinstance(value, list) else (value,)
+        if not all(map(math.isfinite, values)):
+            raise DataError(f"its metric {name!r} is not finite")
+    if weighted_by is not None:
+        weight = metrics.get(weighted_by)
+        if weight is None or isinstance(weight, list) or weight <= 0:
+            raise DataError(f"its metric {weighted_by!r} is {weight}, expected a number > 0")
+    return metrics
+
+
 @dataclass(kw_only=True, slots=True)
-class Sorted:
+class RoundReplies:
     """The replies of a round, told apart.
 
     Args:
         answers: those that count, by client.
         failures: error replies, with the client that failed.
-        refused: replies that cannot be right, with their client and why; the last in words.
+        refused: replies that cannot be right, with their client and why.
         strangers: replies to no message of this round, or second ones: how many, by reason.
     """
 
@@ -65,50 +119,31 @@ class Sorted:
     strangers: Counter[str] = field(default_factory=Counter)
 
 
-def sort_replies(
-    replies: Iterable[Message],
-    *,
-    client_of: Mapping[str, int],
-    arrived: Mapping[str, float],
-    sent: ArrayRecord,
-    weighted_by: str | None,
-    promise: Promise | None = None,
-) -> Sorted:
+def sort_replies(replies: Iterable[Message], posting: Posting, check: TrainCheck) -> RoundReplies:
     """Tell answers from failures, nonsense, copies and latecomers.
 
     By the message that they answer, and not by who sent them: errors that the SuperLink makes bear
     its own name.
-
-    Args:
-        replies: of the round, in any order.
-        client_of: who was asked, by message id.
-        arrived: when each answer came, by the id of the message; seconds after it was sent.
-        sent: the model that the clients were given.
-        weighted_by: the metric by which the strategy weighs updates, if it does.
-        promise: what was promised to clients; None where nothing was.
     """
-    found = Sorted()
-    forms = Forms(sent)
+    found = RoundReplies()
     seen: set[str] = set()
     for reply in replies:
         asked = reply.metadata.reply_to_message_id
-        if asked not in client_of:
+        client = posting.client_of.get(asked)
+        if client is None:
             found.strangers["to no message of this round"] += 1
         elif asked in seen:
             found.strangers["a second one to the same message"] += 1
         elif reply.has_error():
-            found.failures.append((client_of[asked], reply))
+            found.failures.append((client, reply))
         else:
-            client = client_of[asked]
+            elapsed = posting.arrived.get(asked, posting.lasted_seconds)
             try:
-                if promise is not None:
-                    promise.check(client, reply.content)
-                answer = _answer(reply, client, arrived[asked], forms, weighted_by)
-                found.answers.append(answer)
+                found.answers.append(_answer(reply, client, elapsed, check))
             except DataError as error:
                 found.refused.append((client, reply, str(error)))
         seen.add(asked)
-    _, odd = alike([answer.reply for answer in found.answers])
+    _, odd = alike([answer.reply for answer in found.answers], model=check.names)
     strange = {reply.metadata.reply_to_message_id: reason for reply, reason in odd}
     for answer in found.answers:
         if (asked := answer.reply.metadata.reply_to_message_id) in strange:
@@ -120,71 +155,59 @@ def sort_replies(
     return found
 
 
+def _answer(reply: Message, client: int, elapsed: float, check: TrainCheck) -> Answer:
+    metrics = check.metrics_of(client, reply)
+    report = Report.of(reply.content)
+    strip(reply.content)  # it is between us: strategies and their loggers need not know
+    return Answer(client, reply, metrics, report, elapsed)
+
+
 def as_failure(asked: Message, reason: str) -> Message:
     """An error in place of a reply that was refused, so that the strategy counts it as one."""
     return Message(Error(code=REFUSED, reason=f"refused by fedmuster: {reason}"), reply_to=asked)
 
 
-def signals_by_name(answers: Sequence[Answer]) -> dict[str, FloatArray]:
-    """What clients say beside their model: one number a row, NaN where one says nothing of it."""
-    rows = [
-        {**signals_of(answer.metrics), **(answer.report.signals if answer.report else {})}
-        for answer in answers
-    ]
-    names = sorted({name for row in rows for name in row})
-    return {name: np.array([row.get(name, math.nan) for row in rows]) for name in names}
+def alike(
+    replies: Sequence[Message], *, model: frozenset[str] = frozenset()
+) -> tuple[list[Message], list[tuple[Message, str]]]:
+    """The replies of the usual form, errors among them, and the others with why not.
 
-
-def _answer(
-    reply: Message, client: int, elapsed: float, forms: Forms, weighted_by: str | None
-) -> Answer:
-    content = reply.content
-    report = Report.of(content)
-    strip(content)  # it is between us: strategies and their loggers need not know
-    arrays = [record for record in content.values() if isinstance(record, ArrayRecord)]
-    metrics = [record for record in content.values() if isinstance(record, MetricRecord)]
-    if len(arrays) != 1 or len(metrics) != 1:
-        raise DataError(
-            f"it holds {len(arrays)} ArrayRecords and {len(metrics)} MetricRecords, expected one "
-            "of each"
-        )
-    forms.check(arrays[0])
-    for name, value in metrics[0].items():
-        values = value if isinstance(value, list) else (value,)
-        if not all(map(math.isfinite, values)):
-            raise DataError(f"its metric {name!r} is not finite")
-    if weighted_by is not None and weighted_by in metrics[0]:
-        weight = metrics[0][weighted_by]
-        if isinstance(weight, list) or weight <= 0:
-            raise DataError(f"its {weighted_by!r} is {weight}, expected a number > 0")
-    return Answer(client, reply, metrics[0], report, elapsed)
-
-
-def alike(replies: Sequence[Message]) -> tuple[list[Message], list[tuple[Message, str]]]:
-    """The replies with the same keys as most, errors among them, and the others with why not.
-
-    One odd key in one reply, and Flower's strategies would give up the whole run.
+    One odd key in one reply, and Flower's strategies would give up the whole run. Usual is what
+    has the arrays of the ``model``, and of that what most have.
     """
-    keys = [None if reply.has_error() else _keys(reply.content) for reply in replies]
-    kinds = Counter(each for each in keys if each is not None)
+    forms = [None if reply.has_error() else frozenset(_form(reply.content)) for reply in replies]
+    kinds = Counter(each for each in forms if each is not None)
     if len(kinds) <= 1:
         return list(replies), []
-    usual = max(kinds, key=lambda each: (kinds[each], sorted(each)))
+    usual = max(
+        kinds, key=lambda form: (_arrays(form) == model, kinds[form], sorted(map(str, form)))
+    )
     good, odd = [], []
-    for reply, its in zip(replies, keys, strict=True):
+    for reply, its in zip(replies, forms, strict=True):
         if its is None or its == usual:
             good.append(reply)
         else:
-            strange = sorted({key for _, key in its ^ usual})
+            strange = sorted({key for _, key, *_ in its ^ usual})
             odd.append((reply, f"it differs from the others in its keys: {', '.join(strange)}"))
     return good, odd
 
 
-def _keys(content: RecordDict) -> frozenset[tuple[str, str]]:
-    """What Flower wants to be the same in all replies of a round: records and what they hold."""
-    return frozenset(
-        (name, key)
-        for name, record in content.items()
-        if isinstance(record, ArrayRecord | MetricRecord)
-        for key in record
-    )
+class _Part(NamedTuple):
+    """One array or metric of a reply, as far as Flower wants it to be the same in all."""
+
+    record: str
+    key: str
+    kind: Hashable
+
+
+def _form(content: RecordDict) -> Iterator[_Part]:
+    for name, record in content.items():
+        if isinstance(record, ArrayRecord):
+            yield from (_Part(name, key, "array") for key in record)
+        elif isinstance(record, MetricRecord):
+            for key, value in record.items():
+                yield _Part(name, key, len(value) if isinstance(value, list) else "number")
+
+
+def _arrays(form: frozenset[_Part]) -> frozenset[str]:
+    return frozenset(part.key for part in form if part.kind == "array")

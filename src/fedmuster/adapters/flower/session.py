@@ -1,17 +1,20 @@
 """One federation while it runs: Flower's loop calls these four methods in the strategy's place."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
+from fedmuster.adapters.flower.array_forms import Forms
 from fedmuster.adapters.flower.asking import LossQuestion
 from fedmuster.adapters.flower.checks import least_nodes, setting_of
-from fedmuster.adapters.flower.cohorts import Choice, Cohorts
+from fedmuster.adapters.flower.cohorts import Choice, Cohorts, EndedError
 from fedmuster.adapters.flower.evaluation import EvaluateFn, Evaluations
 from fedmuster.adapters.flower.grid_views import OnlyThese, Posting, TimedGrid
 from fedmuster.adapters.flower.hearing import Hearing
@@ -20,14 +23,15 @@ from fedmuster.adapters.flower.own_methods import Methods
 from fedmuster.adapters.flower.record import Record, Saved, client_table
 from fedmuster.adapters.flower.replies import (
     Promise,
-    Sorted,
+    RoundReplies,
+    TrainCheck,
     as_failure,
     sort_replies,
 )
 from fedmuster.adapters.flower.settings import Settings
 from fedmuster.adapters.flower.strategy_state import StrategyMemory
 from fedmuster.adapters.flower.wire import Ask, PrivacyGrant
-from fedmuster.core.errors import CallOrderError
+from fedmuster.core.errors import CallOrderError, ConfigError, DataError, StateError
 from fedmuster.core.records import Feedback
 from fedmuster.learning.trainer import LearningRow
 from fedmuster.privacy.budget import PrivacyRow
@@ -43,6 +47,7 @@ class Session:
         record: of the run, open.
         grid: the one that Flower's loop sends through.
         arrays: the model to begin with, where nothing is on record.
+        evaluate_config: what the user gives evaluations, for policies that ask for losses.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Session:
         grid: TimedGrid,
         *,
         arrays: ArrayRecord,
+        evaluate_config: ConfigRecord | None = None,
     ) -> None:
         self._settings = settings
         self._strategy = strategy
@@ -72,14 +78,17 @@ class Session:
         self.arrays = arrays
         """The global model after the last round."""
         self.elapsed_seconds = 0.0
-        self.rounds_before = 0
-        """The rounds before this start; Flower's loop counts anew after each."""
+        self.rounds_done = 0
+        """How many are on record."""
+        self._evaluate_config = evaluate_config or ConfigRecord()
         if record.saved is not None:
             self._load(record.saved)
+        grid.silent = self._cohorts.note_silent
         self._evaluations = Evaluations(
             strategy,
             record,
-            rounds_before=self.rounds_before,
+            done=lambda: self.rounds_done,
+            busy=lambda: self._cohorts.busy_nodes,
             wait_seconds=settings.wait_seconds,
         )
         for name in self._memory.not_kept():
@@ -91,9 +100,14 @@ class Session:
         self._cohorts.load(parts["roster"], saved.selector, saved.budget, source=source)
         self._hearing = Hearing.from_parts(parts)
         self._memory.restore(saved.strategy, source=source)
+        if _shapes(self.arrays) != _shapes(saved.model):
+            raise StateError(
+                f"{source} holds the run of another model than initial_arrays: names or shapes of "
+                "its arrays differ. Give Muster another folder, or start with that model"
+            )
         self.arrays = saved.model
         self.elapsed_seconds = saved.elapsed_seconds
-        self.rounds_before = saved.round
+        self.rounds_done = saved.round
 
     @property
     def methods(self) -> Methods:
@@ -109,6 +123,11 @@ class Session:
         """The user's evaluation on the server, put on record."""
         return None if evaluate is None else self._evaluations.on_server(evaluate)
 
+    def catch_up(self, evaluate: EvaluateFn | None) -> None:
+        """Evaluate the last round where a crash came before that."""
+        if evaluate is not None:
+            self._evaluations.catch_up(evaluate, self.arrays)
+
     def close(self) -> None:
         """Let go of the ledger."""
         self._cohorts.close()
@@ -116,21 +135,13 @@ class Session:
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Choose a cohort, and let the strategy offer its work to these nodes alone."""
-        number = self.rounds_before + server_round
+        """Choose a cohort, and let the strategy offer its work to these nodes alone.
+
+        The round has its number since the first start; Flower's loop counts anew after each.
+        """
+        number = self.rounds_done + 1
         self.arrays = arrays
-
-        def ask_loss(node_of: Mapping[int, int]) -> LossQuestion:
-            return LossQuestion(
-                self._strategy,
-                grid,
-                node_of,
-                arrays=arrays,
-                server_round=number,
-                timeout_seconds=self._settings.wait_seconds,
-            )
-
-        choice = self._choice = self._cohorts.choose(grid, ask_loss)
+        choice = self._choice = self._cohorts.choose(grid, partial(self._loss_question, grid))
         chosen = choice.selection.clients.tolist()
         names = ", ".join(self._cohorts.roster.identities[client] for client in chosen[:20])
         say(
@@ -140,33 +151,59 @@ class Session:
         messages: list[Message] = []
         if chosen:
             view = OnlyThese(grid, choice.nodes)
-            # A list, for Flower reads it twice.
-            messages = list(self._own.configure_train(number, arrays, config, view))
+            try:  # a list, for Flower reads it twice
+                messages = list(self._own.configure_train(number, arrays, config, view))
+            except PrivacyBudgetExhausted as spent:
+                raise EndedError(f"the strategy's privacy ends the run: {spent}") from None
         self._posting = self._post(choice, messages)
         self._grid.expected = self._posting if messages else None
         return self._posting.messages
 
+    def _loss_question(self, grid: Grid, node_of: Mapping[int, int]) -> LossQuestion:
+        settings = self._settings
+        return LossQuestion(
+            self._strategy,
+            grid,
+            node_of,
+            arrays=self.arrays,
+            config=ConfigRecord({**self._evaluate_config, "server-round": self.rounds_done + 1}),
+            timeout_seconds=settings.wait_seconds,
+            believe=self._hearing.believed_losses,
+        )
+
     def _post(self, choice: Choice, messages: Sequence[Message]) -> Posting:
         """The messages with what clients must know, in a Posting that says when it is full."""
         selection = choice.selection
-        client_of = dict(zip(choice.nodes, selection.clients.tolist(), strict=True))
-        asked = [client_of[message.metadata.dst_node_id] for message in messages]
+        client_at = dict(zip(choice.nodes, selection.clients.tolist(), strict=True))
+        nodes = [message.metadata.dst_node_id for message in messages]
+        if len(set(nodes)) < len(nodes) or not client_at.keys() >= set(nodes):
+            raise ConfigError(
+                f"{type(self._strategy).__name__}.configure_train sends to nodes that it was not "
+                "shown, or twice to one: send one message to each of grid.get_node_ids()"
+            )
+        asked = [client_at[node] for node in nodes]
         for client, message in zip(asked, messages, strict=True):
-            self._tell(choice, client, message)
-        counts, first = selection.quota, None
-        if counts is not None and selection.preferred is not None:
-            first = set(selection.clients[selection.preferred].tolist())
+            self._attach_order(choice, client, message)
+        preferred = None
+        if selection.quota is not None and selection.preferred is not None:
+            preferred = set(selection.clients[selection.preferred].tolist())
+        counts = selection.quota
         if counts is None and self._settings.over_selection > 1:
             counts = self._settings.cohort_size
+        self._check = TrainCheck(
+            self.arrays,
+            weighted_by=setting_of(self._strategy, "weighted_by_key", None),
+            promise=self._promise(choice),
+        )
         return Posting(
             messages=messages,
             clients=asked,
             counts=counts,
-            first=first,
-            deadline_seconds=self._settings.deadline_seconds,
+            preferred=preferred,
+            usable=self._check.usable,
         )
 
-    def _tell(self, choice: Choice, client: int, message: Message) -> None:
+    def _attach_order(self, choice: Choice, client: int, message: Message) -> None:
         """Add what the client must know to the message; most need to know nothing."""
         privacy = self._settings.privacy
         gain = self._settings.policy.wants_gain
@@ -187,20 +224,13 @@ class Session:
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Learn from what came back, let the strategy aggregate the good, and put it on record."""
-        number = self.rounds_before + server_round
+        number = self.rounds_done + 1
         choice, posting = self._choice, self._posting
-        if choice is None or posting is None or choice.selection.round != number:
+        if choice is None or posting is None:
             raise CallOrderError(f"aggregate_train: round {number} was not configured")
         self._choice = self._posting = self._grid.expected = None
-        found = sort_replies(
-            replies,
-            client_of=posting.client_of,
-            arrived=posting.arrived,
-            sent=self.arrays,
-            weighted_by=setting_of(self._strategy, "weighted_by_key", None),
-            promise=self._promise(choice),
-        )
-        self._note_silent(choice, posting)
+        found = sort_replies(replies, posting, self._check)
+        self._cohorts.note_silent(posting.silent)
         self._tell_what_came(number, posting, found)
         feedback = self._hearing.feedback(
             choice.selection,
@@ -212,10 +242,17 @@ class Session:
         )
         arrays, metrics = None, None
         if found.answers:
-            arrays, metrics = self._own.aggregate_train(number, _for_strategy(posting, found))
+            usable = set(feedback.clients[feedback.entered].tolist())
+            arrays, metrics = self._own.aggregate_train(
+                number, _for_strategy(posting, found, usable)
+            )
+        if arrays is not None and not _finite(arrays):
+            warn(f"round {number}: what the strategy made is not finite: the model stays as it was")
+            arrays = None
         if arrays is not None:
             self.arrays = arrays
-        self._commit(choice, feedback, found, metrics)
+        aggregated = 0 if arrays is None else int(np.count_nonzero(feedback.entered))
+        self._commit(choice, feedback, found, metrics, aggregated=aggregated)
         return arrays, metrics
 
     def _promise(self, choice: Choice) -> Promise | None:
@@ -226,19 +263,7 @@ class Session:
         )
         return Promise(run=self._record.run, round=choice.selection.round, amounts=amounts)
 
-    def _note_silent(self, choice: Choice, posting: Posting) -> None:
-        """Who has not answered when the round closes is busy until it does."""
-        node_of = dict(zip(choice.selection.clients.tolist(), choice.nodes, strict=True))
-        for message_id, client in posting.client_of.items():
-            if message_id and message_id not in posting.arrived:
-                self._cohorts.in_flight.add(
-                    message_id,
-                    client=client,
-                    node_id=node_of[client],
-                    round_=choice.selection.round,
-                )
-
-    def _tell_what_came(self, number: int, posting: Posting, found: Sorted) -> None:
+    def _tell_what_came(self, number: int, posting: Posting, found: RoundReplies) -> None:
         name = self._cohorts.roster.identities
         silent = len(posting.messages) - len(posting.arrived)
         say(
@@ -254,7 +279,13 @@ class Session:
             warn(f"{count} replies are refused: {reason}")
 
     def _commit(
-        self, choice: Choice, feedback: Feedback, found: Sorted, metrics: MetricRecord | None
+        self,
+        choice: Choice,
+        feedback: Feedback,
+        found: RoundReplies,
+        metrics: MetricRecord | None,
+        *,
+        aggregated: int,
     ) -> None:
         """The selector learns, and from then on the round counts."""
         cohorts, selector = self._cohorts, self._cohorts.selector
@@ -273,7 +304,7 @@ class Session:
             clients=choice.selection.clients,
             learning=LearningRow(
                 train_loss=_mean_loss(feedback),
-                num_aggregated=len(found.answers),
+                num_aggregated=aggregated,
                 rejected=np.array(sorted(client for client, *_ in found.refused), dtype=np.int64),
             ),
             privacy=PrivacyRow() if cohorts.budget is None else cohorts.budget.standing(),
@@ -283,6 +314,7 @@ class Session:
             else EdgeRow.of(network, choice.selection, feedback, None),
         )
         self._record.commit(row, self._saved(), clients=self._client_table(), metrics=metrics)
+        self.rounds_done = row.round
 
     def end(self, reason: str) -> None:
         """Put on record that the run is over before its last round."""
@@ -317,17 +349,32 @@ class Session:
         )
 
 
-def _for_strategy(posting: Posting, found: Sorted) -> list[Message]:
-    """Good replies, and errors in place of the others, for some strategies count failures."""
+def _for_strategy(posting: Posting, found: RoundReplies, usable: Collection[int]) -> list[Message]:
+    """Good replies, and errors in place of refused ones, for some strategies count failures."""
     asked = {message.metadata.message_id: message for message in posting.messages}
     return [
-        *(answer.reply for answer in found.answers),
+        *(answer.reply for answer in found.answers if answer.client in usable),
         *(reply for _, reply in found.failures),
         *(
             as_failure(asked[reply.metadata.reply_to_message_id], reason)
             for _, reply, reason in found.refused
         ),
     ]
+
+
+def _shapes(arrays: ArrayRecord) -> dict[str, tuple[int, ...]]:
+    """Of all but the bytes of boosters, which grow."""
+    return {
+        name: () if array.dtype == "uint8" else tuple(array.shape) for name, array in arrays.items()
+    }
+
+
+def _finite(arrays: ArrayRecord) -> bool:
+    try:
+        Forms(arrays).check(arrays)
+    except DataError:
+        return False
+    return True
 
 
 def _mean_loss(feedback: Feedback) -> float:

@@ -90,7 +90,12 @@ class Muster(Strategy):
             edges=edges,
             features=features,
         )
-        check_strategy(strategy, cohort_size=cohort_size)
+        check_strategy(
+            strategy,
+            policy=self.settings.policy,
+            cohort_size=cohort_size,
+            num_to_ask=self.settings.num_to_ask,
+        )
         self._rounds_asked = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -122,7 +127,7 @@ class Muster(Strategy):
         grid: Grid,
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
-        timeout: float = 3600,
+        timeout: float | None = None,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
@@ -135,21 +140,33 @@ class Muster(Strategy):
         """
         settings = self.settings
         self._rounds_asked += num_rounds
-        timed = TimedGrid(grid, poll_seconds=settings.poll_seconds)
+        timed = TimedGrid(
+            grid,
+            poll_seconds=settings.poll_seconds,
+            deadline_seconds=settings.deadline_seconds,
+        )
         with (
             Record.open(settings.folder, settings.experiment(rounds=self._rounds_asked)) as record,
             closing(
-                Session(settings, self.strategy, record, timed, arrays=initial_arrays)
+                Session(
+                    settings,
+                    self.strategy,
+                    record,
+                    timed,
+                    arrays=initial_arrays,
+                    evaluate_config=evaluate_config,
+                )
             ) as session,
         ):
-            left = self._rounds_asked - session.rounds_before
-            if session.rounds_before > 0:
+            done = session.rounds_done
+            if done > 0:
                 say(
-                    f"{session.rounds_before} rounds are on record in {settings.folder}: what "
-                    f"Flower calls round 1 is round {session.rounds_before + 1}"
+                    f"{done} rounds are on record in {settings.folder}: what Flower calls round 1 "
+                    f"is round {done + 1}"
                 )
-            if record.ending is not None or left < 1:
+            if record.ending is not None or done >= self._rounds_asked:
                 say(record.ending or "all rounds are on record: nothing is left to train")
+                session.catch_up(evaluate_fn)
                 return record.result(session.arrays)
             self._announce()
             try:
@@ -157,11 +174,13 @@ class Muster(Strategy):
                     self.strategy.start(
                         grid=timed,
                         initial_arrays=session.arrays,
-                        num_rounds=left,
-                        timeout=timeout,
-                        train_config=train_config,
-                        evaluate_config=evaluate_config,
-                        evaluate_fn=session.on_server(evaluate_fn),
+                        num_rounds=self._rounds_asked - done,
+                        **_that_were_given(
+                            timeout=timeout,
+                            train_config=train_config,
+                            evaluate_config=evaluate_config,
+                            evaluate_fn=session.on_server(evaluate_fn),
+                        ),
                         **more,
                     )
             except EndedError as ended:
@@ -191,6 +210,11 @@ class Muster(Strategy):
     ) -> MetricRecord | None:
         """Only within :meth:`start`."""
         _not_started()
+
+
+def _that_were_given(**arguments: Any) -> dict[str, Any]:
+    """Without those of which nobody said anything: a ``start`` of one's own may not know them."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _not_started() -> NoReturn:
