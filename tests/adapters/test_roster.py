@@ -15,15 +15,12 @@ from fedmuster.adapters.flower.roster import Meeting, Roster
 from fedmuster.adapters.flower.wire import RECORD, Facts
 from fedmuster.core.errors import StateError
 
-EARLY, AT_ONCE, LATER = (f"2026-01-01T00:00:{second}+00:00" for second in ("00", "00.2", "20"))
-
 
 class Federation(InProcessGrid):
-    """Nodes as a SuperLink describes them, some of which registered themselves just before."""
+    """Nodes as a SuperLink describes them, some of them with a key that was named for them."""
 
     def __init__(self, app: ClientApp, nodes: Iterable[Node] = ()) -> None:
         super().__init__(app, list(nodes))
-        self.plain: set[int] = set()
         self.names: dict[int, str] = {}
         self.asked: list[int] = []
         self.loses_messages = False
@@ -31,7 +28,9 @@ class Federation(InProcessGrid):
 
     def start(self, node_id: int, key: bytes, *, plain: bool = True, **config: str) -> None:
         self.add(Node(node_id, {k.replace("_", "-"): v for k, v in config.items()}, key))
-        (self.plain.add if plain else self.plain.discard)(node_id)
+        self.names.pop(node_id, None)
+        if not plain:
+            self.names[node_id] = f"registered {node_id}"
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         return [
@@ -39,8 +38,6 @@ class Federation(InProcessGrid):
                 node_id=info.node_id,
                 status="online",
                 public_key=info.public_key,
-                registered_at=EARLY,
-                last_activated_at=AT_ONCE if info.node_id in self.plain else LATER,
                 name=self.names.get(info.node_id),
             )
             for info in super().get_nodes()
@@ -154,13 +151,16 @@ def test_a_plain_node_cannot_claim_the_key_of_another_plain_node() -> None:
     assert set(meet(roster, grid).nodes) == {2, 3}
 
 
-def test_a_named_key_is_a_registered_one() -> None:
+def test_where_nodes_are_authenticated_every_key_is_a_registered_one() -> None:
     grid = Federation(_app())
-    grid.start(1, b"registered just before it started", client_id="a")
-    grid.names[1] = "ward"
-    roster = Roster()
+    grid.start(1, b"victim", client_id="a")
+    roster = Roster(authenticated=True)
     meet(roster, grid)
     assert roster.identities[0].startswith("key-")
+    roster = Roster.from_bytes(roster.to_bytes(), authenticated=True)
+    grid.remove(1)
+    grid.start(2, b"thief", client_id="a")
+    assert meet(roster, grid).nodes == {1: 2}
 
 
 def test_an_id_first_used_with_a_registered_key_stays_with_it() -> None:

@@ -132,7 +132,9 @@ def test_the_spec_of_a_federation_is_read_back(tmp_path: Path) -> None:
     prepare(tmp_path, CELL)
     assert Experiment.load(tmp_path / "spec.toml") == CELL
     assert isinstance(CELL.reward, CohortReward)
-    edges = Federation(cohort_size=9, num_edges=2, deadline_seconds=3.0, over_selection=1.3)
+    edges = Federation(
+        cohort_size=9, edges=("north", "south"), deadline_seconds=3.0, over_selection=1.3
+    )
     at_edges = replace(CELL, policies={"cocs": COCS()}, world=edges, reward=None)
     prepare(tmp_path, at_edges)
     assert Experiment.load(tmp_path / "spec.toml") == at_edges
@@ -155,7 +157,7 @@ def test_nothing_simulates_a_federation(tmp_path: Path) -> None:
         {"cohort_size": 1, "over_selection": 0.5},
         {"cohort_size": 1, "over_selection": float("nan")},
         {"cohort_size": 1, "deadline_seconds": 0.0},
-        {"cohort_size": 1, "num_edges": -1},
+        {"cohort_size": 1, "edges": ("north", "north")},
     ],
 )
 def test_odd_federations_are_refused(settings: dict[str, Any]) -> None:

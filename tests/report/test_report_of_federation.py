@@ -207,7 +207,7 @@ def test_accuracy_alone_has_a_time_to_it(write_run: "WriteRun") -> None:
 def test_edges_are_read_as_in_a_simulation(write_run: "WriteRun", tmp_path: Path) -> None:
     folder = write_run(
         "cocs",
-        world=Federation(cohort_size=3, num_edges=2),
+        world=Federation(cohort_size=3, edges=("north", "south")),
         cohorts=[[0, 1, 3], [], [0, 3]],
         network=[
             edge_row([0, 0, 1], [1, 0, 1], [1.0, 2.0, 0.5]),

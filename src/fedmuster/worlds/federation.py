@@ -20,7 +20,8 @@ class Federation:
         cohort_size: m.
         over_selection: the server asks this many times m clients and closes with m answers.
         deadline_seconds: when the server stops waiting; None for Flower's own timeout.
-        num_edges: M groups of nodes, each an edge server; 0 for none.
+        edges: the names of groups of nodes, each an edge server; none in flat learning.
+        authenticated: whether nodes are known by keys that were registered for them.
     """
 
     name: ClassVar[str] = "federation"
@@ -28,12 +29,13 @@ class Federation:
     cohort_size: int
     over_selection: float = 1.0
     deadline_seconds: float | None = None
-    num_edges: int = 0
+    edges: tuple[str, ...] = ()
+    authenticated: bool = False
 
     def __post_init__(self) -> None:
         check_types(self)
         require(self.cohort_size >= 1, self, "cohort_size", "an integer >= 1")
-        require(self.num_edges >= 0, self, "num_edges", "an integer >= 0")
+        require(len(set(self.edges)) == len(self.edges), self, "edges", "different names")
         require(1 <= self.over_selection < math.inf, self, "over_selection", "a number >= 1")
         deadline = self.deadline_seconds
         fits = deadline is None or 0 < deadline < math.inf
@@ -42,7 +44,7 @@ class Federation:
     @property
     def hierarchical(self) -> bool:
         """Whether groups of nodes are edge servers."""
-        return self.num_edges > 0
+        return len(self.edges) > 0
 
     def start(self, seed: int) -> WorldRun:
         """Refused: it is Flower that runs a federation."""

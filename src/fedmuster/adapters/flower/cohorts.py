@@ -59,7 +59,7 @@ class Cohorts:
         self._ledger = ledger
         self._first_meeting = True
         self._node_of: Mapping[int, int] = {}
-        self.roster = Roster()
+        self.roster = Roster(authenticated=settings.authenticated)
         self.selector: Selector[Any] | None = None
         """None until the first node was met."""
         self.budget: Budget | None = None
@@ -68,7 +68,7 @@ class Cohorts:
 
     def load(self, roster: bytes, selector: bytes, budget: bytes | None, *, source: str) -> None:
         """Go on where a run stood."""
-        self.roster = Roster.from_bytes(roster)
+        self.roster = Roster.from_bytes(roster, authenticated=self._settings.authenticated)
         self.selector = Selector.from_bytes(selector, self._settings.policy, source=source)
         if (budget is None) != (self._settings.privacy is None):
             raise StateError(

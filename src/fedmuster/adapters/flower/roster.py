@@ -10,9 +10,9 @@ What a SuperLink tells of its nodes (``grid.get_nodes()``), found with flwr 1.41
   random bytes for a key.
 - With ``--enable-supernode-auth`` nobody can register by itself; whoever runs the federation has
   registered the key earlier (``flwr supernode register``). Key and node id stay as they are after
-  a restart (which fails until a killed one is offline). Owner and all other fields look the same in
-  both cases, so that only the time between registration and activation tells them apart, and the
-  ``name`` that can be given with a registered key. Names need not be unique.
+  a restart (which fails until a killed one is offline). All fields look the same in both cases,
+  except the ``name`` that can be given with a registered key, and need not be unique. So who runs
+  an authenticated federation says so (``authenticated``); it is not guessed.
 
 So a node is, in this order:
 
@@ -29,7 +29,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -44,8 +43,6 @@ from fedmuster.core import state as states
 from fedmuster.core.errors import DataError, StateError
 
 _KEY, _NODE = "key-", "node-"
-_BY_ITSELF = timedelta(seconds=2)
-"""A node that was activated so soon after its registration made both by itself."""
 _LOOK_SECONDS = 0.2
 _CRASHES = 3
 """So many crashes of its ClientApp, and a node is not asked again."""
@@ -68,9 +65,14 @@ class Meeting(NamedTuple):
 
 
 class Roster:
-    """The clients of a federation: index for ever, identity, and the node at which they are now."""
+    """The clients of a federation: index for ever, identity, and the node at which they are now.
 
-    def __init__(self) -> None:
+    Args:
+        authenticated: whether all keys were registered with the SuperLink by who runs it.
+    """
+
+    def __init__(self, *, authenticated: bool = False) -> None:
+        self._authenticated = authenticated
         self.identities: list[str] = []
         """Of each client; its position is the client's index."""
         self.facts: list[Facts] = []
@@ -147,12 +149,16 @@ class Roster:
         facts = self._questions.heard[info.node_id]
         own = f"{_KEY}{key[:16]}" if key else f"{_NODE}{info.node_id}"
         claimed = None if facts is None else facts.client_id
-        if claimed is None or (key and not _registered_itself(info)):
+        if claimed is None or (key and self._is_registered(info)):
             return own
         if claimed.startswith((_KEY, _NODE)):
             warn(f"node {info.node_id} says it is {claimed!r}, which it is not: it is {own}")
             return own
         return claimed
+
+    def _is_registered(self, info: NodeInfo) -> bool:
+        """Whether nobody could come with this key without the operator's leave."""
+        return self._authenticated or bool(info.name)
 
     def _admit(self, identity: str, info: NodeInfo) -> int:
         client = len(self.identities)
@@ -208,13 +214,14 @@ class Roster:
             identity
             for identity, info in new.items()
             if identity.startswith(_NODE)
-            or (identity.startswith(_KEY) and _registered_itself(info))
+            or (identity.startswith(_KEY) and not self._is_registered(info))
         ]
         if forgotten:
             warn(
                 f"would be new clients after a restart of their SuperNodes: {_some(forgotten)}. To "
                 "keep their history put ReportingMod() into the ClientApp's mods and start them "
-                "with --node-config 'client-id=\"…\"', or register their keys with the SuperLink"
+                "with --node-config 'client-id=\"…\"', or register their keys with the SuperLink "
+                "and write Muster(authenticated=True)"
             )
 
     def _name(self, client: int) -> str:
@@ -231,11 +238,11 @@ class Roster:
         return self._image
 
     @classmethod
-    def from_bytes(cls, image: bytes) -> "Roster":
+    def from_bytes(cls, image: bytes, *, authenticated: bool = False) -> "Roster":
         """The roster whose image :meth:`to_bytes` made; nobody is online yet."""
         source = "the roster's state"
         _, meta = states.from_bytes(image, source=source)
-        roster = cls()
+        roster = cls(authenticated=authenticated)
         try:
             roster.identities = meta["identities"]
             roster.facts = [
@@ -296,18 +303,6 @@ class _Questions:
 
 def _key(info: NodeInfo) -> str:
     return sha256(info.public_key).hexdigest() if info.public_key else ""
-
-
-def _registered_itself(info: NodeInfo) -> bool:
-    """Whether a node came without anybody's leave, as plain SuperNodes do."""
-    if getattr(info, "name", ""):
-        return False
-    try:
-        registered = datetime.fromisoformat(info.registered_at)
-        activated = datetime.fromisoformat(info.last_activated_at)
-    except ValueError:
-        return False
-    return activated - registered <= _BY_ITSELF
 
 
 def _natural(identity: str) -> list[tuple[int, str]]:

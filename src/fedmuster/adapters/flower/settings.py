@@ -35,6 +35,7 @@ class Settings:
     min_nodes: int | None
     wait_seconds: float
     poll_seconds: float
+    authenticated: bool
     privacy: Privacy | None
     edges: EdgeGroups | None
     features: Features | None
@@ -77,10 +78,11 @@ class Settings:
                 cohort_size=self.cohort_size,
                 over_selection=self.over_selection,
                 deadline_seconds=self.deadline_seconds,
-                num_edges=self.num_edges,
+                edges=() if self.edges is None else self.edges.names,
+                authenticated=self.authenticated,
             ),
             rounds=rounds,
             seeds=(self.seed,),
             regret=False,
             privacy=self.privacy,
-        ).beside(Path.cwd() / "here")
+        )

@@ -52,6 +52,8 @@ class Muster(Strategy):
         wait_seconds: for how long, and for how long when later the strategy needs more nodes than
             there are.
         poll_seconds: how often to look for answers.
+        authenticated: whether all nodes' keys were registered with the SuperLink
+            (``--enable-supernode-auth``): then a node is its key, whatever it says it is.
         privacy: what clients are promised; needs the ``PrivateMod`` in the ClientApp.
         edges: the groups of nodes that are the edge servers of hierarchical policies.
         features: the context of clients, for policies that want it: called before each choice with
@@ -71,6 +73,7 @@ class Muster(Strategy):
         min_nodes: int | None = None,
         wait_seconds: float = 60.0,
         poll_seconds: float = 0.2,
+        authenticated: bool = False,
         privacy: Privacy | None = None,
         edges: EdgeGroups | None = None,
         features: Features | None = None,
@@ -86,6 +89,7 @@ class Muster(Strategy):
             min_nodes=min_nodes,
             wait_seconds=wait_seconds,
             poll_seconds=poll_seconds,
+            authenticated=authenticated,
             privacy=privacy,
             edges=edges,
             features=features,
