@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from fedmuster.adapters.flower.checks import (
+from fedmuster.adapters.flower.server.checks import (
     check_policy,
     check_strategy,
     least_nodes,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmuster.adapters.flower.clock import Clock
+from fedmuster.adapters.flower.replies.clock import Clock
 from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem
 from fedmuster.core.selector import Selector

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmuster.adapters.flower.credibility import Credibility
+from fedmuster.adapters.flower.replies.credibility import Credibility
 from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import Feedback, FloatArray, Problem
 from fedmuster.core.selector import Selector

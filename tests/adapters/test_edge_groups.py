@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 
-from fedmuster.adapters.flower.edges import EdgeGroups
+from fedmuster.adapters.flower.choosing.edge_groups import EdgeGroups
+from fedmuster.adapters.flower.choosing.roster import Roster
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
-from fedmuster.adapters.flower.roster import Roster
 from fedmuster.adapters.flower.wire import Facts
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Problem

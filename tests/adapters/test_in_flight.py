@@ -2,7 +2,7 @@
 
 from flwr.app import Context, Message, MessageType, RecordDict
 
-from fedmuster.adapters.flower.in_flight import InFlight
+from fedmuster.adapters.flower.choosing.in_flight import InFlight
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
 
 

@@ -20,9 +20,9 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from numpy.typing import NDArray
 
+from fedmuster.adapters.flower.client.private_mod import PrivateMod
+from fedmuster.adapters.flower.client.reporting_mod import ReportingMod
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
-from fedmuster.adapters.flower.private_mod import PrivateMod
-from fedmuster.adapters.flower.reporting_mod import ReportingMod
 from fedmuster.adapters.flower.wire import (
     RECORD,
     Ask,

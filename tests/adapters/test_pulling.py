@@ -8,9 +8,9 @@ import pytest
 from flwr.app import Message, MessageType, RecordDict
 from tests.adapters.tiny_app import client_app, federation, model
 
-from fedmuster.adapters.flower.grid_views import Posting, TimedGrid
+from fedmuster.adapters.flower.grids.pulling import AllAtOnce, OneByOne, pulling_from
+from fedmuster.adapters.flower.grids.views import Posting, TimedGrid
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
-from fedmuster.adapters.flower.pulling import AllAtOnce, OneByOne, pulling_from
 
 
 class HangingGrid(InProcessGrid):

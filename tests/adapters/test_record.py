@@ -16,8 +16,8 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmuster.adapters.flower import model_file
-from fedmuster.adapters.flower.record import Record, Saved, client_table
+from fedmuster.adapters.flower.record import model_file
+from fedmuster.adapters.flower.record.record import Record, Saved, client_table
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.experiments.journal import JournalReader, standing
 from fedmuster.experiments.run import execute, prepare
@@ -310,7 +310,7 @@ def commit_for_ever(folder: Path, started: Any) -> None:
 
 def test_kill_9_at_random_moments(tmp_path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "fedmuster.adapters.flower.record"])
+    context.set_forkserver_preload([__name__, "fedmuster.adapters.flower.record.record"])
     luck = random.Random(11)
     done = 0
     for kills in range(1, 12):

@@ -8,8 +8,8 @@ from flwr.app import Array, ArrayRecord, Error, Message, MessageType, MetricReco
 from numpy.typing import NDArray
 from tests.adapters.tiny_app import federation, model
 
-from fedmuster.adapters.flower.grid_views import Posting
-from fedmuster.adapters.flower.replies import (
+from fedmuster.adapters.flower.grids.views import Posting
+from fedmuster.adapters.flower.replies.sorting import (
     Promise,
     RoundReplies,
     TrainCheck,

@@ -9,8 +9,8 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedmuster.adapters.flower.client.reporting_mod import ReportingMod
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
-from fedmuster.adapters.flower.reporting_mod import ReportingMod
 from fedmuster.adapters.flower.wire import (
     RECORD,
     Ask,

@@ -9,9 +9,9 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 
+from fedmuster.adapters.flower.choosing.roster import Meeting, Roster
+from fedmuster.adapters.flower.client.reporting_mod import ReportingMod
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
-from fedmuster.adapters.flower.reporting_mod import ReportingMod
-from fedmuster.adapters.flower.roster import Meeting, Roster
 from fedmuster.adapters.flower.wire import RECORD, Facts
 from fedmuster.core.errors import StateError
 

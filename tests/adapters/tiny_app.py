@@ -6,8 +6,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedmuster.adapters.flower.client.reporting_mod import ReportingMod
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
-from fedmuster.adapters.flower.reporting_mod import ReportingMod
 
 Train = Callable[[Message, Context], Message]
 

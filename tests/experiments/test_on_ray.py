@@ -1,6 +1,8 @@
 """Sweeps on a Ray cluster: what travels, what is refused, and two nodes that are killed."""
 
+import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -214,17 +216,35 @@ class TestRefusals:
 
 class TestWorker:
     @pytest.fixture(autouse=True)
-    def name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def node(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[Path]:
+        """Its temporary folder, which must be empty afterwards."""
+        temporary = tmp_path_factory.mktemp("node")
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
         monkeypatch.setattr(worker, "_name_of_this_node", lambda: "node-7")
         monkeypatch.setattr(worker, "_POLL_SECONDS", 0.01)
+        yield temporary
+        assert list(temporary.iterdir()) == []
 
     def told(
         self, cell: Experiment, bits: dict[str, str] | None = None, *, every_seconds: float = 0.02
     ) -> list[News]:
-        before = set(Path(tempfile.gettempdir()).glob("fedmuster-cell-*"))
-        told = list(play(cell.to_toml().encode(), {}, bits, every_seconds))
-        assert set(Path(tempfile.gettempdir()).glob("fedmuster-cell-*")) <= before
-        return told
+        return list(play(cell.to_toml().encode(), {}, bits, every_seconds))
+
+    def test_what_killed_workers_left_is_removed(self, node: Path) -> None:
+        for name in ("of-a-killed-worker", "new", "in-use"):
+            (node / f"fedmuster-cell-{name}" / "cell").mkdir(parents=True)
+            (node / f"fedmuster-cell-{name}" / "in-use").touch()
+        for name in ("of-a-killed-worker", "in-use"):
+            os.utime(node / f"fedmuster-cell-{name}" / "in-use", (0, 0))
+        with (node / "fedmuster-cell-in-use" / "in-use").open() as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX)
+            self.told(private_cell(rounds=1))
+        left = sorted(folder.name for folder in node.iterdir())
+        assert left == ["fedmuster-cell-in-use", "fedmuster-cell-new"]
+        for folder in node.iterdir():
+            shutil.rmtree(folder)
 
     def test_images_come_while_it_plays(self, tmp_path: Path, undisturbed: str) -> None:
         *played, end = self.told(private_cell(), bits_here(networks=False))
@@ -287,9 +307,10 @@ class Node:
             *("--include-log-monitor=false", "--block"),
         ]
         folder.mkdir()
+        environment = {**ENVIRONMENT, "TMPDIR": str(folder)}  # where killed workers leave things
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, start_new_session=True, stdout=log, stderr=log, env=ENVIRONMENT
+                command, start_new_session=True, stdout=log, stderr=log, env=environment
             )
 
     def wait_until_up(self) -> str:

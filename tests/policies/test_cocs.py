@@ -262,7 +262,7 @@ def test_late_and_silent_clients_count_as_failures() -> None:
     )
     policy.observe(state, selection, feedback)
     scores = policy.scores(state, view)
-    names = ("probability", "count", "counter", "needed", "cost")
+    names = ("probability", "needed", "count", "counter", "cost")
     assert list(scores) == [f"{name}[{edge}]" for name in names for edge in range(2)]
     nan = math.nan
     np.testing.assert_equal(scores["probability[0]"], [1.0, 0.0, nan, nan])

@@ -138,9 +138,9 @@ class COCS(PolicyTraits):
         pairs = np.nonzero(view.network.coverage)
         known = self._estimate(state, view, *pairs)
         opinion = np.where(known.observations > 0, known.probability, np.nan)
-        told = {"probability": opinion, "count": known.observations}
-        enough = {"counter": known.counter, "needed": known.needed}
-        return {**at_edges(view, pairs, **told, **enough), **costs(view)}
+        counts = at_edges(view, pairs, count=known.observations, counter=known.counter)
+        shares = at_edges(view, pairs, probability=opinion, needed=known.needed)
+        return {**shares, **counts, **costs(view)}
 
     def _estimate(
         self, state: RatesState, view: RoundView, clients: IntArray, edges: IntArray

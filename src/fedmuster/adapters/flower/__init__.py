@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from fedmuster.core.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from fedmuster.adapters.flower.edges import EdgeGroups
-    from fedmuster.adapters.flower.private_mod import PrivateMod
-    from fedmuster.adapters.flower.reporting_mod import ReportingMod
-    from fedmuster.adapters.flower.strategy import Muster
+    from fedmuster.adapters.flower.choosing.edge_groups import EdgeGroups
+    from fedmuster.adapters.flower.client.private_mod import PrivateMod
+    from fedmuster.adapters.flower.client.reporting_mod import ReportingMod
+    from fedmuster.adapters.flower.server.muster import Muster
 
 __all__ = ["EdgeGroups", "Muster", "PrivateMod", "ReportingMod"]
 
@@ -22,10 +22,10 @@ if util.find_spec("flwr") is None:
 
 # Imported when asked for: in a deployment every message starts a process, which needs a mod only.
 _ROOMS = {
-    "EdgeGroups": "edges",
-    "Muster": "strategy",
-    "PrivateMod": "private_mod",
-    "ReportingMod": "reporting_mod",
+    "EdgeGroups": "choosing.edge_groups",
+    "Muster": "server.muster",
+    "PrivateMod": "client.private_mod",
+    "ReportingMod": "client.reporting_mod",
 }
 
 

@@ -9,7 +9,7 @@ from fedmuster.adapters.flower.readiness.findings import Finding
 from fedmuster.adapters.flower.readiness.server import Server
 from fedmuster.adapters.flower.readiness.strategies import Built
 from fedmuster.adapters.flower.readiness.values import UNKNOWN, Expression
-from fedmuster.adapters.flower.strategy import Muster
+from fedmuster.adapters.flower.server.muster import Muster
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.shorthand import parse_policy

@@ -25,7 +25,7 @@ from flwr.supercore.object_ref import load_app
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
 from fedmuster.adapters.flower.metrics import signals_of
 from fedmuster.adapters.flower.readiness.loading import explain
-from fedmuster.adapters.flower.strategy import Muster
+from fedmuster.adapters.flower.server.muster import Muster
 from fedmuster.adapters.flower.wire import Question, Report
 from fedmuster.core.errors import DataError, FedmusterError
 from fedmuster.experiments.journal import JournalReader

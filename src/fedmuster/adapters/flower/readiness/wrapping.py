@@ -8,7 +8,7 @@ from fedmuster.adapters.flower.readiness.findings import Finding
 from fedmuster.adapters.flower.readiness.project import Project
 from fedmuster.adapters.flower.readiness.server import Server, count, shown
 from fedmuster.adapters.flower.readiness.strategies import Built, Start
-from fedmuster.adapters.flower.strategy import Muster
+from fedmuster.adapters.flower.server.muster import Muster
 
 _COHORT: Final = 4  # suggested where the app does not show how many it wants to train
 _BY_HAND: Final = ("send_and_receive", "push_messages")

@@ -15,7 +15,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from fedmuster.adapters.flower.pulling import pulling_from
+from fedmuster.adapters.flower.grids.pulling import pulling_from
 from fedmuster.core.errors import ConfigError
 
 _LOOK_SECONDS = 2.0

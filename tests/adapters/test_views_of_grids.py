@@ -5,7 +5,7 @@ import time
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
-from fedmuster.adapters.flower.grid_views import OnlyThese, Posting, TimedGrid
+from fedmuster.adapters.flower.grids.views import OnlyThese, Posting, TimedGrid
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
 from fedmuster.core.errors import ConfigError
 

@@ -1,7 +1,7 @@
 """The model of a run after a round, and what its strategy remembers, in a file.
 
 A zip archive without compression. An :class:`~flwr.app.Array` that numpy made is in there as the
-``.npy`` image that it carries anyway, so that ``np.load("model-a.npz")["conv1.weight"]``
+``.npy`` image that it carries anyway, so that ``np.load("muster-model-a.npz")["conv1.weight"]``
 works; any other is kept as the bytes that it is. Nothing is ever pickled.
 """
 

@@ -7,13 +7,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedmuster.adapters.flower.checks import nodes_to_evaluate, setting_of
-from fedmuster.adapters.flower.grid_views import OnlyThese
+from fedmuster.adapters.flower.grids.views import OnlyThese
 from fedmuster.adapters.flower.log import warn
 from fedmuster.adapters.flower.metrics import accuracy_of, loss_of
-from fedmuster.adapters.flower.own_methods import Methods
-from fedmuster.adapters.flower.record import Evaluation, Record
-from fedmuster.adapters.flower.replies import alike, checked_metrics
+from fedmuster.adapters.flower.record.record import Evaluation, Record
+from fedmuster.adapters.flower.replies.sorting import alike, checked_metrics
+from fedmuster.adapters.flower.server.checks import nodes_to_evaluate, setting_of
+from fedmuster.adapters.flower.server.own_methods import Methods
 from fedmuster.core.errors import DataError
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]

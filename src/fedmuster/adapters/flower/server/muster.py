@@ -9,17 +9,17 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedmuster.adapters.flower.checks import check_strategy
-from fedmuster.adapters.flower.cohorts import EndedError
-from fedmuster.adapters.flower.edges import EdgeGroups
-from fedmuster.adapters.flower.evaluation import EvaluateFn
-from fedmuster.adapters.flower.grid_views import TimedGrid
+from fedmuster.adapters.flower.choosing.cohorts import EndedError
+from fedmuster.adapters.flower.choosing.edge_groups import EdgeGroups
+from fedmuster.adapters.flower.grids.views import TimedGrid
 from fedmuster.adapters.flower.log import say, warn
-from fedmuster.adapters.flower.own_methods import in_place
-from fedmuster.adapters.flower.record import Record
-from fedmuster.adapters.flower.session import Session
-from fedmuster.adapters.flower.settings import Features, Settings
-from fedmuster.core.errors import CallOrderError
+from fedmuster.adapters.flower.record.record import Record
+from fedmuster.adapters.flower.server.checks import check_strategy
+from fedmuster.adapters.flower.server.evaluation import EvaluateFn
+from fedmuster.adapters.flower.server.own_methods import in_place
+from fedmuster.adapters.flower.server.session import Session
+from fedmuster.adapters.flower.server.settings import Features, Settings
+from fedmuster.core.errors import BudgetError, CallOrderError
 from fedmuster.core.late_answers import Discard
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.shorthand import parse_policy
@@ -188,6 +188,10 @@ class Muster(Strategy):
                         **more,
                     )
             except EndedError as ended:
+                if session.rounds_done == 0:
+                    raise BudgetError(
+                        f"{ended}: no round can be played. Use another ledger"
+                    ) from None
                 session.end(str(ended))
             return record.result(session.arrays)
 

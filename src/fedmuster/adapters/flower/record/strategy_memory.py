@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from flwr.serverapp.strategy import Strategy
 
-from fedmuster.adapters.flower.plain_values import NotPlainError, Packed, pack, unpack
+from fedmuster.adapters.flower.record.plain_values import NotPlainError, Packed, pack, unpack
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fedmuster.adapters.flower.choosing.roster import Roster
 from fedmuster.adapters.flower.log import warn
-from fedmuster.adapters.flower.roster import Roster
 from fedmuster.core.config import require
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.records import BoolArray, FloatArray

@@ -19,8 +19,8 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
-from fedmuster.adapters.flower import model_file
-from fedmuster.adapters.flower.plain_values import Packed, pack, unpack
+from fedmuster.adapters.flower.record import model_file
+from fedmuster.adapters.flower.record.plain_values import Packed, pack, unpack
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
 from fedmuster.experiments.journal import Journal, standing

@@ -21,8 +21,8 @@ from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 from numpy.typing import NDArray
 
+from fedmuster.adapters.flower.client.release_notes import ReleaseNotes
 from fedmuster.adapters.flower.metrics import finite_metric
-from fedmuster.adapters.flower.release_notes import ReleaseNotes
 from fedmuster.adapters.flower.wire import (
     Ask,
     Facts,

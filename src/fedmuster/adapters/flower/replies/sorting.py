@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 
-from fedmuster.adapters.flower.array_forms import Forms
-from fedmuster.adapters.flower.grid_views import Posting
+from fedmuster.adapters.flower.grids.views import Posting
+from fedmuster.adapters.flower.replies.array_forms import Forms
 from fedmuster.adapters.flower.wire import Release, Report, strip
 from fedmuster.core.errors import DataError
 

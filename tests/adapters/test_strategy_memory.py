@@ -40,8 +40,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
-from fedmuster.adapters.flower.plain_values import NotPlainError, Packed, pack, unpack
-from fedmuster.adapters.flower.strategy_state import StrategyMemory
+from fedmuster.adapters.flower.record.plain_values import NotPlainError, Packed, pack, unpack
+from fedmuster.adapters.flower.record.strategy_memory import StrategyMemory
 from fedmuster.core.errors import StateError
 
 Make = Callable[[], Strategy]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedmuster.adapters.flower.checks import check_policy
-from fedmuster.adapters.flower.edges import EdgeGroups
+from fedmuster.adapters.flower.choosing.edge_groups import EdgeGroups
+from fedmuster.adapters.flower.server.checks import check_policy
 from fedmuster.core.config import require
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy

@@ -9,10 +9,10 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedmuster.adapters.flower.in_flight import InFlight
+from fedmuster.adapters.flower.choosing.in_flight import InFlight
+from fedmuster.adapters.flower.choosing.roster import Roster
 from fedmuster.adapters.flower.log import say, warn
-from fedmuster.adapters.flower.roster import Roster
-from fedmuster.adapters.flower.settings import Settings
+from fedmuster.adapters.flower.server.settings import Settings
 from fedmuster.core.asking import AskLoss
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError, StateError

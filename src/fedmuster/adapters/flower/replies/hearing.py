@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from flwr.app import ArrayRecord
 
-from fedmuster.adapters.flower.clock import Clock
-from fedmuster.adapters.flower.credibility import Credibility
 from fedmuster.adapters.flower.metrics import signals_of
-from fedmuster.adapters.flower.replies import Answer
+from fedmuster.adapters.flower.replies.clock import Clock
+from fedmuster.adapters.flower.replies.credibility import Credibility
+from fedmuster.adapters.flower.replies.sorting import Answer
 from fedmuster.core.quota import fill_quota
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
 from fedmuster.learning.sketch import sketch

@@ -11,25 +11,25 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedmuster.adapters.flower.array_forms import Forms
-from fedmuster.adapters.flower.asking import LossQuestion
-from fedmuster.adapters.flower.checks import least_nodes, setting_of
-from fedmuster.adapters.flower.cohorts import Choice, Cohorts, EndedError
-from fedmuster.adapters.flower.evaluation import EvaluateFn, Evaluations
-from fedmuster.adapters.flower.grid_views import OnlyThese, Posting, TimedGrid
-from fedmuster.adapters.flower.hearing import Hearing
+from fedmuster.adapters.flower.choosing.cohorts import Choice, Cohorts, EndedError
+from fedmuster.adapters.flower.choosing.loss_question import LossQuestion
+from fedmuster.adapters.flower.grids.views import OnlyThese, Posting, TimedGrid
 from fedmuster.adapters.flower.log import say, warn
-from fedmuster.adapters.flower.own_methods import Methods
-from fedmuster.adapters.flower.record import Record, Saved, client_table
-from fedmuster.adapters.flower.replies import (
+from fedmuster.adapters.flower.record.record import Record, Saved, client_table
+from fedmuster.adapters.flower.record.strategy_memory import StrategyMemory
+from fedmuster.adapters.flower.replies.array_forms import Forms
+from fedmuster.adapters.flower.replies.hearing import Hearing
+from fedmuster.adapters.flower.replies.sorting import (
     Promise,
     RoundReplies,
     TrainCheck,
     as_failure,
     sort_replies,
 )
-from fedmuster.adapters.flower.settings import Settings
-from fedmuster.adapters.flower.strategy_state import StrategyMemory
+from fedmuster.adapters.flower.server.checks import least_nodes, setting_of
+from fedmuster.adapters.flower.server.evaluation import EvaluateFn, Evaluations
+from fedmuster.adapters.flower.server.own_methods import Methods
+from fedmuster.adapters.flower.server.settings import Settings
 from fedmuster.adapters.flower.wire import Ask, PrivacyGrant
 from fedmuster.core.errors import CallOrderError, ConfigError, DataError, StateError
 from fedmuster.core.records import Feedback

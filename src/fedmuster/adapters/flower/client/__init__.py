@@ -1,0 +1,1 @@
+"""The mods of ClientApps. Light: in a deployment every message starts a process."""

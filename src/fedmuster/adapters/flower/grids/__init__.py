@@ -1,0 +1,1 @@
+"""Flower's grid as others see it: the cohort alone, and with a clock."""

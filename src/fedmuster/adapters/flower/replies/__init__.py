@@ -1,0 +1,1 @@
+"""What came back, told apart, and what of it is believed."""
