@@ -93,7 +93,7 @@ def test_a_server_that_dies_in_a_round_lets_nobody_pay_or_send_twice_for_it(
     before = spent(tmp_path)
     dying[0] = True
     if moment == "before the round counts":
-        monkeypatch.setattr("fedmuster.adapters.flower.record.Record.commit", _die)
+        monkeypatch.setattr("fedmuster.adapters.flower.record.record.Record.commit", _die)
     with pytest.raises(Killed):
         run(tmp_path, private_grid(train=note), rounds=2)
     monkeypatch.undo()

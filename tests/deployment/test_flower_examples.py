@@ -73,12 +73,8 @@ def test_deployment_with_a_killed_supernode(tmp_path: Path) -> None:
     assert [len(cohort) for cohort in journal.cohorts] == [2] * 14, said
     names = journal.clients["identity"].tolist()
     assert len(names) == 6, said  # the node that came back is no new client
-    assert all(name.startswith("key-") for name in names)
-    left, back = said.index("fedmuster: left: "), said.index("fedmuster: came back: ")
-    assert said.index("kill -9 of node 1") < left < back
-    online = journal.columns["num_available"]
-    assert online[0] == 6
-    assert online.min() == 5
-    assert online[-1] == 6
+    assert all(name.startswith("key-") for name in names), said
+    connections = (folder / "node-1.log").read_text().count("SuperNode ID")
+    assert connections == 2, said
     assert journal.columns["accuracy"][-1] > 0.8
     assert "bsfl" in said[said.index("the run is in") :]

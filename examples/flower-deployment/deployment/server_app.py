@@ -30,6 +30,7 @@ def main(grid: Grid, context: Context) -> None:
         folder=str(context.run_config["run-folder"]),
         min_nodes=6,
         deadline_seconds=30.0,
+        authenticated=True,  # a node is its registered key
     )
     strategy.start(
         grid=grid,

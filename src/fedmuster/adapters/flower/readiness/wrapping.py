@@ -8,7 +8,6 @@ from fedmuster.adapters.flower.readiness.findings import Finding
 from fedmuster.adapters.flower.readiness.project import Project
 from fedmuster.adapters.flower.readiness.server import Server, count, shown
 from fedmuster.adapters.flower.readiness.strategies import Built, Start
-from fedmuster.adapters.flower.server.muster import Muster
 
 _COHORT: Final = 4  # suggested where the app does not show how many it wants to train
 _BY_HAND: Final = ("send_and_receive", "push_messages")
@@ -20,16 +19,13 @@ def check_wrapping(server: Server) -> Iterator[Finding]:
         yield _nothing_started(server)
     for start in server.starts:
         yield _judge(server, start)
-        yield from _check_attributes(start)
         if start.in_loop:
             yield Finding(
-                level="must change",
+                level="note",
                 about="rounds",
-                text="start is called in a loop: Muster counts the rounds of the run in its "
-                "folder, so a second start of one round finds nothing left to do. Call start once "
-                "with all rounds; what the loop does goes into evaluate_fn",
+                text="start is called in a loop: Muster adds up the rounds, and after a crash the "
+                "first calls find theirs on record; make it once, before the loop",
                 where=start.where,
-                write="result = strategy.start(…, num_rounds=…, evaluate_fn=…)",
             )
 
 
@@ -62,24 +58,6 @@ def _judge(server: Server, start: Start) -> Finding:
             write=_outermost(server, shown(start.receiver.node), built[0], inside),
         )
     return _lines_to_add(server, start, built)
-
-
-def _check_attributes(start: Start) -> Iterator[Finding]:
-    """What the app reads from its strategy after the run must be asked of the one inside."""
-    receiver, scope = start.receiver
-    if not isinstance(receiver, ast.Name) or hasattr(Muster, "__getattr__"):
-        return
-    for node in ast.walk(scope.function or scope.module.tree):
-        if not isinstance(node, ast.Attribute) or hasattr(Muster, node.attr):
-            continue
-        if shown(node.value) == receiver.id and node.lineno >= start.statement.lineno:
-            yield Finding(
-                level="must change",
-                about="Muster",
-                text=f"{shown(node)} is read after the run, from what is a Muster then",
-                where=scope.module.at(node),
-                write=f"{receiver.id}.strategy.{node.attr}",
-            )
 
 
 def _musters_in(server: Server, built: Built) -> Iterator[Built]:
