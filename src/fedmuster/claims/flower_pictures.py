@@ -21,7 +21,8 @@ def accuracy_over_time(race: Race, tracks: Tracks, target: Target) -> "Figure":
 
     with matplotlib.rc_context(style.STYLE):
         figure = Figure(figsize=(style.WIDTH, 4.0), layout="constrained")
-        over = f"seeds {', '.join(map(str, race.seeds))} (thin) and their mean"
+        named = ", ".join(map(str, race.seeds))
+        over = f"seeds {named} (thin) and their mean" if len(race.seeds) > 1 else f"seed {named}"
         figure.suptitle(
             f"Flower on loopback, {race.cohort_size} of {len(race.node_seconds)} SuperNodes a "
             f"round, {race.rounds} rounds – {over}",

@@ -26,6 +26,8 @@ class Hearing:
     def __init__(self, clock: Clock | None = None, credibility: Credibility | None = None) -> None:
         self._clock = clock or Clock()
         self._credibility = credibility or Credibility()
+        self._doubted_times = self._clock.disbelieved
+        self._doubted_signals = Counter(self._credibility.refused)
 
     def feedback(
         self,
@@ -83,6 +85,14 @@ class Hearing:
             np.array([np.nan if r is None else r.compute_seconds for r in reports]),
             np.array([r is not None and r.trained_before == 0 for r in reports], dtype=np.bool_),
         )
+
+    def new_doubts(self) -> tuple[IntArray, dict[str, int]]:
+        """What was not believed since this was last asked: whose times, and how many signals."""
+        times, signals = self._clock.disbelieved, Counter(self._credibility.refused)
+        before = np.pad(self._doubted_times, (0, len(times) - len(self._doubted_times)))
+        liars, others = np.flatnonzero(times > before), signals - self._doubted_signals
+        self._doubted_times, self._doubted_signals = times, signals
+        return liars, dict(others)
 
     def believed_losses(self, clients: IntArray, claimed: FloatArray) -> FloatArray:
         """The same of losses that clients were asked for."""

@@ -26,6 +26,7 @@ from fedmuster.adapters.flower.replies.sorting import (
     as_failure,
     sort_replies,
 )
+from fedmuster.adapters.flower.server import news
 from fedmuster.adapters.flower.server.checks import least_nodes, setting_of
 from fedmuster.adapters.flower.server.evaluation import EvaluateFn, Evaluations
 from fedmuster.adapters.flower.server.own_methods import Methods
@@ -128,6 +129,10 @@ class Session:
         if evaluate is not None:
             self._evaluations.catch_up(evaluate, self.arrays)
 
+    @property
+    def _identities(self) -> Sequence[str]:
+        return self._cohorts.roster.identities
+
     def close(self) -> None:
         """Let go of the ledger."""
         self._cohorts.close()
@@ -143,11 +148,7 @@ class Session:
         self.arrays = arrays
         choice = self._choice = self._cohorts.choose(grid, partial(self._loss_question, grid))
         chosen = choice.selection.clients.tolist()
-        names = ", ".join(self._cohorts.roster.identities[client] for client in chosen[:20])
-        say(
-            f"round {number}: {self._settings.policy.name} chose {len(chosen)} of "
-            f"{np.count_nonzero(choice.available)} nodes: {names}{', …' * (len(chosen) > 20)}"
-        )
+        news.tell_choice(choice, self._settings.policy.name, self._identities)
         messages: list[Message] = []
         if chosen:
             view = OnlyThese(grid, choice.nodes)
@@ -231,7 +232,7 @@ class Session:
         self._choice = self._posting = self._grid.expected = None
         found = sort_replies(replies, posting, self._check)
         self._cohorts.note_silent(posting.silent)
-        self._tell_what_came(number, posting, found)
+        news.tell_replies(number, posting, found, self._identities)
         feedback = self._hearing.feedback(
             choice.selection,
             found.answers,
@@ -240,6 +241,7 @@ class Session:
             sketch_size=self._settings.policy.wanted_sketch_size,
             seed=self._settings.seed,
         )
+        news.tell_doubts(*self._hearing.new_doubts(), self._identities)
         arrays, metrics = None, None
         if found.answers:
             usable = set(feedback.clients[feedback.entered].tolist())
@@ -262,21 +264,6 @@ class Session:
             zip(choice.grant.clients.tolist(), choice.grant.amounts.tolist(), strict=True)
         )
         return Promise(run=self._record.run, round=choice.selection.round, amounts=amounts)
-
-    def _tell_what_came(self, number: int, posting: Posting, found: RoundReplies) -> None:
-        name = self._cohorts.roster.identities
-        silent = len(posting.messages) - len(posting.arrived)
-        say(
-            f"round {number}: {len(found.answers)} answers, {len(found.failures)} failures, "
-            f"{len(found.refused)} refused, {silent} without an answer after "
-            f"{posting.lasted_seconds:.1f} s"
-        )
-        for client, reply in found.failures:
-            say(f"{name[client]} failed: {reply.error.reason}")
-        for client, _, reason in found.refused:
-            warn(f"{name[client]}: its reply is refused: {reason}")
-        for reason, count in found.strangers.items():
-            warn(f"{count} replies are refused: {reason}")
 
     def _commit(
         self,
