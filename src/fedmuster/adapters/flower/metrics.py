@@ -5,6 +5,7 @@ Flower leaves the names to the app. Exact names come first, then names that end 
 """
 
 import math
+from functools import lru_cache
 from typing import Final
 
 from flwr.app import MetricRecord
@@ -53,11 +54,11 @@ def signals_of(metrics: MetricRecord) -> dict[str, float]:
         >>> signals_of(MetricRecord({"train_loss": 0.7, "per-class": [0.1, 0.9]}))
         {'train_loss': 0.7, 'loss': 0.7}
     """
-    signals = {}
-    for name in metrics:
-        value = finite_metric(metrics, name)
-        if value is not None:
-            signals[name] = value
+    signals = {
+        name: float(value)
+        for name, value in metrics.items()
+        if not isinstance(value, list) and math.isfinite(value)
+    }
     loss = loss_of(metrics)
     if loss is not None:
         signals["loss"] = loss
@@ -73,17 +74,15 @@ def finite_metric(metrics: MetricRecord, name: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _first_of(metrics: MetricRecord, names: tuple[str, ...]) -> float | None:
-    readable = {
-        name.lower().replace("-", "_"): value
-        for name in sorted(metrics)
-        if (value := finite_metric(metrics, name)) is not None
-    }
-    for name in names:
-        if name in readable:
-            return readable[name]
-    for ending in names:
-        for name, value in readable.items():
-            if name.endswith("_" + ending):
-                return value
-    return None
+def _first_of(metrics: MetricRecord, wanted: tuple[str, ...]) -> float | None:
+    values = (finite_metric(metrics, name) for name in _in_order(tuple(metrics), wanted))
+    return next((value for value in values if value is not None), None)
+
+
+@lru_cache(maxsize=256)  # replies of a federation bring the same names again and again
+def _in_order(names: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``names`` that may be meant, the likeliest first."""
+    plain = {name: name.lower().replace("-", "_") for name in sorted(names)}
+    exact = [name for ending in wanted for name in plain if plain[name] == ending]
+    suffixed = [name for ending in wanted for name in plain if plain[name].endswith(f"_{ending}")]
+    return tuple(dict.fromkeys(exact + suffixed))

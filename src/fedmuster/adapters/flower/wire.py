@@ -12,7 +12,7 @@ app without a query function is refused by Flower before any mod hears of it, an
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self, TypeGuard, get_args
 
@@ -279,7 +279,7 @@ def _write(content: RecordDict, prefix: str, values: Mapping[str, ConfigRecordVa
     record = content.get(RECORD)
     if not isinstance(record, ConfigRecord):
         record = content[RECORD] = ConfigRecord()
-    for key in list(_with_prefix(record, prefix)):
+    for key in [key for key in record if key.startswith(prefix)]:
         del record[key]
     for key, value in values.items():
         record[prefix + key] = value
@@ -291,12 +291,10 @@ def _read(content: RecordDict, prefix: str) -> dict[str, ConfigRecordValues] | N
         return None
     if not isinstance(record, ConfigRecord):
         raise DataError(f"{RECORD!r} is a {type(record).__name__}, expected a ConfigRecord")
-    found = {key.removeprefix(prefix): record[key] for key in _with_prefix(record, prefix)}
+    found = {
+        key.removeprefix(prefix): value for key, value in record.items() if key.startswith(prefix)
+    }
     return found or None
-
-
-def _with_prefix(record: ConfigRecord, prefix: str) -> Iterator[str]:
-    return (key for key in record if key.startswith(prefix))
 
 
 def _number(

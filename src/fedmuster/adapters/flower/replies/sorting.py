@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -192,22 +192,21 @@ def alike(
     return good, odd
 
 
-class _Part(NamedTuple):
-    """One array or metric of a reply, as far as Flower wants it to be the same in all."""
-
-    record: str
-    key: str
-    kind: Hashable
+Part = tuple[str, str, int]
+"""A record's name, a key in it, and what that is: an array, a number, or so many numbers."""
+_ARRAY, _NUMBER = -2, -1
 
 
-def _form(content: RecordDict) -> Iterator[_Part]:
+def _form(content: RecordDict) -> Iterator[Part]:
+    """What Flower wants to be the same in all replies of a round."""
     for name, record in content.items():
         if isinstance(record, ArrayRecord):
-            yield from (_Part(name, key, "array") for key in record)
+            for key in record:
+                yield name, key, _ARRAY
         elif isinstance(record, MetricRecord):
             for key, value in record.items():
-                yield _Part(name, key, len(value) if isinstance(value, list) else "number")
+                yield name, key, len(value) if isinstance(value, list) else _NUMBER
 
 
-def _arrays(form: frozenset[_Part]) -> frozenset[str]:
-    return frozenset(part.key for part in form if part.kind == "array")
+def _arrays(form: frozenset[Part]) -> frozenset[str]:
+    return frozenset(key for _, key, kind in form if kind == _ARRAY)
