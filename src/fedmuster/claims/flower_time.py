@@ -219,8 +219,8 @@ _NOTES = (
     "Speeds, skew of the data and the number of rounds were chosen after more than twenty settings "
     "had been simulated with seeds from 0 on, where one could see who would be ahead (two slow "
     "nodes rather than three partly because Oort fared better), and so that the runs fit into an "
-    "hour; the policies have published values. The runs have seeds from 100 on, at which nobody had "
-    "looked. With two seeds, a difference that shows in both would do so by luck in one case of "
+    "hour; the policies have published values. The runs have seeds from 100 on, which nobody had "
+    "looked at. With two seeds, a difference that shows in both would do so by luck in one case of "
     "four.",
 )
 

@@ -152,7 +152,10 @@ class Roster:
         if claimed is None or (key and self._is_registered(info)):
             return own
         if claimed.startswith((_KEY, _NODE)):
-            warn(f"node {info.node_id} says it is {claimed!r}, which it is not: it is {own}")
+            warn(
+                f"node {info.node_id} says it is {claimed!r}, which it is not: it is {own} (client "
+                f"ids must not begin with {_KEY!r} or {_NODE!r})"
+            )
             return own
         return claimed
 
