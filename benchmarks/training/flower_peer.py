@@ -5,7 +5,6 @@ which only this round's cohort exists. Clients train with the lean loop, not wit
 """
 
 import logging
-from collections.abc import Iterable
 from functools import cache
 from time import sleep
 from typing import Any
@@ -30,6 +29,7 @@ from torch import nn
 from benchmarks.training.plain_loops import with_slices
 from benchmarks.training.turns import Turns
 from benchmarks.training.workloads import WORKLOADS, Tensors, Workload
+from fedmuster.adapters.flower.grids.views import ThroughGrid
 from fedmuster.learning.records import FederatedData
 
 ACTORS = 2
@@ -43,13 +43,16 @@ def who(message: Message, context: Context) -> Message:
 
 def train(message: Message, context: Context) -> Message:
     """One epoch on the client's own data."""
-    config = message.content["config"]
-    workload = WORKLOADS[config["workload"]]
-    data, network = _at_home(config["workload"])
+    config, arrays = message.content["config"], message.content["arrays"]
+    assert isinstance(arrays, ArrayRecord)
+    name, number = str(config["workload"]), config["server-round"]
+    assert isinstance(number, int)
+    workload = WORKLOADS[name]
+    data, network = _at_home(name)
     client = int(context.node_config["partition-id"])
     begin, end = data.offsets[client : client + 2].tolist()
-    network.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    [order] = workload.orders(config["server-round"], np.array([client]), np.array([end - begin]))
+    network.load_state_dict(arrays.to_torch_state_dict())
+    [order] = workload.orders(number, np.array([client]), np.array([end - begin]))
     with_slices(
         network,
         torch.from_numpy(data.inputs[begin:end]),
@@ -57,11 +60,13 @@ def train(message: Message, context: Context) -> Message:
         order,
         workload,
     )
-    content = {
-        "arrays": ArrayRecord(network.state_dict()),
-        "metrics": MetricRecord({"num-examples": end - begin}),
-    }
-    return Message(RecordDict(content), reply_to=message)
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord(network.state_dict()),
+            "metrics": MetricRecord({"num-examples": end - begin}),
+        }
+    )
+    return Message(content, reply_to=message)
 
 
 @cache
@@ -71,11 +76,11 @@ def _at_home(name: str) -> tuple[FederatedData, nn.Module]:
     return WORKLOADS[name].data(), WORKLOADS[name].network()
 
 
-class CohortGrid:
+class CohortGrid(ThroughGrid):
     """The grid with this round's cohort as its only nodes."""
 
     def __init__(self, grid: Grid, num_clients: int) -> None:
-        self._grid = grid
+        super().__init__(grid)
         while len(nodes := list(grid.get_node_ids())) < num_clients:
             sleep(0.1)  # they join after the ServerApp has started
         everyone = [
@@ -91,11 +96,6 @@ class CohortGrid:
     def get_node_ids(self) -> list[int]:
         """The nodes of the cohort."""
         return [self._nodes[client] for client in self.cohort]
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float) -> Iterable[Message]:
-        """As the grid does it."""
-        replies: Iterable[Message] = self._grid.send_and_receive(messages, timeout=timeout)
-        return replies
 
 
 def play(turns: Turns, name: str, workload: Workload) -> Tensors:

@@ -19,8 +19,6 @@ from fedmuster.experiments.journal import JournalReader
 from fedmuster.policies.pause import PAUSE
 
 APP = Path(__file__).parent / "app"
-
-
 CLIENTS = [f"client-{number}" for number in range(4)]
 
 
@@ -41,7 +39,7 @@ def participations(folder: Path) -> list[int]:
 
 def test_serverapp_killed_in_a_private_round(tmp_path: Path) -> None:
     with federation(tmp_path / "fed") as fed:
-        start_supernodes(fed, *CLIENTS, slowness=1.0)
+        start_supernodes(fed, *CLIENTS, slowness=2.0)
         settings: dict[str, str | float] = {"policy": "pause", "epsilon": 10.0, "cohort_size": 3}
         first = fed.submit(APP, rounds=4, min_nodes=4, **settings)
         fed.wait_for_log(first, "round 3: pause chose")
@@ -50,7 +48,7 @@ def test_serverapp_killed_in_a_private_round(tmp_path: Path) -> None:
         folder = fed.folder / "run"
         before = JournalReader(folder)
         fed.stop_supernode(CLIENTS[3])
-        start_supernodes(fed, CLIENTS[3], slowness=1.0)  # with another key and node id
+        start_supernodes(fed, CLIENTS[3], slowness=2.0)  # with another key and node id
         second = fed.submit(APP, rounds=4, min_nodes=1, **settings)
         assert fed.wait_for_run(second, seconds=300) == "finished:completed", fed.run_log(second)
         said = fed.run_log(second)
