@@ -13,12 +13,12 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from fedmuster.adapters.flower.layers import setting_of
 from fedmuster.adapters.flower.server.checks import (
     check_policy,
     check_strategy,
     least_nodes,
     nodes_to_evaluate,
-    setting_of,
 )
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy

@@ -2,12 +2,13 @@
 
 import logging
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
@@ -429,3 +430,51 @@ def test_a_model_that_is_not_finite_is_not_put_on_record(tmp_path: Path) -> None
     result = start(quick(tmp_path, Diverging()), federation(), rounds=1)
     assert result.arrays["w"].numpy().tolist() == [0.0, 0.0, 0.0]
     assert JournalReader(tmp_path).columns["num_aggregated"].tolist() == [0]
+
+
+class Scaffold(FedAvg):
+    """Two ArrayRecords in a reply, no metrics, and an aggregation of its own."""
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        models = [reply.content.array_records["arrays"]["w"].numpy() for reply in replies]
+        mean = Array(np.asarray(np.mean(models, axis=0)))
+        return ArrayRecord({"w": mean, "b": Array(np.zeros(1))}), None
+
+
+def test_strategies_of_ones_own_may_want_other_records(tmp_path: Path) -> None:
+    def train(message: Message, context: Context) -> Message:
+        reply = trained(message, context)
+        (arrays,) = reply.content.array_records.values()
+        return Message(RecordDict({"arrays": arrays, "control": arrays}), reply_to=message)
+
+    result = start(quick(tmp_path, Scaffold(fraction_evaluate=0.0)), federation(train=train))
+    assert result.arrays["w"].numpy().tolist() == [0.875] * 3
+    assert JournalReader(tmp_path).columns["num_completed"].tolist() == [3, 3, 3]
+
+
+def test_a_model_that_the_app_changes_between_starts_counts(tmp_path: Path) -> None:
+    muster = quick(tmp_path)
+    grid = federation()
+    first = start(muster, grid, rounds=1)
+    assert first.arrays["w"].numpy().tolist() == [0.5] * 3
+    muster.start(grid=grid, initial_arrays=model(7.0), num_rounds=1, timeout=10.0)
+    assert JournalReader(tmp_path).columns["train_loss"][1] == 36.0  # (7 - 1)²
+
+
+def test_a_strategy_that_chooses_again_is_refused(tmp_path: Path) -> None:
+    class Half(FedAvg):
+        def configure_train(
+            self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        ) -> Iterable[Message]:
+            return list(super().configure_train(server_round, arrays, config, grid))[:1]
+
+    with pytest.raises(ConfigError, match=r"send to all of grid\.get_node_ids"):
+        start(quick(tmp_path, Half()), federation())
+
+
+def test_the_deadline_of_a_run_may_be_changed(tmp_path: Path) -> None:
+    start(quick(tmp_path, deadline_seconds=5.0), federation(), rounds=1)
+    start(quick(tmp_path, deadline_seconds=8.0), federation(), rounds=2)
+    assert len(JournalReader(tmp_path)) == 2

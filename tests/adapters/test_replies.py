@@ -11,6 +11,7 @@ from tests.adapters.tiny_app import federation, model
 from fedmuster.adapters.flower.grids.views import Posting
 from fedmuster.adapters.flower.replies.sorting import (
     Promise,
+    ReplyRule,
     RoundReplies,
     TrainCheck,
     alike,
@@ -36,13 +37,16 @@ def answer(message: Message, value: float = 1.0, **metrics: float | list[float])
 
 
 def sort(
-    messages: list[Message], replies: list[Message], promise: Promise | None = None
+    messages: list[Message],
+    replies: list[Message],
+    promise: Promise | None = None,
+    rule: ReplyRule | None = None,
 ) -> RoundReplies:
     posting = Posting(messages=messages, clients=range(10, 10 + len(messages)))
     posting.sent(now=0.0)
     for message in messages:
         posting.arrived[message.metadata.message_id] = 2.5
-    check = TrainCheck(model(), weighted_by="num-examples", promise=promise)
+    check = TrainCheck(model(), rule=rule or ReplyRule("num-examples"), promise=promise)
     return sort_replies(replies, posting, check)
 
 

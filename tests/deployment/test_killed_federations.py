@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from tests.deployment.harness import Federation, federation
+from tests.deployment.harness import Federation, federation, wait_until
 from tests.faults.auditor import audit_ledger
 
 from fedmuster import Selector
@@ -29,6 +29,11 @@ def start_supernodes(fed: Federation, *clients: str, slowness: float) -> None:
     fed.wait_for_supernodes()
 
 
+def trainings(fed: Federation) -> int:
+    """How often somebody has begun to train."""
+    return sum(fed.log(client).count("counting: training") for client in CLIENTS)
+
+
 def participations(folder: Path) -> list[int]:
     """How often the selector's saved state has seen each client take part."""
     with closing(sqlite3.connect(folder / "journal.sqlite")) as database:
@@ -39,16 +44,18 @@ def participations(folder: Path) -> list[int]:
 
 def test_serverapp_killed_in_a_private_round(tmp_path: Path) -> None:
     with federation(tmp_path / "fed") as fed:
-        start_supernodes(fed, *CLIENTS, slowness=2.0)
+        start_supernodes(fed, *CLIENTS, slowness=3.0)
         settings: dict[str, str | float] = {"policy": "pause", "epsilon": 10.0, "cohort_size": 3}
         first = fed.submit(APP, rounds=4, min_nodes=4, **settings)
         fed.wait_for_log(first, "round 3: pause chose")
+        # All three train. (If it dies while it sends, Flower blocks these nodes for a minute.)
+        wait_until(lambda: trainings(fed) == 9, seconds=60, what="training in round 3")
         os.kill(fed.serverapp(), signal.SIGKILL)
         (lost_cohort,) = re.findall("round 3: pause chose 3 of 4 nodes: (.*)", fed.run_log(first))
         folder = fed.folder / "run"
         before = JournalReader(folder)
         fed.stop_supernode(CLIENTS[3])
-        start_supernodes(fed, CLIENTS[3], slowness=2.0)  # with another key and node id
+        start_supernodes(fed, CLIENTS[3], slowness=3.0)  # with another key and node id
         second = fed.submit(APP, rounds=4, min_nodes=1, **settings)
         assert fed.wait_for_run(second, seconds=300) == "finished:completed", fed.run_log(second)
         said = fed.run_log(second)

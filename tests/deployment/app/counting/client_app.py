@@ -1,10 +1,12 @@
 """Clients that add one to the model, after a pause of as many seconds as their node config says."""
 
 import time
+from logging import INFO
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
+from flwr.supercore import log
 
 from fedmuster.adapters.flower import PrivateMod, ReportingMod
 
@@ -22,6 +24,7 @@ app = ClientApp(mods=[private_mod, ReportingMod()])
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Pause, and add one."""
+    log(INFO, "counting: training")
     time.sleep(float(context.node_config.get("slowness", 0.0)))
     (model,) = message.content.array_records["arrays"].to_numpy_ndarrays()
     content = RecordDict(

@@ -104,9 +104,13 @@ class Cohorts:
         node_of, available = self._gather(grid)
         selector = self.selector
         if selector is None:
+            online = len(list(grid.get_node_ids()))
             raise ConfigError(
                 f"no node was there for {self._settings.wait_seconds:g} s: start SuperNodes and "
                 "run again, or wait longer with wait_seconds"
+                if online == 0
+                else f"{online} nodes are online, but none has said who it is for "
+                f"{self._settings.wait_seconds:g} s: see their logs, or wait longer"
             )
         self._check_privacy()
         enough = np.count_nonzero(available) >= self._least
@@ -138,7 +142,8 @@ class Cohorts:
         busy = np.zeros(self.num_clients, dtype=np.bool_)
         busy[list(self.in_flight.busy)] = True
         marks = {"available": available, "busy": busy}
-        if self.budget is not None:
+        if self.budget is not None and self.selector is not None:
+            busy[self.budget.debited(self.selector.round)] = True  # for the server before a crash
             marks["privacy_spent"] = ~self.budget.able
         if network is not None:
             marks["out_of_reach"] = ~network.covered
@@ -182,13 +187,15 @@ class Cohorts:
                 say(f"{self._name(errand.client)}: its answer of round {errand.round} is lost")
             available = self._can_be_asked(meeting.nodes)
             self._node_of = meeting.nodes
-            if np.count_nonzero(available) >= wanted or time.monotonic() >= until:
+            free = np.count_nonzero(available)
+            there = len(meeting.nodes) >= wanted and free >= self._least
+            if there or time.monotonic() >= until:
                 return meeting.nodes, available
             if not told:
                 told = True
                 say(
-                    f"waiting for nodes: {np.count_nonzero(available)} of {wanted}, for "
-                    f"{settings.wait_seconds:g} s at most"
+                    f"waiting for nodes: {len(meeting.nodes)} of {wanted} are there, {free} can be "
+                    f"asked; for {settings.wait_seconds:g} s at most"
                 )
             time.sleep(min(_LOOK_SECONDS, max(until - time.monotonic(), 0.0)))
 

@@ -8,8 +8,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from fedmuster.adapters.flower.layers import setting_of
 from fedmuster.adapters.flower.metrics import loss_of
-from fedmuster.adapters.flower.server.checks import setting_of
 from fedmuster.core.records import FloatArray, IntArray
 
 

@@ -222,9 +222,9 @@ class Roster:
         if forgotten:
             warn(
                 f"would be new clients after a restart of their SuperNodes: {_some(forgotten)}. To "
-                "keep their history put ReportingMod() into the ClientApp's mods and start them "
-                "with --node-config 'client-id=\"…\"', or register their keys with the SuperLink "
-                "and write Muster(authenticated=True)"
+                "keep their history put ReportingMod() first into the ClientApp's mods and start "
+                "them with --node-config 'client-id=\"…\"', or register their keys with the "
+                "SuperLink and write Muster(authenticated=True)"
             )
 
     def _name(self, client: int) -> str:

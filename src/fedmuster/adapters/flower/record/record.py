@@ -262,15 +262,16 @@ def _agree(folder: Path, asked: Experiment, checkpoint: Checkpoint | None) -> Ex
                 f"{folder} holds another run: {'; '.join(differences)}. Give Muster the settings "
                 "that the run began with, or another folder"
             )
-    if held is None or held.rounds != agreed.rounds:
+    if held != agreed:
         prepare(folder, agreed)
     return agreed
 
 
 def _settings(cell: Experiment) -> Iterator[tuple[str, Any]]:
-    """Every setting but the number of rounds, under its dotted name."""
+    """Every setting but those that may change, under its dotted name."""
     table = tomllib.loads(cell.to_toml())
     del table["rounds"]
+    table["world"].pop("deadline_seconds", None)
     yield from _flat(table, "")
 
 

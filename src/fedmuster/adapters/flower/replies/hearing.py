@@ -138,7 +138,7 @@ def _used(selection: Selection, answers: Sequence[Answer]) -> BoolArray | None:
 
 def _update(answer: Answer, sent: ArrayRecord) -> FloatArray:
     """What the client changed, as one vector of all that is a floating-point number."""
-    (arrays,) = answer.reply.content.array_records.values()
+    arrays = next(iter(answer.reply.content.array_records.values()), ArrayRecord())
     changes = [
         (array.numpy() - sent[name].numpy()).ravel()
         for name, array in arrays.items()

@@ -4,11 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import Strategy
 
 from fedmuster.adapters.flower.grids.views import Posting
+from fedmuster.adapters.flower.layers import layers
 from fedmuster.adapters.flower.replies.array_forms import Forms
 from fedmuster.adapters.flower.wire import Release, Report, strip
 from fedmuster.core.errors import DataError
@@ -25,6 +27,25 @@ class Answer(NamedTuple):
     metrics: MetricRecord
     report: Report | None
     elapsed_seconds: float
+
+
+class ReplyRule(NamedTuple):
+    """What a strategy expects of replies.
+
+    ``weighted_by`` is the metric by which it weighs updates, if it does. Flower's own aggregations
+    want one ArrayRecord and one MetricRecord; those that users write are ``free`` to want others.
+    """
+
+    weighted_by: str | None = None
+    free: bool = False
+
+    @classmethod
+    def of(cls, strategy: Strategy, method: Literal["train", "evaluate"]) -> "ReplyRule":
+        """Of the innermost strategy, which aggregates."""
+        innermost = list(layers(strategy))[-1]
+        own = getattr(type(innermost), f"aggregate_{method}").__module__
+        weighted_by = getattr(innermost, "weighted_by_key", None)
+        return cls(weighted_by=weighted_by, free=own.partition(".")[0] != "flwr")
 
 
 class Promise(NamedTuple):
@@ -51,15 +72,15 @@ class TrainCheck:
 
     Args:
         sent: the model that the clients were given.
-        weighted_by: the metric by which the strategy weighs updates, if it does.
+        rule: what the strategy expects of replies.
         promise: what was promised to clients; None where nothing was.
     """
 
     def __init__(
-        self, sent: ArrayRecord, *, weighted_by: str | None, promise: Promise | None = None
+        self, sent: ArrayRecord, *, rule: ReplyRule, promise: Promise | None = None
     ) -> None:
         self._forms = Forms(sent)
-        self._weighted_by = weighted_by
+        self._rule = rule
         self._promise = promise
         self.names = frozenset(sent)
 
@@ -69,10 +90,11 @@ class TrainCheck:
         if self._promise is not None:
             self._promise.check(client, content)
         arrays = [record for record in content.values() if isinstance(record, ArrayRecord)]
-        if len(arrays) != 1:
+        if len(arrays) != 1 and not self._rule.free:
             raise DataError(f"it holds {len(arrays)} ArrayRecords, expected one")
-        self._forms.check(arrays[0])
-        return checked_metrics(content, weighted_by=self._weighted_by)
+        for record in arrays:
+            self._forms.check(record)
+        return checked_metrics(content, self._rule)
 
     def usable(self, client: int, reply: Message) -> bool:
         """Whether it is."""
@@ -85,20 +107,21 @@ class TrainCheck:
         return True
 
 
-def checked_metrics(content: RecordDict, *, weighted_by: str | None) -> MetricRecord:
-    """The one MetricRecord of a reply, all of it finite and with a weight."""
+def checked_metrics(content: RecordDict, rule: ReplyRule) -> MetricRecord:
+    """The metrics of a reply, all of them finite and with a weight."""
     records = [record for record in content.values() if isinstance(record, MetricRecord)]
-    if len(records) != 1:
+    if len(records) != 1 and not rule.free:
         raise DataError(f"it holds {len(records)} MetricRecords, expected one")
-    (metrics,) = records
-    for name, value in metrics.items():
-        values = value if isinstance(value, list) else (value,)
-        if not all(map(math.isfinite, values)):
-            raise DataError(f"its metric {name!r} is not finite")
-    if weighted_by is not None:
-        weight = metrics.get(weighted_by)
+    metrics = records[0] if records else MetricRecord()
+    for record in records:
+        for name, value in record.items():
+            values = value if isinstance(value, list) else (value,)
+            if not all(map(math.isfinite, values)):
+                raise DataError(f"its metric {name!r} is not finite")
+    if rule.weighted_by is not None and not (rule.free and rule.weighted_by not in metrics):
+        weight = metrics.get(rule.weighted_by)
         if weight is None or isinstance(weight, list) or weight <= 0:
-            raise DataError(f"its metric {weighted_by!r} is {weight}, expected a number > 0")
+            raise DataError(f"its metric {rule.weighted_by!r} is {weight}, expected a number > 0")
     return metrics
 
 

@@ -1,26 +1,12 @@
 """What must be right before the first round: refused at the start, with what to write instead."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from flwr.serverapp.strategy import FedXgbCyclic, Strategy
 
+from fedmuster.adapters.flower.layers import layers, setting_of
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
-
-
-def layers(strategy: Strategy) -> Iterator[Strategy]:
-    """A strategy, the one that it wraps (as Flower's for differential privacy do), and so on."""
-    yield strategy
-    inner = getattr(strategy, "strategy", None)
-    if isinstance(inner, Strategy):
-        yield from layers(inner)
-
-
-def setting_of(strategy: Strategy, name: str, default: Any) -> Any:
-    """An attribute of the innermost layer that has it."""
-    found = [getattr(layer, name) for layer in layers(strategy) if hasattr(layer, name)]
-    return found[-1] if found else default
 
 
 def check_strategy(

@@ -11,8 +11,8 @@ from fedmuster.adapters.flower.grids.views import OnlyThese
 from fedmuster.adapters.flower.log import warn
 from fedmuster.adapters.flower.metrics import accuracy_of, loss_of
 from fedmuster.adapters.flower.record.record import Evaluation, Record
-from fedmuster.adapters.flower.replies.sorting import alike, checked_metrics
-from fedmuster.adapters.flower.server.checks import nodes_to_evaluate, setting_of
+from fedmuster.adapters.flower.replies.sorting import ReplyRule, alike, checked_metrics
+from fedmuster.adapters.flower.server.checks import nodes_to_evaluate
 from fedmuster.adapters.flower.server.own_methods import Methods
 from fedmuster.core.errors import DataError
 
@@ -85,12 +85,12 @@ class Evaluations:
     def _sorted(
         self, replies: Iterable[Message]
     ) -> tuple[list[Message], list[tuple[Message, str]]]:
-        weighted_by = setting_of(self._strategy, "weighted_by_key", None)
+        rule = ReplyRule.of(self._strategy, "evaluate")
         usable, odd = [], []
         for reply in replies:
             try:
                 if not reply.has_error():
-                    checked_metrics(reply.content, weighted_by=weighted_by)
+                    checked_metrics(reply.content, rule)
                 usable.append(reply)
             except DataError as error:
                 odd.append((reply, str(error)))

@@ -143,6 +143,7 @@ class Muster(Strategy):
         takes more. Who starts the same object again wants so many rounds on top.
         """
         settings = self.settings
+        rounds_before = self._rounds_asked
         self._rounds_asked += num_rounds
         timed = TimedGrid(
             grid,
@@ -159,6 +160,7 @@ class Muster(Strategy):
                     timed,
                     arrays=initial_arrays,
                     evaluate_config=evaluate_config,
+                    changed=record.saved is not None and record.saved.round == rounds_before > 0,
                 )
             ) as session,
         ):

@@ -33,6 +33,10 @@ def tell_replies(
         f"{len(found.refused)} refused, {len(posting.silent)} without an answer after "
         f"{posting.lasted_seconds:.1f} s"
     )
+    for message in posting.silent:
+        client = posting.client_of.get(message.metadata.message_id)
+        if client is not None:
+            say(f"{identities[client]} has not answered; it is left alone until it does")
     for client, reply in found.failures:
         say(f"{identities[client]} failed: {reply.error.reason}")
     for client, _, reason in found.refused:

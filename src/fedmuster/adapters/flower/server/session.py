@@ -21,13 +21,14 @@ from fedmuster.adapters.flower.replies.array_forms import Forms
 from fedmuster.adapters.flower.replies.hearing import Hearing
 from fedmuster.adapters.flower.replies.sorting import (
     Promise,
+    ReplyRule,
     RoundReplies,
     TrainCheck,
     as_failure,
     sort_replies,
 )
 from fedmuster.adapters.flower.server import news
-from fedmuster.adapters.flower.server.checks import least_nodes, setting_of
+from fedmuster.adapters.flower.server.checks import least_nodes
 from fedmuster.adapters.flower.server.evaluation import EvaluateFn, Evaluations
 from fedmuster.adapters.flower.server.own_methods import Methods
 from fedmuster.adapters.flower.server.settings import Settings
@@ -49,6 +50,8 @@ class Session:
         grid: the one that Flower's loop sends through.
         arrays: the model to begin with, where nothing is on record.
         evaluate_config: what the user gives evaluations, for policies that ask for losses.
+        changed: whether ``arrays`` count also where there is a model on record, because the user
+            has had that one and gives it back.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Session:
         *,
         arrays: ArrayRecord,
         evaluate_config: ConfigRecord | None = None,
+        changed: bool = False,
     ) -> None:
         self._settings = settings
         self._strategy = strategy
@@ -84,6 +88,8 @@ class Session:
         self._evaluate_config = evaluate_config or ConfigRecord()
         if record.saved is not None:
             self._load(record.saved)
+        if changed:
+            self.arrays = arrays
         grid.silent = self._cohorts.note_silent
         self._evaluations = Evaluations(
             strategy,
@@ -177,10 +183,11 @@ class Session:
         selection = choice.selection
         client_at = dict(zip(choice.nodes, selection.clients.tolist(), strict=True))
         nodes = [message.metadata.dst_node_id for message in messages]
-        if len(set(nodes)) < len(nodes) or not client_at.keys() >= set(nodes):
+        if sorted(nodes) != sorted(client_at) and nodes:
             raise ConfigError(
-                f"{type(self._strategy).__name__}.configure_train sends to nodes that it was not "
-                "shown, or twice to one: send one message to each of grid.get_node_ids()"
+                f"{type(self._strategy).__name__}.configure_train does not send one message to "
+                "each node that it was shown, which are those that the policy chose: send to all "
+                "of grid.get_node_ids(), once"
             )
         asked = [client_at[node] for node in nodes]
         for client, message in zip(asked, messages, strict=True):
@@ -193,7 +200,7 @@ class Session:
             counts = self._settings.cohort_size
         self._check = TrainCheck(
             self.arrays,
-            weighted_by=setting_of(self._strategy, "weighted_by_key", None),
+            rule=ReplyRule.of(self._strategy, "train"),
             promise=self._promise(choice),
         )
         return Posting(
