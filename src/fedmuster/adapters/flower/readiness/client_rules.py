@@ -51,10 +51,20 @@ class ClientRules:
                 level="note",
                 about="identity",
                 text="a client is known again by its key, if the SuperLink runs with "
-                "--enable-supernode-auth, else by the client-id of its node config, else by its "
-                "partition-id; with none of these it is a new client each time it starts",
+                "--enable-supernode-auth and Muster has authenticated=True, else by the client-id "
+                "of its node config, else by its partition-id; with none of these it is a new "
+                "client each time it starts",
                 write="flower-supernode … --node-config 'client-id=\"hospital-7\"'",
             )
+            if [mod for mod in mods if mod != _PRIVATE][0] != _REPORTING:
+                yield Finding(
+                    level="note",
+                    about="mods",
+                    text="a mod before ReportingMod that refuses messages without a model, as "
+                    "Flower's clipping mods do, keeps it from saying who the client is",
+                    where=self.made.where,
+                    write=f"mods=[{_REPORTING}(), …]",
+                )
             return
         yield Finding(
             level="note",
