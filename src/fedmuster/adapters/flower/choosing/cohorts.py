@@ -22,6 +22,8 @@ from fedmuster.privacy.budget import Budget, Grant
 
 _LOOK_SECONDS = 0.5
 _LOST_AFTER_SECONDS = 600.0
+_STARTING = 3
+"""Times as long as otherwise one waits before the first round, when processes are starting."""
 
 
 class EndedError(Exception):
@@ -59,6 +61,7 @@ class Cohorts:
         self._ledger = ledger
         self._first_meeting = True
         self._node_of: Mapping[int, int] = {}
+        self._first_patience = _STARTING * settings.wait_seconds
         self.roster = Roster(authenticated=settings.authenticated)
         self.selector: Selector[Any] | None = None
         """None until the first node was met."""
@@ -106,11 +109,11 @@ class Cohorts:
         if selector is None:
             online = len(list(grid.get_node_ids()))
             raise ConfigError(
-                f"no node was there for {self._settings.wait_seconds:g} s: start SuperNodes and "
+                f"no node was there for {self._first_patience:g} s: start SuperNodes and "
                 "run again, or wait longer with wait_seconds"
                 if online == 0
                 else f"{online} nodes are online, but none has said who it is for "
-                f"{self._settings.wait_seconds:g} s: see their logs, or wait longer"
+                f"{self._first_patience:g} s: see their logs, or wait longer"
             )
         self._check_privacy()
         enough = np.count_nonzero(available) >= self._least
@@ -171,12 +174,12 @@ class Cohorts:
 
         The first time it waits for a whole cohort, later only for so many as the strategy needs.
         """
-        settings = self._settings
-        wanted = self._least
+        settings, wanted, patience = self._settings, self._least, self._settings.wait_seconds
         if self._first_meeting:
             wanted = max(wanted, settings.min_nodes or settings.cohort_size)
+            patience = self._first_patience
         self._first_meeting = False
-        until = time.monotonic() + settings.wait_seconds
+        until = time.monotonic() + patience
         told = False
         while True:
             self._collect_late(grid)
@@ -195,7 +198,7 @@ class Cohorts:
                 told = True
                 say(
                     f"waiting for nodes: {len(meeting.nodes)} of {wanted} are there, {free} can be "
-                    f"asked; for {settings.wait_seconds:g} s at most"
+                    f"asked; for {patience:g} s at most"
                 )
             time.sleep(min(_LOOK_SECONDS, max(until - time.monotonic(), 0.0)))
 

@@ -56,7 +56,7 @@ class ClientRules:
                 "client each time it starts",
                 write="flower-supernode … --node-config 'client-id=\"hospital-7\"'",
             )
-            if [mod for mod in mods if mod != _PRIVATE][0] != _REPORTING:
+            if next(mod for mod in mods if mod != _PRIVATE) != _REPORTING:
                 yield Finding(
                     level="note",
                     about="mods",

@@ -49,8 +49,8 @@ class Muster(Strategy):
             :meth:`start`.
         over_selection: ask so many times m clients, and close with the first m answers.
         min_nodes: wait for so many nodes before the first round; None for a cohort.
-        wait_seconds: for how long, and for how long when later the strategy needs more nodes than
-            there are.
+        wait_seconds: for how long, when later the strategy needs more nodes than there are; three
+            times as long before the first round, when processes are starting.
         poll_seconds: how often to look for answers.
         authenticated: whether all nodes' keys were registered with the SuperLink
             (``--enable-supernode-auth``): then a node is its key, whatever it says it is.
