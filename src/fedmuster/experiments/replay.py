@@ -4,7 +4,6 @@ A simulation is played again bit for bit, with a ledger that is thrown away. Eve
 against the journal's, so that nothing is told of a run that would not have been this one.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -19,6 +18,7 @@ import numpy as np
 from fedmuster.core.errors import FedmusterError, StateError
 from fedmuster.core.records import FloatArray, IntArray, Selection
 from fedmuster.experiments.journal import JournalReader
+from fedmuster.experiments.one_thread import one_thread_for_children
 from fedmuster.experiments.run import SPEC_NAME, versions
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
 from fedmuster.privacy.budget import Protection
@@ -50,12 +50,11 @@ def replay(folder: Path, round_number: int, *, progress: Callable[[int], None]) 
         round_number: one that its journal holds.
         progress: called with the number of each round that was played.
     """
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # as in sweeps: other thread counts round otherwise
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_tell, args=(folder, round_number, theirs))
-    process.start()
+    with one_thread_for_children():
+        process.start()
     theirs.close()
     try:
         while True:

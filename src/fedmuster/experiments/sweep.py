@@ -10,13 +10,11 @@ from pathlib import Path
 from fedmuster.core.errors import StateError
 from fedmuster.core.files import write_file
 from fedmuster.experiments.journal import Standing, standing
+from fedmuster.experiments.one_thread import one_thread_for_children
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 
 EXPERIMENT_NAME = "experiment.toml"
-
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""One process per cell, one thread per process: faster, and other thread counts round otherwise."""
 
 Progress = Callable[[dict[Path, Standing]], None]
 """Called now and then with how far the run in each folder is."""
@@ -66,10 +64,10 @@ def complete(folder: Path) -> list[Path]:
 def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: Progress) -> None:
     """Run (or continue) all cells that are not finished."""
     cells = list(cells)
-    os.environ.update(ONE_THREAD)
     workers = min(processes or os.cpu_count() or 1, len(cells))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(_execute_for, os.getpid(), cell) for cell in cells}
+        with one_thread_for_children():  # they are started with the first of these
+            waiting = {pool.submit(_execute_for, os.getpid(), cell) for cell in cells}
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)

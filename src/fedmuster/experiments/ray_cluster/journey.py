@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from fedmuster.core.errors import FedmusterError, StateError
 from fedmuster.experiments.journal import Journal, Standing, standing
+from fedmuster.experiments.one_thread import ONE_THREAD
 from fedmuster.experiments.ray_cluster.images import image_of, put
 from fedmuster.experiments.ray_cluster.worker import News, play
 from fedmuster.experiments.run import SPEC_NAME
-from fedmuster.experiments.sweep import ONE_THREAD
 from fedmuster.learning.sources.folders import DATA_FOLDER_VARIABLE
 
 _LOG: Final = logging.getLogger("fedmuster")
