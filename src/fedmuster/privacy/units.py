@@ -1,6 +1,7 @@
 """Privacy is counted in integers: sums are exact, and no rounding can pass a cap."""
 
 import math
+from fractions import Fraction
 from typing import Final, Literal
 
 from fedmuster.core.errors import ConfigError
@@ -20,10 +21,9 @@ def to_units(amount: float) -> int:
     """The largest number of units that is not more than ``amount``."""
     if not 0 <= amount <= _MOST:
         raise ConfigError(f"a privacy budget of {amount!r}, expected a number from 0 to {_MOST:,}")
-    units = math.floor(amount * UNITS_PER_ONE)
-    # 0.29 * 10**9 is 290000000.0 but 0.57 * 10**9 is 569999999.9999999: take it for what it means
-    nearest = round(amount * UNITS_PER_ONE)
-    return nearest if nearest / UNITS_PER_ONE == amount else units
+    units = math.floor(Fraction(amount) * UNITS_PER_ONE)  # a product of floats may round up
+    # The float 0.57 is a little less than 570 000 000 units: take it for what it means.
+    return units + 1 if to_amount(units + 1) == amount else units
 
 
 def to_amount(units: int) -> float:
