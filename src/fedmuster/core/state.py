@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmuster.core import npz
 from fedmuster.core.errors import StateError
 
 S = TypeVar("S")
@@ -138,10 +139,7 @@ def grow(old: Any, fresh: S) -> S:
 
 def to_bytes(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> bytes:
     """An ``.npz`` image of arrays and JSON-able metadata."""
-    buffer = io.BytesIO()
-    members: dict[str, Any] = {**arrays, _META: np.array(json.dumps(meta))}
-    np.savez(buffer, **members)
-    return buffer.getvalue()
+    return npz.image({**arrays, _META: np.array(json.dumps(meta))})
 
 
 def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str, Any]]:

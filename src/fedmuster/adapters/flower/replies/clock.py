@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedmuster.adapters.flower.replies.medians import median, medians
 from fedmuster.core import state as states
 from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import SHORTEST_SECONDS, BoolArray, FloatArray, IntArray
@@ -139,20 +140,20 @@ class Clock:
         of.disbelieved[clients] += ~believed & (latency > 2 * claimed)
 
         of.latency[clients, of.answers[clients] % _WINDOW] = latency
-        of.usual_latency[clients] = _medians(of.latency[clients])
+        of.usual_latency[clients] = medians(of.latency[clients])
         if cold is not None:
             excused = self._excused(clients, np.asarray(cold, dtype=np.bool_), ~np.isnan(claimed))
-            typical_warm = _median(of.usual_latency[of.warmth == _WARM])
+            typical_warm = median(of.usual_latency[of.warmth == _WARM])
             latency[excused] = np.fmin(latency[excused], typical_warm)
         of.answers[clients] += 1
-        typical = _median(of.usual_latency)
+        typical = median(of.usual_latency)
         least = np.clip(usually / 2, _LEAST_SHARE * typical, _UNCHECKED_SHARE * typical)
         return np.asarray(np.minimum(np.maximum(latency, least), elapsed))
 
     @property
     def usual_overhead_seconds(self) -> float:
         """What the server sees beyond what clients report; 0 while nobody reports."""
-        return float(np.nan_to_num(_median(self._of.usual_gap)))
+        return float(np.nan_to_num(median(self._of.usual_gap)))
 
     @property
     def usual_seconds(self) -> FloatArray:
@@ -174,17 +175,17 @@ class Clock:
         slot = of.answers[clients] % _WINDOW
         of.elapsed[clients, slot] = elapsed
         of.gap[clients, slot] = elapsed - claimed
-        of.usual_elapsed[clients] = _medians(of.elapsed[clients])
-        of.usual_gap[clients] = _medians(of.gap[clients])
+        of.usual_elapsed[clients] = medians(of.elapsed[clients])
+        of.usual_gap[clients] = medians(of.gap[clients])
         # Below the usual only: those who report too little widen the other side.
         deviation = self.usual_overhead_seconds - of.gap[clients]
         deviation[deviation < 0] = np.nan
-        of.spread[clients] = _FROM_MAD * _medians(deviation)
+        of.spread[clients] = _FROM_MAD * medians(deviation)
 
     def _chance(self, clients: IntArray) -> tuple[float, FloatArray]:
         """By how much a gap, and the median gap of each of ``clients``, may exceed the usual."""
         of = self._of
-        spread = float(np.nan_to_num(_median(of.spread)))
+        spread = float(np.nan_to_num(median(of.spread)))
         known = np.maximum(np.count_nonzero(~np.isnan(of.gap[clients]), axis=1), 1)
         return _ONCE * spread, _USUALLY * _OF_MEDIAN * spread / np.sqrt(known)
 
@@ -243,18 +244,3 @@ def _check(clients: IntArray, elapsed: FloatArray) -> None:
         raise DataError(f"Clock: clients is {clients!r}, expected distinct indices >= 0")
     if not (np.isfinite(elapsed) & (elapsed >= 0)).all():
         raise DataError(f"Clock: elapsed is {elapsed!r}, expected finite seconds >= 0")
-
-
-def _median(values: FloatArray) -> float:
-    """Of what is no NaN; NaN if nothing is."""
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else np.nan
-
-
-def _medians(rows: FloatArray) -> FloatArray:
-    """The same of each row."""
-    ordered = np.sort(rows, axis=1)  # NaN come last
-    known = np.count_nonzero(~np.isnan(rows), axis=1)
-    row = np.arange(len(rows))
-    low, high = ordered[row, np.maximum(known - 1, 0) // 2], ordered[row, known // 2]
-    return np.asarray(np.where(known > 0, (low + high) / 2.0, np.nan))

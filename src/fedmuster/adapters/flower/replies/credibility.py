@@ -16,6 +16,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedmuster.adapters.flower.replies.medians import median, quantile
 from fedmuster.core import state as states
 from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import FloatArray, IntArray
@@ -82,7 +83,7 @@ class Credibility:
         odd = np.abs(claimed - usual) > far  # infinity is, NaN is not
         if odd.any():
             self.refused[name] += int(np.count_nonzero(odd))
-        low, high = np.quantile(near, (0.25, 0.75))
+        low, high = quantile(near, 0.25), quantile(near, 0.75)
         believed = np.where(odd, np.where(claimed > usual, low, high), claimed)
         return np.where(np.isnan(claimed), usual, believed)
 
@@ -129,8 +130,8 @@ def _usual(recent: FloatArray) -> tuple[float, float, FloatArray]:
     """
     votes = recent
     while True:
-        usual = float(np.median(votes))
-        deviation = float(np.median(np.abs(votes - usual)))
+        usual = median(votes)
+        deviation = median(np.abs(votes - usual))
         far = _FAR * max(deviation, _LEAST_DEVIATION * abs(usual))
         near = recent[np.abs(recent - usual) <= far]
         if len(near) >= len(votes):

@@ -89,12 +89,17 @@ class TrainCheck:
         content = reply.content
         if self._promise is not None:
             self._promise.check(client, content)
-        arrays = [record for record in content.values() if isinstance(record, ArrayRecord)]
+        arrays = _array_records(content)
         if len(arrays) != 1 and not self._rule.free:
             raise DataError(f"it holds {len(arrays)} ArrayRecords, expected one")
         for record in arrays:
             self._forms.check(record)
         return checked_metrics(content, self._rule)
+
+    def ease(self, content: RecordDict) -> None:
+        """Save the strategy the time to parse arrays that have passed."""
+        for record in _array_records(content):
+            self._forms.ease(record)
 
     def usable(self, client: int, reply: Message) -> bool:
         """Whether it is."""
@@ -105,6 +110,10 @@ class TrainCheck:
         except DataError:
             return False
         return True
+
+
+def _array_records(content: RecordDict) -> list[ArrayRecord]:
+    return [record for record in content.values() if isinstance(record, ArrayRecord)]
 
 
 def checked_metrics(content: RecordDict, rule: ReplyRule) -> MetricRecord:
@@ -182,6 +191,7 @@ def _answer(reply: Message, client: int, elapsed: float, check: TrainCheck) -> A
     metrics = check.metrics_of(client, reply)
     report = Report.of(reply.content)
     strip(reply.content)  # it is between us: strategies and their loggers need not know
+    check.ease(reply.content)
     return Answer(client, reply, metrics, report, elapsed)
 
 
