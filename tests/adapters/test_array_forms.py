@@ -91,3 +91,16 @@ def test_nothing_keeps_it_alive() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_another_model_of_the_same_form_needs_no_forms_of_its_own() -> None:
+    forms = Forms(ArrayRecord([np.zeros(3), np.zeros((2, 2))]))
+    assert forms.of(ArrayRecord([np.ones(3), np.ones((2, 2))])) is forms
+    others: list[list[NDArray[Any]]] = [
+        [np.zeros(3)],
+        [np.zeros(3), np.zeros((2, 2)), np.zeros(1)],
+        [np.zeros(3), np.zeros(4)],
+        [np.zeros(3, dtype=np.float32), np.zeros((2, 2))],
+    ]
+    for arrays in others:
+        assert forms.of(ArrayRecord(arrays)) is not forms

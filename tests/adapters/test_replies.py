@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tests.adapters.tiny_app import federation, model
 
 from fedmuster.adapters.flower.grids.views import Posting
+from fedmuster.adapters.flower.replies.array_forms import Forms
 from fedmuster.adapters.flower.replies.sorting import (
     Promise,
     ReplyRule,
@@ -46,7 +47,7 @@ def sort(
     posting.sent(now=0.0)
     for message in messages:
         posting.arrived[message.metadata.message_id] = 2.5
-    check = TrainCheck(model(), rule=rule or ReplyRule("num-examples"), promise=promise)
+    check = TrainCheck(Forms(model()), rule=rule or ReplyRule("num-examples"), promise=promise)
     return sort_replies(replies, posting, check)
 
 

@@ -40,22 +40,26 @@ def image(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     for name, array in arrays.items():
         if array.dtype.hasobject:
             raise StateError(f"array {name} holds Python objects, which are never saved")
-    members = {f"{name}.npy": _npy(array) for name, array in arrays.items()}
+    return archive({f"{name}.npy": _npy(array) for name, array in arrays.items()})
+
+
+def archive(members: Mapping[str, bytes]) -> bytes:
+    """A zip archive of files by name, as they are."""
     if sum(map(len, members.values())) >= _LARGEST or len(members) > _MOST_MEMBERS:
         return _large_archive(members)
-    return _archive({name.encode(): data for name, data in members.items()})
+    return _small_archive({name.encode(): data for name, data in members.items()})
 
 
 def _large_archive(members: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    with zipfile.ZipFile(buffer, "w") as large:
         for name, data in members.items():
-            with archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
+            with large.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
                 member.write(data)
     return buffer.getvalue()
 
 
-def _archive(members: Mapping[bytes, bytes]) -> bytes:
+def _small_archive(members: Mapping[bytes, bytes]) -> bytes:
     parts: list[bytes] = []
     directory: list[bytes] = []
     offset = 0

@@ -5,7 +5,6 @@ A zip archive without compression. An :class:`~flwr.app.Array` that numpy made i
 works; any other is kept as the bytes that it is. Nothing is ever pickled.
 """
 
-import io
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 from flwr.app import Array, ArrayRecord
 
+from fedmuster.core import npz
 from fedmuster.core.errors import StateError
 
 _CONTENTS = "__contents__"
@@ -94,18 +94,16 @@ def read(path: Path, *, run: str, round_number: int) -> Kept:
 
 
 def _image(kept: Kept, *, run: str, round_number: int) -> bytes:
-    buffer = io.BytesIO()
+    members: dict[str, bytes] = {}
     arrays = []
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for place, (name, array) in enumerate(kept.model.items()):
-            member = name if _PLAIN_NAME.fullmatch(name) else f"__{place}__"
-            member += ".npy" if array.stype == _NUMPY else ".bin"
-            archive.writestr(member, array.data)
-            arrays.append((name, member, array.dtype, array.shape, array.stype))
-        archive.writestr(_STRATEGY, kept.strategy)
-        contents = {"run": run, "round": round_number, "arrays": arrays}
-        archive.writestr(_CONTENTS, json.dumps(contents))
-    return buffer.getvalue()
+    for place, (name, array) in enumerate(kept.model.items()):
+        member = name if _PLAIN_NAME.fullmatch(name) else f"__{place}__"
+        member += ".npy" if array.stype == _NUMPY else ".bin"
+        members[member] = array.data
+        arrays.append((name, member, array.dtype, array.shape, array.stype))
+    contents = {"run": run, "round": round_number, "arrays": arrays}
+    members |= {_STRATEGY: kept.strategy, _CONTENTS: json.dumps(contents).encode()}
+    return npz.archive(members)
 
 
 def _model(archive: zipfile.ZipFile, arrays: list[Any]) -> ArrayRecord:

@@ -55,6 +55,18 @@ class Forms:
         forms = {name: _Form.of(array) for name, array in model.items()}
         self._known = {name: form for name, form in forms.items() if form is not None}
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the model's arrays."""
+        return frozenset(self._shapes)
+
+    def of(self, model: ArrayRecord) -> "Forms":
+        """Those of another model: most often the same, for which nothing is parsed."""
+        fits = self._known.keys() == model.keys() and all(
+            form.fits(model[name].data) for name, form in self._known.items()
+        )
+        return self if fits else Forms(model)
+
     def check(self, arrays: ArrayRecord) -> None:
         """Refuse arrays of a reply that are not finite, have another shape, or are none."""
         with np.errstate(over="ignore", invalid="ignore"):

@@ -71,18 +71,20 @@ class TrainCheck:
     """What a reply must be so that a strategy can aggregate it.
 
     Args:
-        sent: the model that the clients were given.
+        forms: of the arrays of the model that the clients were given.
         rule: what the strategy expects of replies.
         promise: what was promised to clients; None where nothing was.
     """
 
-    def __init__(
-        self, sent: ArrayRecord, *, rule: ReplyRule, promise: Promise | None = None
-    ) -> None:
-        self._forms = Forms(sent)
+    def __init__(self, forms: Forms, *, rule: ReplyRule, promise: Promise | None = None) -> None:
+        self._forms = forms
         self._rule = rule
         self._promise = promise
-        self.names = frozenset(sent)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the model's arrays."""
+        return self._forms.names
 
     def metrics_of(self, client: int, reply: Message) -> MetricRecord:
         """Its metrics, if all is as it should be; else a :class:`DataError`."""

@@ -78,6 +78,7 @@ class Session:
             ledger=record.cell.ledger(settings.folder),
         )
         self._hearing = Hearing()
+        self._forms = Forms(arrays)
         self._choice: Choice | None = None
         self._posting: Posting | None = None
         self.arrays = arrays
@@ -198,8 +199,9 @@ class Session:
         counts = selection.quota
         if counts is None and self._settings.over_selection > 1:
             counts = self._settings.cohort_size
+        self._forms = self._forms.of(self.arrays)
         self._check = TrainCheck(
-            self.arrays,
+            self._forms,
             rule=ReplyRule.of(self._strategy, "train"),
             promise=self._promise(choice),
         )
@@ -255,7 +257,7 @@ class Session:
             arrays, metrics = self._own.aggregate_train(
                 number, _for_strategy(posting, found, usable)
             )
-        if arrays is not None and not _finite(arrays):
+        if arrays is not None and not self._is_finite(arrays):
             warn(f"round {number}: what the strategy made is not finite: the model stays as it was")
             arrays = None
         if arrays is not None:
@@ -263,6 +265,14 @@ class Session:
         aggregated = 0 if arrays is None else int(np.count_nonzero(feedback.entered))
         self._commit(choice, feedback, found, metrics, aggregated=aggregated)
         return arrays, metrics
+
+    def _is_finite(self, arrays: ArrayRecord) -> bool:
+        self._forms = self._forms.of(arrays)
+        try:
+            self._forms.check(arrays)
+        except DataError:
+            return False
+        return True
 
     def _promise(self, choice: Choice) -> Promise | None:
         if choice.grant is None:
@@ -361,14 +371,6 @@ def _shapes(arrays: ArrayRecord) -> dict[str, tuple[int, ...]]:
     return {
         name: () if array.dtype == "uint8" else tuple(array.shape) for name, array in arrays.items()
     }
-
-
-def _finite(arrays: ArrayRecord) -> bool:
-    try:
-        Forms(arrays).check(arrays)
-    except DataError:
-        return False
-    return True
 
 
 def _mean_loss(feedback: Feedback) -> float:
