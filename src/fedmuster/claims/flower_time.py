@@ -38,7 +38,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
         policies={label: _POLICIES[label] for label in (FLOWER, _BSFL)} if quick else _POLICIES,
         node_seconds=_QUICK if quick else _FULL,
         cohort_size=2 if quick else 3,
-        rounds=2 if quick else 25,
+        rounds=2 if quick else 20,
         seeds=seeds(1) if quick else tuple(_FRESH + seed for seed in seeds(3)),
     )
     times = Times(race=race, tracks=run_race(race, folder))

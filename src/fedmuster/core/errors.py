@@ -43,6 +43,10 @@ class StateError(FedmusterError, RuntimeError):
     """A saved state or journal is missing, damaged, in use, or belongs to something else."""
 
 
+class InUseError(StateError):
+    """Another process has it open."""
+
+
 class LedgerError(StateError):
     """A privacy ledger cannot be trusted or written; nobody may be asked.
 

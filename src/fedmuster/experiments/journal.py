@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core import state as states
-from fedmuster.core.errors import StateError
+from fedmuster.core.errors import InUseError, StateError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.simulation import Checkpoint, EdgeRow, RoundRow
 
@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS checkpoint (
     id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, elapsed_seconds REAL NOT NULL,
     selector BLOB NOT NULL, judge BLOB, trainer BLOB, budget BLOB);
 """
-_FORMAT = 5
+_FORMAT = 6
 
 _PLAYED = ("round", "seconds", "reward", "regret", "num_available", "num_completed", "num_refused")
 _LEARNED = ("loss", "accuracy", "train_loss", "num_aggregated")
@@ -190,7 +190,7 @@ class Journal:
         with self.together() as database:
             database.execute(
                 "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)",
-                (round_number, stage, json.dumps(metrics)),
+                (round_number, stage, json.dumps(metrics, default=_plain)),
             )
 
     def noted(self, stage: str) -> dict[int, dict[str, Any]]:
@@ -394,5 +394,10 @@ def _hold_lock(folder: Path) -> sqlite3.Connection:
             lock.close()
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
                 raise
-            raise StateError(f"{folder} is in use: another process is running it") from error
+            raise InUseError(f"{folder} is in use: another process is running it") from error
     return lock
+
+
+def _plain(value: Any) -> Any:
+    """Of numpy's and others' numbers what JSON knows, and of anything else its text."""
+    return getattr(value, "tolist", value.__str__)()

@@ -47,6 +47,16 @@ def loss_of(metrics: MetricRecord) -> float | None:
     return _first_of(metrics, LOSS_NAMES)
 
 
+def loss_names(metrics: MetricRecord) -> tuple[str, ...]:
+    """The metrics that are losses, the likeliest first.
+
+    Example:
+        >>> loss_names(MetricRecord({"num-examples": 32, "final-train-loss": 0.7}))
+        ('final-train-loss',)
+    """
+    return _in_order(tuple(metrics), LOSS_NAMES)
+
+
 def signals_of(metrics: MetricRecord) -> dict[str, float]:
     """Every metric that is one finite number, and the loss also as "loss", where policies look.
 

@@ -260,14 +260,14 @@ class Facts:
         )
 
 
-def question(node_id: int, *, ttl: float | None = None) -> Message:
+def question(node_id: int, *, kind: str = MessageType.TRAIN, ttl: float | None = None) -> Message:
     """The message that asks a node who it is; its answer holds :class:`Facts`.
 
     An app without fedmuster's mod fails on it, for it brings no model, and answers with an error.
     """
     content = RecordDict()
     Question().into(content)
-    return Message(content, node_id, MessageType.TRAIN, ttl=ttl)
+    return Message(content, node_id, kind, ttl=ttl)
 
 
 def strip(content: RecordDict) -> None:

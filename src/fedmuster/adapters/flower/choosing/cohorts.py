@@ -175,10 +175,10 @@ class Cohorts:
         The first time it waits for a whole cohort, later only for so many as the strategy needs.
         """
         settings, wanted, patience = self._settings, self._least, self._settings.wait_seconds
-        if self._first_meeting:
+        first, self._first_meeting = self._first_meeting, False
+        if first:
             wanted = max(wanted, settings.min_nodes or settings.cohort_size)
             patience = self._first_patience
-        self._first_meeting = False
         until = time.monotonic() + patience
         told = False
         while True:
@@ -191,8 +191,10 @@ class Cohorts:
             available = self._can_be_asked(meeting.nodes)
             self._node_of = meeting.nodes
             free = np.count_nonzero(available)
-            there = len(meeting.nodes) >= wanted and free >= self._least
+            there = len(meeting.nodes) >= wanted and (free >= self._least or self._in_vain())
             if there or time.monotonic() >= until:
+                if first:
+                    self._tell_paid()
                 return meeting.nodes, available
             if not told:
                 told = True
@@ -258,11 +260,20 @@ class Cohorts:
         available = np.zeros(self.num_clients, dtype=np.bool_)
         available[list(node_of)] = True
         available[list(self.in_flight.busy)] = False
-        if self.budget is not None and self.selector is not None:
-            available &= self.budget.able
-            # Asked before a crash: what they sent then may be out, so they must not send again.
-            available[self.budget.debited(self.selector.round)] = False
-        return available
+        return available & self._may_send()
+
+    def _in_vain(self) -> bool:
+        """Whether privacy keeps so many out of this round that waiting for nodes is of no use."""
+        return bool(np.count_nonzero(self._may_send()) < self._least)
+
+    def _may_send(self) -> BoolArray:
+        """Whom privacy lets take part in the open round, there or not."""
+        if self.budget is None or self.selector is None:
+            return np.ones(self.num_clients, dtype=np.bool_)
+        may = self.budget.able.copy()
+        # Asked before a crash: what they sent then may be out, so they must not send again.
+        may[self.budget.debited(self.selector.round)] = False
+        return may
 
     def _check_privacy(self) -> None:
         """End the run when too few clients have budget left, as a simulation does."""
@@ -276,6 +287,18 @@ class Cohorts:
             raise EndedError(
                 f"privacy ends the run: {able:,} of {self.num_clients:,} clients have budget left, "
                 f"fewer than a cohort of {wanted:,}"
+            )
+
+    def _tell_paid(self) -> None:
+        """Say how many are left out because a ServerApp died in this round."""
+        if self.budget is None or self.selector is None:
+            return
+        paid = self.budget.debited(self.selector.round)
+        if len(paid) > 0:
+            say(
+                f"round {self.selector.round}: {len(paid)} of {self.num_clients} clients paid for "
+                "it before the ServerApp died, and may have sent their updates: they are not asked "
+                "in it again"
             )
 
     def _paid_for(self, ask_loss: AskLoss) -> AskLoss:

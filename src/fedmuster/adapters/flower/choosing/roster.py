@@ -32,7 +32,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from flwr.app import Message
+from flwr.app import Message, MessageType
 from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
@@ -44,8 +44,14 @@ from fedmuster.core.errors import DataError, StateError
 
 _KEY, _NODE = "key-", "node-"
 _LOOK_SECONDS = 0.2
+_PATIENT_SECONDS = 5.0
+"""Of waiting without a word."""
 _CRASHES = 3
 """So many crashes of its ClientApp, and a node is not asked again."""
+_KINDS = (MessageType.TRAIN, MessageType.EVALUATE, MessageType.QUERY)
+"""Flower finds the function of an app before its mods: one without a plain training function (all
+of ``@app.train("special")``) can be asked under another kind."""
+_NO_FUNCTION = re.compile(r"No \w+ function registered")
 _LOST = (
     ErrorCode.MESSAGE_UNAVAILABLE,
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
@@ -95,7 +101,7 @@ class Roster:
         start = time.monotonic()
         asked: set[int] = set()
         patience = wait_seconds
-        waiting = False
+        waiting = told = False
         while True:
             online = {info.node_id: info for info in grid.get_nodes()}
             asked |= self._questions.ask(grid, online)
@@ -108,17 +114,29 @@ class Roster:
             if unknown == 0 or waited >= patience:
                 return self._recognise(online)
             waiting = True
+            if waited > _PATIENT_SECONDS and not told:
+                told = True
+                say(
+                    f"{unknown} of {len(online)} nodes have not said yet who they are (after a "
+                    "crash they may be busy with what it left, for a minute): waiting, "
+                    f"{patience:.0f} s at most"
+                )
             time.sleep(min(0.01 + waited / 4, _LOOK_SECONDS, patience - waited))
 
     def _is_unknown(self, info: NodeInfo) -> bool:
-        return info.node_id not in self._questions.heard and _key(info) not in self._by_key
+        """Also where its key is known: who does not answer a question would not answer a round."""
+        return info.node_id not in self._questions.heard
 
     def _recognise(self, online: Mapping[int, NodeInfo]) -> Meeting:
         before = self._node_of
         nodes = {client: node for client, node in before.items() if node in online}
         placed = set(nodes.values())
         new: dict[str, NodeInfo] = {}
-        others = [info for info in online.values() if info.node_id not in placed]
+        others = [
+            info
+            for info in online.values()
+            if info.node_id not in placed and not self._is_unknown(info)
+        ]
         for info in sorted(others, key=lambda info: (info.registered_at, info.node_id)):
             identity = self._identity(info)
             if identity is None:
@@ -267,11 +285,14 @@ class _Questions:
         self.heard: dict[int, Facts | None] = {}
         self._pending: dict[str, int] = {}
         self._crashes: Counter[int] = Counter()
+        self._kinds: Counter[int] = Counter()
 
     def ask(self, grid: Grid, online: Collection[int]) -> set[int]:
         """Ask those who are online and were not asked yet; whom."""
         asked = self.heard.keys() | self._pending.values()
-        messages = [question(node) for node in online if node not in asked]
+        messages = [
+            question(node, kind=_KINDS[self._kinds[node]]) for node in online if node not in asked
+        ]
         if not messages:
             return set()
         sent = set(grid.push_messages(messages))
@@ -296,6 +317,12 @@ class _Questions:
             self._crashes[node] += crashed
             if reply.error.code in _LOST or (crashed and self._crashes[node] < _CRASHES):
                 return  # it will be asked again
+            if (
+                _NO_FUNCTION.search(reply.error.reason or "")
+                and self._kinds[node] < len(_KINDS) - 1
+            ):
+                self._kinds[node] += 1
+                return  # in another way
         else:
             try:
                 facts = Facts.of(reply.content)

@@ -97,7 +97,7 @@ class PrivateMod:
         category = message.metadata.message_type.partition(".")[0]
         if category in self.unprotected:
             return call_next(message, context)
-        if category != MessageType.TRAIN:
+        if category != MessageType.TRAIN and _question_in(message) is None:
             return _error(
                 message,
                 f"fedmuster: a reply to this {category} message would tell of the client's data "
@@ -105,7 +105,7 @@ class PrivateMod:
                 f'public, write PrivateMod(unprotected=["{category}"])',
             )
         try:
-            if Question.of(message.content) is not None:
+            if _question_in(message) is not None:
                 return _facts_alone(message, context, call_next)
             ask, grant, mechanism = _granted(message.content)
             notes = ReleaseNotes(context.state, self._notes_file(context))
@@ -224,3 +224,10 @@ def _error(
     message: Message, reason: str, *, code: int = ErrorCode.MOD_FAILED_PRECONDITION
 ) -> Message:
     return Message(Error(code, reason), reply_to=message)
+
+
+def _question_in(message: Message) -> Question | None:
+    try:
+        return Question.of(message.content)
+    except DataError:  # not of ours
+        return None

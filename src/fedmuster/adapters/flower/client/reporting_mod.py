@@ -76,10 +76,10 @@ class ReportingMod:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer for the app, or let it answer and add the report."""
-        if _category(message) != MessageType.TRAIN:
-            return call_next(message, context)
         if Question.of(message.content) is not None:
             return self._answer(message, context)
+        if _category(message) != MessageType.TRAIN:
+            return call_next(message, context)
         trained_before = next(_TRAIN_CALLS)
         start = time.monotonic()
         ask = Ask.of(message.content)

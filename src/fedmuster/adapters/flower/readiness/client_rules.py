@@ -26,7 +26,8 @@ class ClientRules:
         self.source = server.strategies.source
         self.modules = modules
         self.made = self._made()
-        self.mods = self._mods(loaded)
+        mods = self._mods(loaded)
+        self.mods = None if mods is None else [*mods, *self._mods_of_training()]
 
     def findings(self) -> Iterator[Finding]:
         """All of it."""
@@ -191,10 +192,30 @@ class ClientRules:
             return []
         if not isinstance(given, ast.List):
             return None
+        return self._names(self.made.scope.module, given)
+
+    def _mods_of_training(self) -> list[str]:
+        """Of ``@app.train(mods=[…])``: they stand behind the app's own."""
         names = []
-        for element in given.elts:
-            called = element.func if isinstance(element, ast.Call) else element
-            names.append(self.source.meaning(self.made.scope.module, called) or "?")
+        for module in self.modules:
+            for function in ast.walk(module.tree):
+                if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    continue
+                for call in function.decorator_list:
+                    if (
+                        isinstance(call, ast.Call)
+                        and isinstance(call.func, ast.Attribute)
+                        and call.func.attr == "train"
+                    ):
+                        given = {k.arg: k.value for k in call.keywords}.get("mods")
+                        names += self._names(module, given)
+        return names
+
+    def _names(self, module: Module, given: ast.expr | None) -> list[str]:
+        if not isinstance(given, ast.List):
+            return []
+        called = (each.func if isinstance(each, ast.Call) else each for each in given.elts)
+        names = (self.source.meaning(module, each) or "?" for each in called)
         return [name.rpartition(".")[2] for name in names]
 
     def _with_mods(self, new: list[str]) -> str:

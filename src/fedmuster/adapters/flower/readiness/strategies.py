@@ -34,12 +34,12 @@ class Built(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A call of ``start``: the statement, what it is called on, and whether it is repeated."""
+    """A call of ``start``: the statement, what it is called on, and the loop that repeats it."""
 
     call: ast.Call
     receiver: Expression
     statement: ast.stmt
-    in_loop: bool
+    loop: ast.stmt | None
 
     @property
     def where(self) -> str:
@@ -126,7 +126,7 @@ class Strategies:
         """The calls of a strategy's ``start``, but for those in a strategy's own methods."""
         found = []
         for module in modules:
-            for statement, scope, in_loop in _statements(module.tree, Scope(module), False):
+            for statement, scope, loop in _statements(module.tree, Scope(module), None):
                 for call in _own_calls(statement):
                     func = call.func
                     if not isinstance(func, ast.Attribute) or func.attr != "start":
@@ -137,7 +137,7 @@ class Strategies:
                         isinstance(func.value.func, ast.Name) and func.value.func.id == "super"
                     )
                     if not is_super and (says_so or self.built_by(receiver)):
-                        found.append(Start(call, receiver, statement, in_loop))
+                        found.append(Start(call, receiver, statement, loop))
         return found
 
     def settings(self, built: Built) -> dict[str, Expression]:
@@ -221,22 +221,23 @@ def _is_super_init(node: ast.Call) -> bool:
 
 
 def _expressions(module: Module) -> Iterator[tuple[ast.AST, Scope]]:
-    for statement, scope, _ in _statements(module.tree, Scope(module), False):
+    for statement, scope, _ in _statements(module.tree, Scope(module), None):
         for call in _own_calls(statement):
             yield call, scope
 
 
 def _statements(
-    node: ast.AST, scope: Scope, in_loop: bool
-) -> Iterator[tuple[ast.stmt, Scope, bool]]:
-    """Every statement with its function, and whether it stands in a loop of that function."""
+    node: ast.AST, scope: Scope, loop: ast.stmt | None
+) -> Iterator[tuple[ast.stmt, Scope, ast.stmt | None]]:
+    """Every statement with its function, and the innermost loop of that function around it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _statements(child, Scope(scope.module, child), False)
+            yield from _statements(child, Scope(scope.module, child), None)
             continue
         if isinstance(child, ast.stmt):
-            yield child, scope, in_loop
-        yield from _statements(child, scope, in_loop or isinstance(child, ast.For | ast.While))
+            yield child, scope, loop
+        inner = child if isinstance(child, ast.For | ast.While) else loop
+        yield from _statements(child, scope, inner)
 
 
 def _own_calls(statement: ast.stmt) -> Iterator[ast.Call]:

@@ -29,12 +29,13 @@ def check_strategies(server: Server) -> Iterator[Finding]:
 def _check_choice(server: Server, built: Built) -> Iterator[Finding]:
     if built.root.endswith(".FedXgbCyclic"):
         yield Finding(
-            level="must change",
+            level="note" if server.cohort_size == 1 else "must change",
             about="strategy",
-            text=f"{built.name} lets one node train after the other, so there is nothing to "
-            "choose; FedXgbBagging trains a cohort",
+            text=f"{built.name} lets one node train in each round, and wants two to be there: "
+            "Muster chooses that one; FedXgbBagging trains a cohort",
             where=built.call.where,
-            write="from flwr.serverapp.strategy import FedXgbBagging",
+            write="strategy.min_train_nodes = strategy.min_available_nodes = 1\n"
+            "strategy = Muster(strategy, cohort_size=1, …)",
         )
         return
     value, where = server.strategies.setting(built, "fraction_train")

@@ -19,7 +19,7 @@ def check_wrapping(server: Server) -> Iterator[Finding]:
         yield _nothing_started(server)
     for start in server.starts:
         yield _judge(server, start)
-        if start.in_loop:
+        if start.loop is not None:
             yield Finding(
                 level="note",
                 about="rounds",
@@ -73,7 +73,7 @@ def _outermost(server: Server, name: str, outer: Built, muster: Built) -> str:
 
 
 def _lines_to_add(server: Server, start: Start, built: list[Built]) -> Finding:
-    receiver, line = start.receiver.node, start.statement.lineno
+    receiver, above = start.receiver.node, _place(start, built)
     named = isinstance(receiver, ast.Name | ast.Attribute)
     name = shown(receiver) if named else "strategy"
     muster = _muster_call(shown(receiver), server.project, _cohort_size(server, built))
@@ -84,12 +84,20 @@ def _lines_to_add(server: Server, start: Start, built: list[Built]) -> Finding:
         about="Muster",
         text=f"{', '.join(each.name for each in built) or name} is started as it is, so Flower "
         "chooses at random. Add the import at the top of "
-        f"{start.receiver.scope.module.where}, and the other line above line {line}{there}; "
-        f"policies: fedmuster list{unread}",
+        f"{start.receiver.scope.module.where}, and the other line above line {above.lineno}{there}"
+        f"; policies: fedmuster list{unread}",
         where=start.where,
         write="from fedmuster.adapters.flower import Muster\n"
-        f"{' ' * start.statement.col_offset}{name} = {muster}",
+        f"{' ' * above.col_offset}{name} = {muster}",
     )
+
+
+def _place(start: Start, built: list[Built]) -> ast.stmt:
+    """Above which statement to wrap: once, so above a loop where the strategy is made before it."""
+    loop = start.loop
+    if loop is None or not built or any(each.call.node.lineno >= loop.lineno for each in built):
+        return start.statement
+    return loop
 
 
 def _cohort_size(server: Server, built: list[Built]) -> int:

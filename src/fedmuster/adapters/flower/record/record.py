@@ -6,23 +6,25 @@ of that moment is. A commit writes the model into the other one, and only then d
 make the round count, so that whatever is found after ``kill -9`` fits together.
 """
 
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
+from fedmuster.adapters.flower.log import say
 from fedmuster.adapters.flower.record import model_file
 from fedmuster.adapters.flower.record.plain_values import Packed, pack, unpack
 from fedmuster.core import state as states
-from fedmuster.core.errors import StateError
+from fedmuster.core.errors import InUseError, StateError
 from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.run import SPEC_NAME, prepare, versions
 from fedmuster.experiments.spec import Experiment
@@ -31,8 +33,10 @@ from fedmuster.simulation import Checkpoint, RoundRow
 Evaluation = Literal["evaluate_metrics_clientapp", "evaluate_metrics_serverapp"]
 """Who measured, as Flower's ``Result`` calls it."""
 _TRAIN: Final = "train_metrics_clientapp"
+_LOOK_SECONDS: Final = 0.5
 _MODELS: Final = ("muster-model-a.npz", "muster-model-b.npz")
-_STAGES: Final = (_TRAIN, "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
+_BY_SERVER: Final = "evaluate_metrics_serverapp"
+_STAGES: Final = (_TRAIN, "evaluate_metrics_clientapp", _BY_SERVER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -46,7 +50,8 @@ class Saved:
         model: the global one.
         strategy: what the user's strategy remembers, of ``StrategyMemory.capture``.
         budget: of ``Budget.to_bytes``; None where no ledger is kept.
-        parts: whatever else there is to remember, by name. Small: all of it is written each round.
+        parts: whatever else there is to remember, by name: plain values (``plain_values.py``), and
+            small, for all of it is written each round.
     """
 
     round: int
@@ -55,7 +60,7 @@ class Saved:
     model: ArrayRecord
     strategy: bytes
     budget: bytes | None = None
-    parts: Mapping[str, bytes] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Record:
@@ -88,14 +93,15 @@ class Record:
         journal.begin({**versions(), "flwr": metadata.version("flwr")}, {})
 
     @classmethod
-    def open(cls, folder: Path, cell: Experiment) -> Self:
+    def open(cls, folder: Path, cell: Experiment, *, wait_seconds: float = 0.0) -> Self:
         """Begin the run that ``cell`` (one policy, one seed) describes, or go on with it.
 
-        Refuses a folder that another process has open, or in which another federation ran. More
-        rounds than before are welcome.
+        Refuses a folder in which another federation ran, or that another process has open and does
+        not close within ``wait_seconds``: a ServerApp that was stopped, or whose SuperLink died,
+        may take half a minute to notice. More rounds than before are welcome.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        journal = Journal(folder)
+        journal = _journal(folder, wait_seconds)
         try:
             return cls(folder, cell.beside(Path.cwd() / SPEC_NAME), journal)
         except BaseException:
@@ -160,11 +166,16 @@ class Record:
             self._journal.note(round_number, by, dict(metrics))
             self._journal.evaluated(round_number, loss=loss, accuracy=accuracy)
 
-    def result(self, model: ArrayRecord) -> Result:
-        """What Flower returns of a run, with the metrics of all rounds since the first."""
+    def result(self, model: ArrayRecord, *, after: int = 0) -> Result:
+        """What Flower returns of a run, with the metrics of all rounds since the first.
+
+        Where the user has had some rounds already, those ``after`` them, counted from there.
+        """
         stages = {
             stage: {
-                number: MetricRecord(noted) for number, noted in self._journal.noted(stage).items()
+                number - after: _metrics(noted)
+                for number, noted in self._journal.noted(stage).items()
+                if number > after or (number == after and stage == _BY_SERVER)
             }
             for stage in _STAGES
         }
@@ -185,6 +196,33 @@ class Record:
             budget=checkpoint.budget,
             parts=unpack(Packed(meta["parts"], blocks["parts"].tobytes())),
         )
+
+
+def _journal(folder: Path, wait_seconds: float) -> Journal:
+    """That of the folder, as soon as nobody else has it."""
+    until = time.monotonic() + wait_seconds
+    told = False
+    while True:
+        try:
+            return Journal(folder)
+        except InUseError as error:
+            if time.monotonic() >= until:
+                raise InUseError(
+                    f"{error}. See `flwr list` for which run that is: wait for its end, or `flwr "
+                    "stop` it. (A run that was killed while it started is started again by Flower)"
+                ) from None
+            if not told:
+                told = True
+                say(f"{error}: waiting until it ends, {wait_seconds:g} s at most")
+            time.sleep(_LOOK_SECONDS)
+
+
+def _metrics(noted: dict[str, Any]) -> MetricRecord:
+    """As noted; Flower lets strategies give back any dict."""
+    try:
+        return MetricRecord(noted)
+    except TypeError:
+        return cast(MetricRecord, noted)
 
 
 def client_table(

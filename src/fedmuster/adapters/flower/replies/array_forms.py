@@ -7,8 +7,7 @@ saves more time than all of fedmuster takes in a round.
 """
 
 import weakref
-from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -67,11 +66,11 @@ class Forms:
         )
         return self if fits else Forms(model)
 
-    def check(self, arrays: ArrayRecord) -> None:
-        """Refuse arrays of a reply that are not finite, have another shape, or are none."""
+    def check(self, arrays: ArrayRecord, *, like_model: bool = True) -> None:
+        """Refuse arrays of a reply that are not finite, or none, or have not the model's shape."""
         with np.errstate(over="ignore", invalid="ignore"):
             for name, array in arrays.items():
-                self._check(name, array)
+                self._check(name, array, like_model)
 
     def ease(self, arrays: ArrayRecord) -> None:
         """Let arrays that have passed be read without being parsed once more."""
@@ -80,9 +79,9 @@ class Forms:
             if form is not None and form.fits(array.data):
                 # Of the instance, not of a class of ours: by its class Flower would not know it.
                 # And weakly, as a large array must be gone as soon as nobody needs it.
-                vars(array)["numpy"] = partial(_read, form, array.data, weakref.ref(array))
+                vars(array)["numpy"] = _Eased(form, array)
 
-    def _check(self, name: str, array: Array) -> None:
+    def _check(self, name: str, array: Array, like_model: bool) -> None:
         form = self._known.get(name)
         numbers: NDArray[np.generic]
         if form is not None and form.fits(array.data):
@@ -91,7 +90,7 @@ class Forms:
             numbers = _parsed(name, array)
             shape = self._shapes.get(name, numbers.shape)
             bytes_of_a_booster = numbers.dtype == np.uint8 and numbers.ndim == 1
-            if numbers.shape != shape and not bytes_of_a_booster:
+            if like_model and numbers.shape != shape and not bytes_of_a_booster:
                 raise DataError(
                     f"its array {name!r} has shape {numbers.shape}, the model's has {shape}"
                 )
@@ -101,12 +100,24 @@ class Forms:
             raise DataError(f"its array {name!r} is not finite")
 
 
-def _read(form: _Form, data: bytes, of: weakref.ref[Array]) -> NDArray[np.generic]:
-    """What ``Array.numpy`` returns: an array of the caller's own."""
-    array = of()
-    if array is not None and array.data is not data:  # somebody has put something else in
-        return Array.numpy(array)
-    return form.numbers(data).reshape(form.shape, order=form.order).copy(order="K")
+class _Eased:
+    """What ``Array.numpy`` returns: an array of the caller's own. It goes where its array goes."""
+
+    def __init__(self, form: _Form, array: Array | None, data: bytes | None = None) -> None:
+        self._form = form
+        self._of = None if array is None else weakref.ref(array)
+        self._data = array.data if array is not None else data or b""
+
+    def __call__(self) -> NDArray[np.generic]:
+        array = None if self._of is None else self._of()
+        if array is not None and array.data is not self._data:  # somebody has put something else in
+            return Array.numpy(array)
+        form = self._form
+        return form.numbers(self._data).reshape(form.shape, order=form.order).copy(order="K")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Apps keep replies with pickle or deepcopy, which cannot take the weak reference."""
+        return _Eased, (self._form, None, self._data)
 
 
 def _parsed(name: str, array: Array) -> NDArray[np.generic]:

@@ -117,7 +117,8 @@ class Clock:
             reported: [n] seconds that the clients say they took; NaN for no report.
             cold: bool[n], who says that it was the first work of its process. Where processes
                 usually live on, that is no slower than the typical client: lazy imports must not
-                condemn a fast one. A client is excused once in a while only.
+                condemn a fast one. A client is excused once in a while only. Nor must they condemn
+                those who wait for the same processes, of which a simulation has only a few.
         """
         clients = np.asarray(clients, dtype=np.int64)
         elapsed = _seconds("elapsed", elapsed, clients)
@@ -127,6 +128,8 @@ class Clock:
         claimed = np.where(np.isfinite(claimed) & (claimed >= 0), claimed, np.nan)
         claimed = np.minimum(claimed, elapsed)
         self._make_room(clients)
+        queued = self._queued(clients, elapsed - claimed, claimed, cold)
+        elapsed = np.where(queued, np.fmin(claimed + self.usual_overhead_seconds, elapsed), elapsed)
         self._note(clients, elapsed, claimed)
 
         of, usual = self._of, self.usual_overhead_seconds
@@ -139,12 +142,17 @@ class Clock:
         latency[believed] = claimed[believed]
         of.disbelieved[clients] += ~believed & (latency > 2 * claimed)
 
-        of.latency[clients, of.answers[clients] % _WINDOW] = latency
-        of.usual_latency[clients] = medians(of.latency[clients])
+        self._remember(clients, latency)
         if cold is not None:
-            excused = self._excused(clients, np.asarray(cold, dtype=np.bool_), ~np.isnan(claimed))
+            excused = self._excused(
+                clients,
+                np.asarray(cold, dtype=np.bool_),
+                ~np.isnan(claimed),
+                shared=bool(queued.any()),
+            )
             typical_warm = median(of.usual_latency[of.warmth == _WARM])
             latency[excused] = np.fmin(latency[excused], typical_warm)
+            self._remember(clients, latency)
         of.answers[clients] += 1
         typical = median(of.usual_latency)
         least = np.clip(usually / 2, _LEAST_SHARE * typical, _UNCHECKED_SHARE * typical)
@@ -189,11 +197,30 @@ class Clock:
         known = np.maximum(np.count_nonzero(~np.isnan(of.gap[clients]), axis=1), 1)
         return _ONCE * spread, _USUALLY * _OF_MEDIAN * spread / np.sqrt(known)
 
-    def _excused(self, clients: IntArray, cold: BoolArray, reports: BoolArray) -> BoolArray:
-        """Cold calls, where most clients are warm, of clients that were not excused just now."""
+    def _remember(self, clients: IntArray, latency: FloatArray) -> None:
+        of = self._of
+        of.latency[clients, of.answers[clients] % _WINDOW] = latency
+        of.usual_latency[clients] = medians(of.latency[clients])
+
+    def _queued(
+        self, clients: IntArray, gap: FloatArray, claimed: FloatArray, cold: BoolArray | None
+    ) -> BoolArray:
+        """Who answers for the first time, yet in a process that is not cold, and has waited so
+        long as others took in cold ones: their processes are the same few."""
+        if cold is None or not np.any(cold):
+            return np.zeros(len(clients), dtype=np.bool_)
+        others = np.fmin.reduce(claimed[cold], initial=np.inf)
+        return np.asarray((self._of.answers[clients] == 0) & ~np.asarray(cold) & (gap >= others))
+
+    def _excused(
+        self, clients: IntArray, cold: BoolArray, reports: BoolArray, *, shared: bool
+    ) -> BoolArray:
+        """Cold calls, where most clients are warm or processes are shared, of clients that were
+        not excused just now."""
         of = self._of
         of.warmth[clients[reports]] = np.where(cold[reports], _COLD, _WARM)
-        live_on = np.count_nonzero(of.warmth == _WARM) > np.count_nonzero(of.warmth == _COLD)
+        warm = np.count_nonzero(of.warmth == _WARM)
+        live_on = shared or warm > np.count_nonzero(of.warmth == _COLD)
         due = of.answers[clients] - of.excused_at[clients] >= _WINDOW
         excused = cold & reports & due & live_on
         of.excused_at[clients[excused]] = of.answers[clients[excused]]

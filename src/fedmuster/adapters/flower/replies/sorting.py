@@ -10,7 +10,8 @@ from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
 from fedmuster.adapters.flower.grids.views import Posting
-from fedmuster.adapters.flower.layers import layers
+from fedmuster.adapters.flower.layers import layers, setting_of
+from fedmuster.adapters.flower.metrics import loss_names
 from fedmuster.adapters.flower.replies.array_forms import Forms
 from fedmuster.adapters.flower.wire import Release, Report, strip
 from fedmuster.core.errors import DataError
@@ -33,11 +34,13 @@ class ReplyRule(NamedTuple):
     """What a strategy expects of replies.
 
     ``weighted_by`` is the metric by which it weighs updates, if it does. Flower's own aggregations
-    want one ArrayRecord and one MetricRecord; those that users write are ``free`` to want others.
+    want one ArrayRecord and one MetricRecord; those that users write are ``free`` to want others,
+    beside the model that is under ``model_key``.
     """
 
     weighted_by: str | None = None
     free: bool = False
+    model_key: str | None = None
 
     @classmethod
     def of(cls, strategy: Strategy, method: Literal["train", "evaluate"]) -> "ReplyRule":
@@ -45,7 +48,11 @@ class ReplyRule(NamedTuple):
         innermost = list(layers(strategy))[-1]
         own = getattr(type(innermost), f"aggregate_{method}").__module__
         weighted_by = getattr(innermost, "weighted_by_key", None)
-        return cls(weighted_by=weighted_by, free=own.partition(".")[0] != "flwr")
+        return cls(
+            weighted_by=weighted_by,
+            free=own.partition(".")[0] != "flwr",
+            model_key=setting_of(strategy, "arrayrecord_key", None),
+        )
 
 
 class Promise(NamedTuple):
@@ -91,11 +98,13 @@ class TrainCheck:
         content = reply.content
         if self._promise is not None:
             self._promise.check(client, content)
-        arrays = _array_records(content)
+        arrays = content.array_records
         if len(arrays) != 1 and not self._rule.free:
             raise DataError(f"it holds {len(arrays)} ArrayRecords, expected one")
-        for record in arrays:
-            self._forms.check(record)
+        for name, record in arrays.items():
+            # Beside the model there may be anything, under the same names if both come from lists.
+            is_model = len(arrays) == 1 or name == self._rule.model_key
+            self._forms.check(record, like_model=is_model)
         return checked_metrics(content, self._rule)
 
     def ease(self, content: RecordDict) -> None:
@@ -119,19 +128,24 @@ def _array_records(content: RecordDict) -> list[ArrayRecord]:
 
 
 def checked_metrics(content: RecordDict, rule: ReplyRule) -> MetricRecord:
-    """The metrics of a reply, all of them finite and with a weight."""
+    """The metrics of a reply, with a weight, and the loss finite.
+
+    Others may be NaN, as the AUC of a client with one class is: they are no signals then, and what
+    becomes of them is the strategy's affair.
+    """
     records = [record for record in content.values() if isinstance(record, MetricRecord)]
     if len(records) != 1 and not rule.free:
         raise DataError(f"it holds {len(records)} MetricRecords, expected one")
     metrics = records[0] if records else MetricRecord()
     for record in records:
-        for name, value in record.items():
+        for name in loss_names(record):
+            value = record[name]
             values = value if isinstance(value, list) else (value,)
             if not all(map(math.isfinite, values)):
                 raise DataError(f"its metric {name!r} is not finite")
     if rule.weighted_by is not None and not (rule.free and rule.weighted_by not in metrics):
         weight = metrics.get(rule.weighted_by)
-        if weight is None or isinstance(weight, list) or weight <= 0:
+        if weight is None or isinstance(weight, list) or not 0 < weight < math.inf:
             raise DataError(f"its metric {rule.weighted_by!r} is {weight}, expected a number > 0")
     return metrics
 

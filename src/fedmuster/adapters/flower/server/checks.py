@@ -1,5 +1,6 @@
 """What must be right before the first round: refused at the start, with what to write instead."""
 
+from inspect import signature
 from typing import Any
 
 from flwr.serverapp.strategy import FedXgbCyclic, Strategy
@@ -25,16 +26,17 @@ def check_strategy(
         if fraction != 1.0:
             raise ConfigError(
                 f"{name}: fraction_train = {fraction}, which would choose again among those whom "
-                f"fedmuster has chosen: write {name}(fraction_train=1.0), and how many shall train "
-                "as cohort_size of Muster"
+                f"fedmuster has chosen: write {_how(layer, 'fraction_train', 1.0)}, and how many "
+                "shall train as cohort_size of Muster"
             )
         for setting in ("min_train_nodes", "min_available_nodes"):
             least = getattr(layer, setting, 1)
             if least > cohort_size:
                 raise ConfigError(
                     f"{name}: {setting} = {least} is more than the cohort of {cohort_size} that "
-                    f"it will be given, so it would wait for ever: write {name}({setting}=1), and "
-                    f"Muster(min_nodes={least}) to wait for so many nodes to be there"
+                    "it will be given, so it would wait for ever: write "
+                    f"{_how(layer, setting, 1)}, and Muster(min_nodes={least}) to wait for so many "
+                    "nodes to be there"
                 )
         sampled = getattr(layer, "num_sampled_clients", cohort_size)
         if sampled != cohort_size:
@@ -55,6 +57,15 @@ def check_strategy(
             f"policy {policy.name} may choose a single client, but the strategy would wait for "
             f"{least}: write min_train_nodes=1, min_available_nodes=1"
         )
+
+
+def _how(layer: Strategy, setting: str, value: float) -> str:
+    """As an argument, where the class takes it; some set it themselves (FedXgbCyclic does)."""
+    kinds = signature(type(layer)).parameters
+    takes = setting in kinds or any(p.kind is p.VAR_KEYWORD for p in kinds.values())
+    if takes:
+        return f"{type(layer).__name__}({setting}={value})"
+    return f"strategy.{setting} = {value} before Muster(strategy, …)"
 
 
 def check_policy(policy: Policy[Any], *, num_edges: int) -> None:

@@ -1,7 +1,7 @@
 """Evaluation: as the user configured it, put on record, and without waiting for ever."""
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -115,6 +115,6 @@ class Evaluations:
             self.on_server(evaluate)(0, arrays)
 
     def _note(self, number: int, by: Evaluation, metrics: MetricRecord | None) -> None:
-        if metrics is not None:
+        if isinstance(metrics, Mapping):  # Flower lets an app return anything
             loss, accuracy = loss_of(metrics), accuracy_of(metrics)
             self._record.evaluated(number, by, metrics, loss=loss, accuracy=accuracy)

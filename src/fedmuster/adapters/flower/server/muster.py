@@ -140,7 +140,8 @@ class Muster(Strategy):
         """Run the strategy's own loop for the rounds that are not on record yet.
 
         Arguments as of Flower's ``Strategy.start``; ``more`` goes to strategies whose ``start``
-        takes more. Who starts the same object again wants so many rounds on top.
+        takes more. Who starts the same object again wants so many rounds on top; the result of a
+        further start counts its rounds from 1, as Flower's does.
         """
         settings = self.settings
         rounds_before = self._rounds_asked
@@ -151,7 +152,11 @@ class Muster(Strategy):
             deadline_seconds=settings.deadline_seconds,
         )
         with (
-            Record.open(settings.folder, settings.experiment(rounds=self._rounds_asked)) as record,
+            Record.open(
+                settings.folder,
+                settings.experiment(rounds=self._rounds_asked),
+                wait_seconds=settings.wait_seconds,
+            ) as record,
             closing(
                 Session(
                     settings,
@@ -165,16 +170,17 @@ class Muster(Strategy):
             ) as session,
         ):
             done = session.rounds_done
-            if done > 0:
-                say(
-                    f"{done} rounds are on record in {settings.folder}: what Flower calls round 1 "
-                    f"is round {done + 1}"
-                )
+            on_record = f"{done} rounds are on record in {settings.folder}"
             if record.ending is not None or done >= self._rounds_asked:
-                say(record.ending or "all rounds are on record: nothing is left to train")
+                say(f"{on_record}: {record.ending or 'nothing is left to train'}")
                 session.catch_up(evaluate_fn)
-                return record.result(session.arrays)
+                return record.result(session.arrays, after=rounds_before)
+            if done > 0:
+                say(f"{on_record}: what Flower calls round 1 is round {done + 1}")
             self._announce()
+            config = train_config
+            if rounds_before == 0:  # else it is what the strategy has left of it
+                config = session.train_config.go_on_with(train_config)
             try:
                 with in_place(self.strategy, session.methods):
                     self.strategy.start(
@@ -183,7 +189,7 @@ class Muster(Strategy):
                         num_rounds=self._rounds_asked - done,
                         **_that_were_given(
                             timeout=timeout,
-                            train_config=train_config,
+                            train_config=config,
                             evaluate_config=evaluate_config,
                             evaluate_fn=session.on_server(evaluate_fn),
                         ),
@@ -195,7 +201,7 @@ class Muster(Strategy):
                         f"{ended}: no round can be played. Use another ledger"
                     ) from None
                 session.end(str(ended))
-            return record.result(session.arrays)
+            return record.result(session.arrays, after=rounds_before)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -15,6 +15,7 @@ from fedmuster.adapters.flower.choosing.cohorts import Choice, Cohorts, EndedErr
 from fedmuster.adapters.flower.choosing.loss_question import LossQuestion
 from fedmuster.adapters.flower.grids.views import OnlyThese, Posting, TimedGrid
 from fedmuster.adapters.flower.log import say, warn
+from fedmuster.adapters.flower.record.config_memory import ConfigMemory
 from fedmuster.adapters.flower.record.record import Record, Saved, client_table
 from fedmuster.adapters.flower.record.strategy_memory import StrategyMemory
 from fedmuster.adapters.flower.replies.array_forms import Forms
@@ -86,6 +87,8 @@ class Session:
         self.elapsed_seconds = 0.0
         self.rounds_done = 0
         """How many are on record."""
+        self._began_with = _shapes(arrays)
+        self.train_config = ConfigMemory()
         self._evaluate_config = evaluate_config or ConfigRecord()
         if record.saved is not None:
             self._load(record.saved)
@@ -108,11 +111,14 @@ class Session:
         self._cohorts.load(parts["roster"], saved.selector, saved.budget, source=source)
         self._hearing = Hearing.from_parts(parts)
         self._memory.restore(saved.strategy, source=source)
-        if _shapes(self.arrays) != _shapes(saved.model):
+        self._began_with = parts["began_with"]
+        # A strategy may give back other arrays than it was given.
+        if _shapes(self.arrays) not in (self._began_with, _shapes(saved.model)):
             raise StateError(
                 f"{source} holds the run of another model than initial_arrays: names or shapes of "
                 "its arrays differ. Give Muster another folder, or start with that model"
             )
+        self.train_config = ConfigMemory(parts["train_config"])
         self.arrays = saved.model
         self.elapsed_seconds = saved.elapsed_seconds
         self.rounds_done = saved.round
@@ -152,7 +158,7 @@ class Session:
         The round has its number since the first start; Flower's loop counts anew after each.
         """
         number = self.rounds_done + 1
-        self.arrays = arrays
+        self.arrays, self.train_config.latest = arrays, config
         choice = self._choice = self._cohorts.choose(grid, partial(self._loss_question, grid))
         chosen = choice.selection.clients.tolist()
         news.tell_choice(choice, self._settings.policy.name, self._identities)
@@ -335,7 +341,12 @@ class Session:
             model=self.arrays,
             strategy=self._memory.capture(),
             budget=None if cohorts.budget is None else cohorts.budget.to_bytes(),
-            parts={"roster": cohorts.roster.to_bytes(), **self._hearing.to_parts()},
+            parts={
+                "roster": cohorts.roster.to_bytes(),
+                "began_with": self._began_with,
+                "train_config": self.train_config.capture(),
+                **self._hearing.to_parts(),
+            },
         )
 
     def _client_table(self) -> dict[str, NDArray[Any]]:

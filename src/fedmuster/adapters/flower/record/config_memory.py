@@ -1,0 +1,45 @@
+"""What a strategy has made of the training config: schedules change it in place, round by round."""
+
+from typing import Any
+
+from flwr.app import ConfigRecord
+
+Values = dict[str, Any]
+
+
+class ConfigMemory:
+    """Saves the training config as it is after a round, and puts it back after a crash.
+
+    Args:
+        saved: what :meth:`capture` returned; None where nothing is on record.
+
+    Example:
+        >>> memory = ConfigMemory()
+        >>> config = memory.go_on_with(ConfigRecord({"lr": 0.1}))
+        >>> config["lr"] = 0.01  # in the tenth round, say
+        >>> memory.latest = config
+        >>> dict(ConfigMemory(memory.capture()).go_on_with(ConfigRecord({"lr": 0.1})))
+        {'lr': 0.01}
+        >>> dict(ConfigMemory(memory.capture()).go_on_with(ConfigRecord({"lr": 0.5})))
+        {'lr': 0.5}
+    """
+
+    def __init__(self, saved: tuple[Values, Values] | None = None) -> None:
+        self._saved = saved
+        self._given: Values = {}
+        self.latest = ConfigRecord()
+        """The one with which the strategy configured the last round."""
+
+    def go_on_with(self, config: ConfigRecord | None) -> ConfigRecord | None:
+        """The user's config, with what the strategy had changed where the user gives the same."""
+        self._given = {} if config is None else dict(config)
+        if self._saved is None:
+            return config
+        given_then, was = self._saved
+        others = {key: value for key, value in self._given.items() if value != given_then.get(key)}
+        kept = {key: value for key, value in was.items() if key not in others}
+        return ConfigRecord({**kept, **others})
+
+    def capture(self) -> tuple[Values, Values]:
+        """What the user gave, and what has become of it."""
+        return self._given, dict(self.latest)
