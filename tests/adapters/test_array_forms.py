@@ -1,7 +1,10 @@
 """Arrays that have passed are read faster, and no differently."""
 
+import copy
 import gc
+import pickle
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,6 +94,24 @@ def test_nothing_keeps_it_alive() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [copy.deepcopy, lambda record: pickle.loads(pickle.dumps(record))],
+    ids=["copy", "pickle"],
+)
+def test_apps_may_keep_it_as_they_keep_others(kept: Callable[[ArrayRecord], ArrayRecord]) -> None:
+    reply = ArrayRecord([np.arange(3.0), np.ones((2, 2), dtype=np.float32)])
+    Forms(reply).ease(reply)
+    assert all(map(is_eased, reply.values()))
+    again = kept(reply)
+    assert again == reply
+    del reply
+    first, second = again.to_numpy_ndarrays()
+    assert first.tolist() == [0.0, 1.0, 2.0]
+    assert second.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert first.flags.writeable
 
 
 def test_another_model_of_the_same_form_needs_no_forms_of_its_own() -> None:

@@ -65,6 +65,31 @@ def test_what_would_choose_again_or_wait_for_ever_is_refused(
         check(strategy, cohort_size=4)
 
 
+def test_what_a_class_sets_itself_is_set_after_it_was_made() -> None:
+    cyclic = FedXgbCyclic()
+    with pytest.raises(ConfigError, match=r"write strategy\.min_train_nodes = 1 before Muster"):
+        check(cyclic, cohort_size=1)
+    cyclic.min_train_nodes = 1
+    with pytest.raises(ConfigError, match=r"write FedXgbCyclic\(min_available_nodes=1\)"):
+        check(cyclic, cohort_size=1)
+    cyclic.min_available_nodes = 1
+    check(cyclic, cohort_size=1)
+
+    class Passing(FedAvg):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+
+    with pytest.raises(ConfigError, match=r"write Passing\(fraction_train=1.0\)"):
+        check(Passing(fraction_train=0.5), cohort_size=4)
+
+    class Stubborn(FedAvg):
+        def __init__(self) -> None:
+            super().__init__(fraction_train=0.5)
+
+    with pytest.raises(ConfigError, match=r"write strategy\.fraction_train = 1.0 before Muster"):
+        check(Stubborn(), cohort_size=4)
+
+
 def test_what_fits_is_accepted() -> None:
     check(FedAvg(), cohort_size=2)
     check(FedAvg(fraction_evaluate=0.1, min_evaluate_nodes=50), cohort_size=2)

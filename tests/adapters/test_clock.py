@@ -149,6 +149,27 @@ def test_a_few_warm_ones_do_not_make_cold_an_excuse() -> None:
     assert latency == pytest.approx(TRUE)
 
 
+def test_whoever_waits_for_cold_processes_of_others_is_not_condemned() -> None:
+    """Four clients that take as long as each other, in two processes that import for 10 s."""
+    clock = Clock()
+    claimed = np.array([10.3, 10.4, 0.1, 0.1])
+    cold = np.array([True, True, False, False])
+    latency = clock.latency_seconds(np.arange(4), np.array([10.5, 10.5, 10.6, 10.7]), claimed, cold)
+    assert latency == pytest.approx(0.1)
+    assert clock.usual_seconds == pytest.approx(0.1)
+    assert not clock.disbelieved.any()
+    assert clock.usual_overhead_seconds < 0.2
+
+
+def test_who_waits_shorter_than_others_import_did_not_wait_for_them() -> None:
+    claimed = np.array([10.3, 10.4, 0.1, 0.1])
+    cold = np.array([True, True, False, False])
+    seen = claimed + np.array([0.2, 0.2, 5.0, 5.0])
+    latency = Clock().latency_seconds(np.arange(4), seen, claimed, cold)
+    assert latency[:2] == pytest.approx(claimed[:2])
+    assert (latency[2:] > 2.0).all()
+
+
 def test_being_cold_all_the_time_is_no_excuse() -> None:
     clock = Clock()
     slow = [

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
@@ -20,6 +21,7 @@ from flwr.serverapp.strategy import (
     FedMedian,
     FedProx,
     FedTrimmedAvg,
+    FedXgbCyclic,
     FedYogi,
     Krum,
     MultiKrum,
@@ -27,12 +29,12 @@ from flwr.serverapp.strategy import (
     Result,
     Strategy,
 )
-from tests.adapters.tiny_app import federation, model, nodes, trained
+from tests.adapters.tiny_app import evaluated, federation, model, nodes, trained
 
-from fedmuster.adapters.flower import EdgeGroups, Muster
-from fedmuster.adapters.flower.in_process import Node
-from fedmuster.core.errors import CallOrderError, ConfigError, StateError
-from fedmuster.experiments.journal import JournalReader
+from fedmuster.adapters.flower import EdgeGroups, Muster, ReportingMod
+from fedmuster.adapters.flower.in_process import InProcessGrid, Node
+from fedmuster.core.errors import CallOrderError, ConfigError, InUseError, StateError
+from fedmuster.experiments.journal import Journal, JournalReader
 from fedmuster.policies import BSFL, COCS, SAFA, FedSUV, Oort, PowerOfChoice, Random
 
 
@@ -343,6 +345,31 @@ def test_started_again_it_trains_so_many_rounds_more(tmp_path: Path) -> None:
     assert len(JournalReader(tmp_path)) == 4
 
 
+def test_what_a_further_start_returns_is_counted_from_it(tmp_path: Path) -> None:
+    measured: list[int] = []
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        measured.append(server_round)
+        return MetricRecord({"accuracy": 0.1 * server_round})
+
+    muster, grid, bare = quick(tmp_path, cohort_size=6), federation(), FedAvg()
+    mine = theirs = Result(arrays=model())
+    for number in range(1, 4):
+        mine = muster.start(grid, mine.arrays, 1, timeout=10.0, evaluate_fn=evaluate)
+        theirs = bare.start(grid, theirs.arrays, 1, timeout=10.0)
+        assert set(mine.train_metrics_clientapp) == {1}
+        assert mine.train_metrics_clientapp == theirs.train_metrics_clientapp
+        assert mine.evaluate_metrics_clientapp == theirs.evaluate_metrics_clientapp
+        by_server = {n: m["accuracy"] for n, m in mine.evaluate_metrics_serverapp.items()}
+        assert by_server == {0: 0.1 * (number - 1), 1: 0.1 * number}
+    assert measured == [0, 1, 1, 2, 2, 3]
+    again = quick(tmp_path, cohort_size=6)  # after a crash, which gives each start its own round
+    for number in range(1, 4):
+        result = start(again, grid, rounds=1)
+        assert result.evaluate_metrics_serverapp[1]["accuracy"] == 0.1 * number
+    assert result.train_metrics_clientapp == theirs.train_metrics_clientapp
+
+
 def test_what_the_strategy_has_can_be_asked_of_muster(tmp_path: Path) -> None:
     class Noting(FedAvg):
         history = "kept"
@@ -420,6 +447,126 @@ def test_another_model_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         quick(tmp_path).start(grid=federation(), initial_arrays=other, num_rounds=5, timeout=5.0)
 
 
+class Folding(FedAvg):
+    """Keeps one array in place of two."""
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        assert arrays is not None
+        parts = [arrays[name].numpy().ravel() for name in sorted(arrays)]
+        return ArrayRecord({"w": Array(np.concatenate(parts))}), metrics
+
+
+def test_a_strategy_may_make_other_arrays_than_it_was_given(tmp_path: Path) -> None:
+    start(quick(tmp_path, Folding()), federation(), rounds=1)
+    result = start(quick(tmp_path, Folding()), federation(), rounds=2)
+    again = start(quick(tmp_path, Folding()), federation(), rounds=3)
+    assert (result.arrays["w"].shape, again.arrays["w"].shape) == ((4,), (4,))
+    np.testing.assert_allclose(again.arrays["w"].numpy(), [0.875] * 4)
+    go_on(quick(tmp_path, Folding()), again.arrays)  # those of its own making
+    assert JournalReader(tmp_path).columns["num_completed"].tolist() == [3] * 4
+    for other in (np.zeros(3), np.zeros((2, 2))):
+        with pytest.raises(StateError, match="another model"):
+            go_on(quick(tmp_path, Folding()), ArrayRecord({"w": Array(other)}))
+
+
+def go_on(muster: Muster, arrays: ArrayRecord) -> Result:
+    return muster.start(grid=federation(), initial_arrays=arrays, num_rounds=4, timeout=5.0)
+
+
+class Loose(FedAvg):
+    """Gives back dicts with whatever it computed, as Flower lets it."""
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+        arrays, _ = super().aggregate_train(server_round, replies)
+        return arrays, {"train_loss": np.float32(0.5), "seen": np.array([1, 2])}
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> Any:
+        return {"eval_acc": np.float32(0.25), "said": "well done"}
+
+
+def test_a_strategy_may_give_back_any_dict_of_metrics(tmp_path: Path) -> None:
+    start(quick(tmp_path, Loose()), federation(), rounds=2)
+    assert JournalReader(tmp_path).columns["accuracy"].tolist() == [0.25, 0.25]
+    result = start(quick(tmp_path, Loose()), federation(), rounds=3)
+    for number in (1, 2, 3):
+        metrics = result.train_metrics_clientapp[number]
+        assert dict(metrics) == {"train_loss": 0.5, "seen": [1, 2]}
+        told = result.evaluate_metrics_clientapp[number]
+        assert dict(told) == {"eval_acc": 0.25, "said": "well done"}
+
+
+def test_evaluation_on_the_server_may_return_any_dict(tmp_path: Path) -> None:
+    def evaluate(server_round: int, arrays: ArrayRecord) -> Any:
+        return {"accuracy": np.float32(0.5), "per class": {"cat": np.float64(0.25)}}
+
+    result = start(quick(tmp_path), federation(), rounds=1, evaluate_fn=evaluate)
+    told = {"accuracy": 0.5, "per class": {"cat": 0.25}}
+    assert result.evaluate_metrics_serverapp == {0: told, 1: told}
+
+
+def test_a_metric_that_is_no_number_costs_nobody_its_place(tmp_path: Path) -> None:
+    def train(message: Message, context: Context) -> Message:
+        alone = context.node_config["client-id"] == "a"  # a client with one class has no AUC
+        return trained(message, context, auc=np.nan if alone else 0.5)
+
+    def evaluate(message: Message, context: Context) -> Message:
+        reply = evaluated(message, context)
+        reply.content.metric_records["metrics"]["auc"] = np.nan
+        return reply
+
+    app = ClientApp(mods=[ReportingMod()])
+    app.train()(train)
+    app.evaluate()(evaluate)
+    grid = InProcessGrid(app, nodes("abc"))
+    result = start(quick(tmp_path, policy=Oort()), grid, rounds=2)
+    journal = JournalReader(tmp_path)
+    assert journal.columns["num_completed"].tolist() == [3, 3]
+    assert journal.columns["num_refused"].tolist() == [0, 0]
+    assert np.isfinite(journal.columns["accuracy"]).all()
+    assert np.isnan(result.evaluate_metrics_clientapp[2]["auc"])
+    assert result.arrays["w"].numpy().tolist() == [0.75] * 3
+
+
+def test_an_evaluation_whose_loss_is_no_number_does_not_count(tmp_path: Path) -> None:
+    def evaluate(message: Message, context: Context) -> Message:
+        reply = evaluated(message, context)
+        if context.node_config["client-id"] == "a":
+            reply.content.metric_records["metrics"]["eval_loss"] = np.nan
+        return reply
+
+    app = ClientApp(mods=[ReportingMod()])
+    app.train()(trained)
+    app.evaluate()(evaluate)
+    result = start(quick(tmp_path), InProcessGrid(app, nodes("abc")), rounds=1)
+    assert result.evaluate_metrics_clientapp[1]["eval_loss"] == 0.25
+
+
+def test_of_a_strategy_for_one_node_at_a_time_the_policy_chooses_that_one(tmp_path: Path) -> None:
+    cyclic = FedXgbCyclic(min_available_nodes=1)
+    cyclic.min_train_nodes = 1
+    start(quick(tmp_path, cyclic, cohort_size=1), federation("abc"), rounds=3)
+    journal = JournalReader(tmp_path)
+    assert [len(cohort) for cohort in journal.cohorts] == [1, 1, 1]
+    assert journal.columns["num_completed"].tolist() == [1, 1, 1]
+
+
+def test_a_folder_that_another_process_has_open_is_waited_for_and_then_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    muster = quick(tmp_path, wait_seconds=0.05)
+    with (
+        Journal(tmp_path),
+        caplog.at_level(logging.INFO, "flwr"),
+        pytest.raises(InUseError, match="`flwr stop` it"),
+    ):
+        start(muster, federation())
+    assert "waiting until it ends, 0.05 s at most" in caplog.text
+
+
 def test_a_model_that_is_not_finite_is_not_put_on_record(tmp_path: Path) -> None:
     class Diverging(FedAvg):
         def aggregate_train(
@@ -447,7 +594,8 @@ def test_strategies_of_ones_own_may_want_other_records(tmp_path: Path) -> None:
     def train(message: Message, context: Context) -> Message:
         reply = trained(message, context)
         (arrays,) = reply.content.array_records.values()
-        return Message(RecordDict({"arrays": arrays, "control": arrays}), reply_to=message)
+        control = ArrayRecord({"w": Array(np.zeros((5, 2))), "b": Array(np.zeros(7))})
+        return Message(RecordDict({"arrays": arrays, "control": control}), reply_to=message)
 
     result = start(quick(tmp_path, Scaffold(fraction_evaluate=0.0)), federation(train=train))
     assert result.arrays["w"].numpy().tolist() == [0.875] * 3

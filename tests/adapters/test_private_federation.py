@@ -1,5 +1,6 @@
 """A private federation: nobody is asked who has not paid, and nobody pays twice."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,25 @@ def test_a_server_that_dies_in_a_round_lets_nobody_pay_or_send_twice_for_it(
     assert all(after[name] == before.get(name, 0) + 1 for name in paid)
     found = audit(tmp_path / "ledger.sqlite", [tmp_path / "run"])
     assert found.faults == []
+
+
+def test_a_round_for_which_everybody_has_paid_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tmp_path, private_grid("ab"), rounds=1)
+    monkeypatch.setattr("fedmuster.adapters.flower.record.record.Record.commit", _die)
+    with pytest.raises(Killed):
+        run(tmp_path, private_grid("ab"), rounds=2)
+    monkeypatch.undo()
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    with caplog.at_level(logging.INFO, "flwr"):
+        run(tmp_path, private_grid("ab"), rounds=3)
+    cohorts = [cohort.tolist() for cohort in JournalReader(tmp_path / "run").cohorts]
+    assert cohorts == [[0, 1], [], [0, 1]]
+    assert "waiting for nodes" not in caplog.text
+    assert caplog.text.count("clients paid for it before the ServerApp died") == 1
+    assert "round 2: 2 of 2 clients paid for it" in caplog.text
+    assert spent(tmp_path) == {"a": 3, "b": 3}
 
 
 def _die(*args: object, **kwargs: object) -> None:

@@ -45,6 +45,7 @@ MODEL = {
 }
 SHARP = PrivacyGrant.on(Gaussian(clip=1.0), 1e6)  # noise of σ = 1.4e-3: one can see what was sent
 MODS = (PrivateMod(), ReportingMod())
+KINDS = ("train", "evaluate", "query")
 
 
 def train_a_bit(model: Arrays) -> Arrays:
@@ -333,7 +334,8 @@ def test_replies_that_nobody_pays_for_are_refused(kind: str) -> None:
     assert reply.content.metric_records["m"] == {"loss": 0.125}
 
 
-def test_who_the_client_is_may_be_told() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_the_client_is_may_be_told(kind: str) -> None:
     def chatty(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         reply = call_next(message, context)
         reply.content["SECRET"] = ConfigRecord({"SECRET": "SECRET"})
@@ -341,24 +343,27 @@ def test_who_the_client_is_may_be_told() -> None:
 
     mods: list[Mod] = [PrivateMod(), chatty, ReportingMod()]
     grid = grid_of(app_that(train_a_bit, mods), **{"client-id": "ward-7"})
-    (reply,) = grid.send_and_receive([question(1)])
+    (reply,) = grid.send_and_receive([question(1, kind=kind)])
     assert Facts.of(reply.content) == Facts(client_id="ward-7")
     assert list(reply.content) == [RECORD]
 
 
-def test_a_question_that_reaches_the_app_brings_nothing_out() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_question_that_reaches_the_app_brings_nothing_out(kind: str) -> None:
     app = ClientApp(mods=[PrivateMod()])
     fate = ["raise", "answer"]
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
+    @app.evaluate()
+    @app.query()
+    def answer(message: Message, context: Context) -> Message:
         if fate.pop() == "raise":
             raise ValueError("SECRET")
         return Message(RecordDict({"m": MetricRecord({"SECRET": 1.0})}), reply_to=message)
 
     grid = grid_of(app)
     for _ in range(2):
-        (reply,) = grid.send_and_receive([question(1)])
+        (reply,) = grid.send_and_receive([question(1, kind=kind)])
         assert "no ReportingMod" in str(reply.error.reason)
         assert b"SECRET" not in everything_in(reply)
 

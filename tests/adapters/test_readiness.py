@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from tests.adapters import flower_apps as apps
 from tests.adapters.flower_apps import Files, lay_out
 
 from fedmuster.adapters.flower import readiness
-from fedmuster.adapters.flower.readiness import Finding, Readiness
-from fedmuster.adapters.flower.readiness.probe import check_imports
+from fedmuster.adapters.flower.readiness import Finding, Readiness, rehearsal
+from fedmuster.adapters.flower.readiness.probe import Ended, check_imports
 from fedmuster.adapters.flower.readiness.project import SUPPORTED, Project
+from fedmuster.adapters.flower.readiness.stage import Heard, Played
 from fedmuster.core.errors import ConfigError
 
 Read = Callable[[Files], Readiness]
@@ -180,6 +182,18 @@ def test_scripts_of_the_oldest_api_have_no_manifest(read: Read) -> None:
 def test_rounds_that_are_started_one_by_one(read: Read) -> None:
     found = read(apps.IN_A_LOOP)
     assert the(found, "rounds", "note").where == "small/server_app.py:18"
+    muster = the(found, "Muster", "must change")
+    assert "above line 17" in muster.text  # once, and not in each round anew
+    assert muster.write.splitlines()[1].startswith("    averaging = Muster(averaging, ")
+
+
+def test_a_strategy_that_is_made_in_the_loop_is_wrapped_there(read: Read) -> None:
+    made = "    averaging = FedAvg(fraction_train=fraction_train)\n"
+    loop = "    for number in range(num_rounds):\n"
+    files = edited(apps.IN_A_LOOP, "small/server_app.py", made + loop, loop + "  " + made)
+    muster = the(read(files), "Muster", "must change")
+    assert "above line 18" in muster.text
+    assert muster.write.splitlines()[1].startswith("      averaging = Muster(averaging, ")
 
 
 def test_an_app_without_a_strategy(read: Read) -> None:
@@ -258,9 +272,56 @@ def test_client_side_clipping_needs_its_mod(read: Read) -> None:
     assert "needs fixedclipping_mod" in the(found, "mods", "must change").text
 
 
+def test_mods_of_the_training_function_count(read: Read) -> None:
+    client = apps.REPORTING_CLIENT.replace("mods=[ReportingMod()]", "").replace(
+        "@app.train()", "@app.train(mods=[ReportingMod()])"
+    )
+    found = read({**apps.READY, "small/client_app.py": client})
+    assert the(found, "mods", "ok").text == "clients report their time"
+    assert about(found, "mods", "note") == []
+    both = client.replace("ClientApp()", "ClientApp(mods=[fixedclipping_mod])")
+    both = both.replace("import ClientApp", "import ClientApp\nfrom flwr.clientapp.mod import *")
+    found = read({**apps.READY, "small/client_app.py": both})
+    assert "a mod before ReportingMod" in the(found, "mods", "note").text  # the app's come first
+
+
+@pytest.mark.parametrize(
+    ("completed", "refused", "level"), [(4, 0, "ok"), (3, 1, "note"), (0, 4, "must change")]
+)
+def test_a_rehearsal_in_which_replies_are_refused_shows_why(
+    completed: int, refused: int, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "fedmuster: partition-2 is refused: its array 'w' is not finite"
+    played = Played(
+        mustered=True,
+        heard=[Heard(node=101, asked="train", signals=["loss"], metrics=["loss"])],
+        log=[why],
+        chosen=[f"partition-{number}" for number in range(4)],
+        completed=completed,
+        refused=refused,
+    )
+    ended = Ended(result=asdict(played), problem="")
+    monkeypatch.setattr(rehearsal, "run_alone", lambda *args, **kwargs: ended)
+    found = readiness.rehearse(lay_out(apps.READY, tmp_path), nodes=4)
+    choice = the(found, "choice", level)
+    assert f"{completed} completed, {refused} were refused" in choice.text
+    assert choice.write == ("" if level == "ok" else why)
+
+
 def test_one_node_after_the_other(read: Read) -> None:
-    found = read(edited_server("FedAvg", "FedXgbCyclic"))
-    assert "FedXgbBagging" in the(found, "strategy", "must change").write
+    files = edited_server("FedAvg", "FedXgbCyclic")
+    cyclic = the(read(files), "strategy", "must change")
+    assert "one node train in each round" in cyclic.text
+    assert "FedXgbBagging trains a cohort" in cyclic.text
+    assert cyclic.write.splitlines() == [
+        "strategy.min_train_nodes = strategy.min_available_nodes = 1",
+        "strategy = Muster(strategy, cohort_size=1, …)",
+    ]
+    files = edited(files, "small/server_app.py", "cohort_size=4", "cohort_size=1")
+    files = edited(files, "small/server_app.py", "Cyclic()", "Cyclic(min_available_nodes=1)")
+    found = read(files)
+    assert about(found, "strategy", "must change") == []
+    assert "Muster chooses that one" in the(found, "strategy", "note").text
 
 
 def test_another_weight_is_looked_for(read: Read) -> None:

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmuster.adapters.flower.record import model_file
+from fedmuster.adapters.flower.record import record as records
 from fedmuster.adapters.flower.record.record import Record, Saved, client_table
-from fedmuster.core.errors import ConfigError, StateError
+from fedmuster.core.errors import ConfigError, InUseError, StateError
 from fedmuster.experiments.journal import JournalReader, standing
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
@@ -161,6 +162,39 @@ def test_a_second_server_is_refused(tmp_path: Path) -> None:
     with Record.open(tmp_path, CELL), pytest.raises(StateError, match="is in use"):
         Record.open(tmp_path, CELL)
     Record.open(tmp_path, CELL).__exit__(None, None, None)  # free again
+
+
+def test_a_folder_that_another_process_closes_soon_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Record.open(tmp_path, CELL)
+    told: list[str] = []
+
+    def close_it(text: str) -> None:
+        told.append(text)
+        other.__exit__(None, None, None)
+
+    monkeypatch.setattr(records, "say", close_it)
+    monkeypatch.setattr(records, "_LOOK_SECONDS", 0.001)
+    with Record.open(tmp_path, CELL, wait_seconds=60.0) as record:
+        commit(record, 1)
+    assert told == [
+        f"{tmp_path} is in use: another process is running it: waiting until it ends, 60 s at most"
+    ]
+
+
+def test_who_has_waited_for_a_folder_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(records, "say", told.append)
+    monkeypatch.setattr(records, "_LOOK_SECONDS", 0.001)
+    with (
+        Record.open(tmp_path, CELL),
+        pytest.raises(InUseError, match=r"is in use.*`flwr list`.*`flwr stop`"),
+    ):
+        Record.open(tmp_path, CELL, wait_seconds=0.05)
+    assert len(told) == 1
 
 
 def test_why_a_run_ended_is_remembered(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tests.adapters.tiny_app import federation, model
 
 from fedmuster.adapters.flower.grids.views import Posting
+from fedmuster.adapters.flower.metrics import signals_of
 from fedmuster.adapters.flower.replies.array_forms import Forms
 from fedmuster.adapters.flower.replies.sorting import (
     Promise,
@@ -99,6 +100,11 @@ def without_weight(message: Message) -> Message:
         (lambda m: answer(m, value=np.nan), "'w' is not finite"),
         (lambda m: answer(m, value=np.inf), "'w' is not finite"),
         (lambda m: answer(m, loss=np.nan), "'loss' is not finite"),
+        (lambda m: answer(m, loss=-np.inf), "'loss' is not finite"),
+        (lambda m: answer(m, **{"eval-loss": np.nan}), "'eval-loss' is not finite"),
+        (lambda m: answer(m, train_loss=[0.5, np.inf]), "'train_loss' is not finite"),
+        (lambda m: answer(m, **{"num-examples": np.nan}), "expected a number > 0"),
+        (lambda m: answer(m, **{"num-examples": np.inf}), "expected a number > 0"),
         (lambda m: answer(m, **{"num-examples": 0}), "expected a number > 0"),
         (lambda m: answer(m, **{"num-examples": -5}), "expected a number > 0"),
         (lambda m: with_arrays(m, w=np.zeros(4), b=np.zeros(1)), "has shape"),
@@ -120,6 +126,45 @@ def test_nonsense_is_refused_and_costs_only_its_sender(
     ((client, _, why),) = found.refused
     assert client == 10
     assert reason in why
+
+
+def test_other_metrics_may_be_no_number() -> None:
+    """As the AUC of a client with one class is: no reason to lose its update."""
+    messages = ask(2)
+    odd = answer(messages[0], auc=np.nan, perplexity=np.inf, per_class=[0.5, np.nan])
+    usual = answer(messages[1], auc=0.5, perplexity=3.0, per_class=[0.5, 0.5])
+    found = sort(messages, [odd, usual])
+    assert found.refused == []
+    assert [each.client for each in found.answers] == [10, 11]
+    assert signals_of(found.answers[0].metrics) == {"num-examples": 10, "loss": 0.5}
+
+
+def with_control(message: Message, width: int, **control: NDArray[np.generic]) -> Message:
+    reply = with_arrays(message, w=np.zeros(width), b=np.zeros(1))
+    reply.content["control"] = ArrayRecord({name: Array(v) for name, v in control.items()})
+    return reply
+
+
+def test_beside_the_model_there_may_be_arrays_of_any_shape_under_its_names() -> None:
+    rule = ReplyRule("num-examples", free=True, model_key="arrays")
+    messages = ask(3)
+    replies = [
+        with_control(messages[0], 3, w=np.zeros((9, 9)), b=np.zeros(0)),
+        with_control(messages[1], 4, w=np.zeros((9, 9)), b=np.zeros(0)),
+        with_control(messages[2], 3, w=np.full((9, 9), np.nan), b=np.zeros(0)),
+    ]
+    found = sort(messages, replies, rule=rule)
+    assert [each.client for each in found.answers] == [10]
+    assert [(client, why) for client, _, why in found.refused] == [
+        (11, "its array 'w' has shape (4,), the model's has (3,)"),
+        (12, "its array 'w' is not finite"),
+    ]
+
+
+def test_flowers_own_aggregation_wants_the_model_alone() -> None:
+    messages = ask(1)
+    found = sort(messages, [with_control(messages[0], 3, w=np.zeros(3))])
+    assert "2 ArrayRecords, expected one" in found.refused[0][2]
 
 
 def test_bytes_of_boosters_may_have_any_shape() -> None:

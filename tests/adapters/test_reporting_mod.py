@@ -70,8 +70,8 @@ def send(grid: InProcessGrid, kind: str, weight: float, ask: Ask | None = None) 
     return reply
 
 
-def facts_of(grid: InProcessGrid) -> Facts | None:
-    (reply,) = grid.send_and_receive([question(1)])
+def facts_of(grid: InProcessGrid, kind: str = "train") -> Facts | None:
+    (reply,) = grid.send_and_receive([question(1, kind=kind)])
     assert not reply.has_error(), reply.error
     assert list(reply.content) == [RECORD]
     return Facts.of(reply.content)
@@ -98,6 +98,15 @@ def test_it_says_who_the_client_is(config: dict[str, Any], facts: Facts) -> None
     seen: SEEN = []
     assert facts_of(grid_of(quick_app(ReportingMod(), seen), **config)) == facts
     assert seen == []  # the app was not bothered
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate", "query"])
+def test_it_says_so_whatever_kind_of_message_asks(kind: str) -> None:
+    seen: SEEN = []
+    app = quick_app(ReportingMod(), seen)
+    app.query()(lambda message, context: Message(RecordDict(), reply_to=message))
+    assert facts_of(grid_of(app, **{"client-id": "ann"}), kind) == Facts(client_id="ann")
+    assert seen == []
 
 
 def test_keys_and_sample_counts_can_be_chosen() -> None:

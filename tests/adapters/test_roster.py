@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 
+from fedmuster.adapters.flower.choosing import roster as rosters
 from fedmuster.adapters.flower.choosing.roster import Meeting, Roster
 from fedmuster.adapters.flower.client.reporting_mod import ReportingMod
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
@@ -216,6 +217,57 @@ def test_a_silent_node_costs_its_time_once() -> None:
     assert time.monotonic() - start < 30
 
 
+def test_who_waits_for_long_is_told_once_for_whom(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = Federation(_app())
+    for node in (1, 2, 3):
+        grid.start(node, b"key %d" % node, client_id=str(node))
+    for one in grid.nodes:
+        one.silent = one.node_id > 1
+    with caplog.at_level(logging.INFO, "flwr"):
+        meet(Roster(), grid, wait_seconds=0.05)
+        assert "have not said" not in caplog.text  # yet: it was short
+        monkeypatch.setattr(rosters, "_PATIENT_SECONDS", 0.01)
+        meet(Roster(), grid, wait_seconds=0.25)
+    assert caplog.text.count("2 of 3 nodes have not said yet who they are") == 1
+
+
+@pytest.mark.parametrize("kind", ["evaluate", "query"])
+def test_an_app_whose_training_functions_have_names_is_asked_in_another_way(kind: str) -> None:
+    def no_model(message: Message, context: Context) -> Message:
+        raise AssertionError("there is no model in a question")
+
+    app = ClientApp(mods=[ReportingMod()])
+    app.train("special")(no_model)
+    (app.evaluate if kind == "evaluate" else app.query)()(no_model)
+    grid = Federation(app)
+    for node in (1, 2):
+        grid.start(node, b"", client_id=f"client {node}")
+    roster = Roster()
+    assert meet(roster, grid) == Meeting({0: 1, 1: 2}, (0, 1))
+    assert roster.identities == ["client 1", "client 2"]
+    asked = list(grid.asked)
+    meet(roster, grid)
+    assert grid.asked == asked  # it has answered
+
+
+def test_an_app_that_can_be_asked_in_no_way_is_known_by_its_node() -> None:
+    app = ClientApp(mods=[ReportingMod()])
+
+    @app.train("special")
+    def train(message: Message, context: Context) -> Message:
+        raise AssertionError("nobody asks for that")
+
+    grid = Federation(app)
+    grid.start(1, b"", client_id="a")
+    roster = Roster()
+    assert meet(roster, grid).nodes == {0: 1}
+    assert roster.identities == ["node-1"]
+    meet(roster, grid)
+    assert grid.asked == [1, 1, 1]  # in three ways, and no more
+
+
 def test_a_slow_answer_counts_in_the_next_meeting() -> None:
     grid = Federation(_app())
     for node in (1, 2, 3):
@@ -231,7 +283,7 @@ def test_a_slow_answer_counts_in_the_next_meeting() -> None:
     assert roster.identities[3] == "late"
 
 
-def test_a_restarted_server_knows_everybody_at_once_and_old_indices_stay() -> None:
+def test_a_restarted_server_knows_everybody_and_old_indices_stay() -> None:
     grid = Federation(_app())
     grid.start(1, b"1", client_id="b", edge="north, south")
     grid.start(2, b"2", plain=False, client_id="x")
@@ -241,18 +293,29 @@ def test_a_restarted_server_knows_everybody_at_once_and_old_indices_stay() -> No
     restored = Roster.from_bytes(roster.to_bytes())
     assert restored.identities == identities
     assert restored.facts == roster.facts
-    for node in grid.nodes:
-        node.silent = True  # by their keys they are known without an answer
     grid.start(3, b"3", client_id="a")
-    start = time.monotonic()
-    meeting = meet(restored, grid, wait_seconds=60.0)
-    assert time.monotonic() - start < 30
+    meeting = meet(restored, grid)
     assert {identities[client]: node for client, node in meeting.nodes.items() if client < 2} == {
         "b": 1,
         next(name for name in identities if name != "b"): 2,
     }
     assert restored.identities == [*identities, "a"]
     assert meeting.newcomers == (2,)
+
+
+def test_a_restarted_server_does_not_count_on_nodes_that_do_not_answer_it() -> None:
+    """They may be busy with what the dead one sent, or gone though still listed: they are known by
+    their keys, but would not answer a round either."""
+    grid = Federation(_app())
+    for number in (1, 2, 3):
+        grid.start(number, b"%d" % number, client_id=f"client {number}")
+    roster = Roster()
+    meet(roster, grid)
+    restored = Roster.from_bytes(roster.to_bytes())
+    grid.nodes[0].delay_seconds = 0.3
+    assert meet(restored, grid).nodes == {1: 2, 2: 3}
+    time.sleep(0.35)
+    assert meet(restored, grid).nodes == {0: 1, 1: 2, 2: 3}
 
 
 def test_the_image_is_always_new() -> None:
@@ -270,8 +333,7 @@ def test_the_image_is_always_new() -> None:
     grid.remove(1)
     grid.start(2, b"second start", client_id="a")
     meet(roster, grid)
-    for node in grid.nodes:
-        node.silent = True
+    grid.start(2, b"second start", client_id="z")  # which counts less than the key
     assert meet(Roster.from_bytes(roster.to_bytes()), grid).nodes == {0: 2}
 
 

@@ -97,7 +97,7 @@ def test_compare_says_who_differs(tmp_path: Path) -> None:
 
 
 def test_a_killed_sweep_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
-    text = SPEC.replace("rounds = 60", "rounds = 3000")
+    text = SPEC.replace("rounds = 60", "rounds = 1000")
     (tmp_path / "long.toml").write_text(text)
     succeed("run", "long.toml", "--out=whole", folder=tmp_path)
     process = subprocess.Popen(
@@ -113,7 +113,7 @@ def test_a_killed_sweep_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert not all(rounds_done(tmp_path / "cut" / cell) == 3000 for cell in cells)
+    assert not all(rounds_done(tmp_path / "cut" / cell) == 1000 for cell in cells)
     succeed("resume", "cut", folder=tmp_path)
     for cell in cells:
         whole, cut = (JournalReader(tmp_path / name / cell) for name in ("whole", "cut"))
@@ -196,10 +196,10 @@ def test_mistakes_are_told_plainly(tmp_path: Path, arguments: list[str], message
 
 
 def test_claims_are_listed_and_run_alone(tmp_path: Path) -> None:
-    assert "bsfl-annealing" in succeed("claims", folder=tmp_path)
-    out = succeed("claims", "bsfl-annealing", "--quick", folder=tmp_path)
-    pages = tmp_path / "runs/claims/bsfl-annealing"
-    findings = json.loads((pages / "bsfl-annealing-quick.json").read_text())["findings"]
+    assert "bsfl-cifar-iid" in succeed("claims", folder=tmp_path)
+    out = succeed("claims", "bsfl-cifar-iid", "--quick", folder=tmp_path)
+    pages = tmp_path / "runs/claims/bsfl-cifar-iid"
+    findings = json.loads((pages / "bsfl-cifar-iid-quick.json").read_text())["findings"]
     verdicts = [line.split("  ")[1] for line in out.splitlines() if "HOLD" in line]
     assert verdicts == ["HOLDS" if found["holds"] else "DOES NOT HOLD" for found in findings]
-    assert (pages / "bsfl-annealing-quick.md").is_file()
+    assert (pages / "bsfl-cifar-iid-quick.md").is_file()

@@ -6,7 +6,6 @@ its process group; all of it is killed at the end.
 """
 
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ from pathlib import Path
 from flwr.proto.control_pb2 import ListRunsRequest, StreamLogsRequest
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from tests.forks import FORKS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BIN = Path(sys.executable).parent
@@ -212,11 +212,9 @@ class Federation:
         arguments = ["--superlink", f"127.0.0.1:{self.port}"]
         arguments += ["--node-config", settings_line(config)]
         arguments += safety if self.secure else ["--insecure"]
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.deployment.warm"])
         from tests.deployment.warm import run_supernode  # imports half of Flower
 
-        self.supernodes[name] = context.Process(
+        self.supernodes[name] = FORKS.Process(
             target=run_supernode,
             args=(arguments, free_port(), self.folder / f"{name}.log", self.environment),
         )

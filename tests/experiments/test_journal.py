@@ -1,15 +1,12 @@
-import multiprocessing
-import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.forks import FORKS
 
 from fedmuster.core.errors import StateError
 from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader, rounds_done
@@ -19,7 +16,7 @@ from fedmuster.policies import BSFL
 from fedmuster.simulation import Simulation
 from fedmuster.worlds import BSFLRates, Markov
 
-ROUNDS = 4000
+ROUNDS = 2000
 
 
 def cell(rounds: int = ROUNDS) -> Experiment:
@@ -63,33 +60,29 @@ def test_kill_9_at_random_moments_changes_no_bit(
     prepare(tmp_path, cell())
     moments = random.Random(attempt)
     kills = kills_between_rounds = 0
-    command = [sys.executable, "-m", "fedmuster", "resume", str(tmp_path), "--processes", "1"]
     while rounds_done(tmp_path) < ROUNDS:
-        process = subprocess.Popen(
-            command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        try:
-            # Start-up takes about a second; an attempt that kills only there tests nothing.
-            _, complaint = process.communicate(timeout=moments.uniform(0.5, 3.0) + 0.4 * kills)
-            assert process.returncode == 0, complaint
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+        process = FORKS.Process(target=execute, args=(tmp_path,))
+        process.start()
+        # The first commit comes after a quarter of a second; to kill only before tests nothing.
+        process.join(moments.uniform(0.0, 0.8) + 0.1 * kills)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
             kills += 1
             kills_between_rounds += 0 < rounds_done(tmp_path) < ROUNDS
+        assert process.exitcode in (0, -signal.SIGKILL)
     assert kills_between_rounds > 0
     assert JournalReader(tmp_path).digest() == undisturbed
 
 
 def test_a_run_that_was_killed_has_only_whole_commits(tmp_path: Path) -> None:
     prepare(tmp_path, cell(1_000_000))
-    process = multiprocessing.get_context("spawn").Process(target=execute, args=(tmp_path,))
+    process = FORKS.Process(target=execute, args=(tmp_path,))
     process.start()
     while rounds_done(tmp_path) == 0:
         assert process.is_alive()
         time.sleep(0.05)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
     with Journal(tmp_path) as journal:
         checkpoint = journal.checkpoint()

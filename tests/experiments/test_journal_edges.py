@@ -1,9 +1,6 @@
 """The journal of runs with edge servers: what it keeps, that kill -9 changes nothing of it, and
 that anybody can compute from it what COCS has learned."""
 
-import multiprocessing
-import os
-import signal
 import sqlite3
 import time
 from collections import defaultdict
@@ -13,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.forks import FORKS
 
 from fedmuster.core import state as states
 from fedmuster.core.policy import Policy
@@ -135,13 +133,12 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_been(
     for folder in (killed, left_in_peace):
         folder.mkdir()
     prepare(killed, cell(1_000_000, policy))
-    process = multiprocessing.get_context("spawn").Process(target=execute, args=(killed,))
+    process = FORKS.Process(target=execute, args=(killed,))
     process.start()
     while rounds_done(killed) == 0:
         assert process.is_alive()
         time.sleep(0.02)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
     done = rounds_done(killed)
     rows = JournalReader(killed).edge_rows

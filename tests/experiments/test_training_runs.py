@@ -1,8 +1,5 @@
 """Runs that train: specs, ends by simulated time, and kill -9 in the middle of training."""
 
-import multiprocessing
-import os
-import signal
 import textwrap
 import time
 import tomllib
@@ -12,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.forks import FORKS
 
 from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError
@@ -29,7 +27,6 @@ from fedmuster.policies import BSFL, SAFA, FedCS, PowerOfChoice, Random
 from fedmuster.report.runs import load
 from fedmuster.worlds import BSFLRates, ExponentialSizes, LTECell
 
-ROUNDS = 150
 SPEC = """\
 rounds = 40
 seconds = 12.5
@@ -62,7 +59,7 @@ variant = "pow-d"
 """
 
 
-def cell(model: Model | None = None, rounds: int = ROUNDS) -> Experiment:
+def cell(model: Model | None = None, rounds: int = 60) -> Experiment:
     return Experiment(
         policies={"bsfl": BSFL()},
         world=BSFLRates(dropout=0.1, deadline_seconds=0.9, over_selection=1.4),
@@ -182,26 +179,27 @@ def test_policies_hear_the_losses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [None, OwnModel(factory="tests.experiments.tiny_network:make")], ids=["numpy", "torch"]
+    ("model", "rounds"),
+    [(None, 60), (OwnModel(factory="tests.experiments.tiny_network:make"), 15)],
+    ids=["numpy", "torch"],
 )
 def test_kill_9_in_the_middle_of_training_changes_no_bit(
-    tmp_path: Path, model: Model | None
+    tmp_path: Path, model: Model | None, rounds: int
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
-        prepare(folder, cell(model))
+        prepare(folder, cell(model, rounds))
     execute(whole)
     kills = 0
-    while rounds_done(killed) < ROUNDS:
+    while rounds_done(killed) < rounds:
         begun = rounds_done(killed)
-        process = multiprocessing.get_context("spawn").Process(target=execute, args=(killed,))
+        process = FORKS.Process(target=execute, args=(killed,))
         process.start()
         while process.is_alive() and rounds_done(killed) <= begun:
             time.sleep(0.01)
         time.sleep(0.05 * kills)  # so that not all die right after a commit
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.join()
-        kills += 0 < rounds_done(killed) < ROUNDS
+        kills += 0 < rounds_done(killed) < rounds
     assert kills > 0
     assert JournalReader(killed).digest() == JournalReader(whole).digest()

@@ -1,7 +1,6 @@
 """Runs in a process of their own to which something happens."""
 
 import ctypes
-import multiprocessing
 import os
 import resource
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.faults.watching import RELEASES, log_releases, wrap
+from tests.forks import FORKS
 
 from fedmuster.core.errors import FedmusterError
 from fedmuster.experiments import journal, run
@@ -27,9 +27,6 @@ Fault = Callable[[Path], None]
 
 _DEADLINE_SECONDS: Final = 120.0
 _DAY_NS: Final = 86_400 * 10**9
-
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["tests.faults.children"])
 
 
 class Outcome(NamedTuple):
@@ -50,7 +47,7 @@ class Child:
         self._folder = folder
         self._said = folder / "said.txt"
         self._said.unlink(missing_ok=True)
-        self._process = _SERVER.Process(target=_live, args=(folder, fault, self._said))
+        self._process = FORKS.Process(target=_live, args=(folder, fault, self._said))
         self._process.start()
 
     def wait(self) -> Outcome:

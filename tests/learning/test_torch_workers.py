@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -56,12 +55,6 @@ class Own(nn.Module):
         return outputs
 
 
-@pytest.fixture(scope="module")
-def pair() -> Iterator[TorchEngine]:
-    with TorchEngine(Own, images(), LOCAL, 5, workers=2) as engine:
-        yield engine
-
-
 def assert_same_bits(one: TorchEngine, other: TorchEngine) -> None:
     start: Parameters = one.initial()
     np.testing.assert_array_equal(start, other.initial())
@@ -98,16 +91,11 @@ def gone(pid: int, *, within_seconds: float = 20.0) -> bool:
     return False
 
 
-def test_two_workers_give_the_bits_of_one(pair: TorchEngine) -> None:
+def test_two_workers_give_the_bits_of_one_and_an_error_arrives_as_it_is() -> None:
+    pair = TorchEngine(Own, images(), LOCAL, 5, workers=2)
     assert_same_bits(TorchEngine(Own, images(), LOCAL, 5), pair)
-
-
-def test_nobody_to_train(pair: TorchEngine) -> None:
-    assert pair.train(pair.initial(), CLIENTS[:0], 1).deltas.shape == (0, len(pair.initial()))
-
-
-def test_an_error_in_a_worker_arrives_as_it_is(pair: TorchEngine) -> None:
-    """Last of those who use the pair, for it ends them."""
+    nobody = pair.train(pair.initial(), CLIENTS[:0], 1)
+    assert nobody.deltas.shape == (0, len(pair.initial()))
     with pytest.raises(FloatingPointError, match="no five") as caught:
         pair.train(pair.initial(), np.array([0, 6]), 1)
     assert "in a worker process" in caught.value.__notes__[0]

@@ -4,9 +4,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -119,33 +117,26 @@ Tracks = Mapping[str, Sequence[Track]]
 
 
 def run_race(race: Race, folder: Path) -> Tracks:
-    """Run what is not finished yet, and read all.
+    """Run what is not finished yet, one run after the other in one federation, and read all.
 
-    Each seed has a federation of its own, in which one run follows the other; the federations are
-    side by side, for most of the time their nodes sleep. A run that was interrupted starts again:
-    time that stood still would be no wall-clock time.
+    A run that was interrupted starts again: time that stood still would be no wall-clock time.
     """
     cells = {
-        seed: {label: folder / f"{_slug(label)}-seed-{seed}" for label in race.policies}
+        (label, seed): folder / f"{_slug(label)}-seed-{seed}"
         for seed in race.seeds
+        for label in race.policies
     }
-    missing = {
-        seed: {label: cell for label, cell in of_seed.items() if not _is_finished(cell, race)}
-        for seed, of_seed in cells.items()
-    }
-    with ThreadPoolExecutor(len(race.seeds)) as federations:
-        list(federations.map(partial(_run, race), missing, missing.values()))
+    missing = {key: cell for key, cell in cells.items() if not _is_finished(cell, race)}
+    if missing:
+        _run(race, missing)
     return {
-        label: tuple(Track.read(cells[seed][label] / _NOTES) for seed in race.seeds)
+        label: tuple(Track.read(cells[label, seed] / _NOTES) for seed in race.seeds)
         for label in race.policies
     }
 
 
-def _run(race: Race, seed: int, cells: Mapping[str, Path]) -> None:
-    """One run after the other, in one federation."""
-    if not cells:
-        return
-    from fedmuster.adapters.flower.log import say  # here, because they need Flower
+def _run(race: Race, cells: Mapping[tuple[str, int], Path]) -> None:
+    from fedmuster.adapters.flower.log import say  # here, because these need Flower
     from fedmuster.adapters.flower.loopback import end_of, loopback
 
     nodes: list[dict[str, str | float]] = [
@@ -157,7 +148,7 @@ def _run(race: Race, seed: int, cells: Mapping[str, Path]) -> None:
     with tempfile.TemporaryDirectory(prefix="fedmuster-race-") as name:
         app = _lay_out_app(Path(name) / "app")
         with loopback(Path(name) / "federation", nodes) as federation:
-            for label, cell in cells.items():
+            for (label, seed), cell in cells.items():
                 if cell.exists():
                     shutil.rmtree(cell)
                 cell.mkdir(parents=True)

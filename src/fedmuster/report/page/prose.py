@@ -28,7 +28,7 @@ def headline(summary: Summary) -> str:
     labels = comparison.labels
     who = labels[0] if len(labels) == 1 else count(len(labels), "policy", "policies")
     if comparison.real:
-        return f"{who} in a real federation"
+        return f"{who} in a Flower federation"
     subject = comparison.experiment.world.name if training is None else training.data.name
     return f"{who} on {subject}"
 
@@ -47,7 +47,7 @@ def _setting(comparison: Comparison) -> str:
     labels = comparison.labels
     who = labels[0] if len(labels) == 1 else f"Each of {len(labels)} policies"
     verb = "chose" if comparison.network is None else "placed"
-    where = "a real federation" if comparison.real else f"the world {experiment.world.name}"
+    where = "a Flower federation" if comparison.real else f"the world {experiment.world.name}"
     text = (
         f"{who} {verb} {who_is_chosen(comparison)}, for {length} in {where}, with "
         f"{count(len(comparison.seeds), 'seed')}"

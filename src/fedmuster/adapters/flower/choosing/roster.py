@@ -226,7 +226,8 @@ class Roster:
         moved = [client for client, node in nodes.items() if before.get(client) != node]
         for what, clients in (
             ("joined", list(range(first, len(self.identities)))),
-            ("came back", [client for client in moved if client < first]),
+            # A ServerApp that was started again has met nobody before, though it knows them.
+            ("came back" if before else "there again", [each for each in moved if each < first]),
             ("left", [client for client in before if client not in nodes]),
         ):
             if clients:
