@@ -112,6 +112,8 @@ def test_apps_may_keep_it_as_they_keep_others(kept: Callable[[ArrayRecord], Arra
     assert first.tolist() == [0.0, 1.0, 2.0]
     assert second.tolist() == [[1.0, 1.0], [1.0, 1.0]]
     assert first.flags.writeable
+    again["0"].data = Array(np.array([5.0, 6.0])).data  # a copy, too, may get other data
+    assert again["0"].numpy().tolist() == [5.0, 6.0]
 
 
 def test_another_model_of_the_same_form_needs_no_forms_of_its_own() -> None:

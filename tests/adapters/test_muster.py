@@ -484,7 +484,7 @@ class Loose(FedAvg):
         return arrays, {"train_loss": np.float32(0.5), "seen": np.array([1, 2])}
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> Any:
-        return {"eval_acc": np.float32(0.25), "said": "well done"}
+        return {"eval_acc": np.float32(0.25), "said": "well done", "loss": None, 7: np.int64(7)}
 
 
 def test_a_strategy_may_give_back_any_dict_of_metrics(tmp_path: Path) -> None:
@@ -495,7 +495,7 @@ def test_a_strategy_may_give_back_any_dict_of_metrics(tmp_path: Path) -> None:
         metrics = result.train_metrics_clientapp[number]
         assert dict(metrics) == {"train_loss": 0.5, "seen": [1, 2]}
         told = result.evaluate_metrics_clientapp[number]
-        assert dict(told) == {"eval_acc": 0.25, "said": "well done"}
+        assert dict(told) == {"eval_acc": 0.25, "said": "well done", "loss": None, "7": 7}
 
 
 def test_evaluation_on_the_server_may_return_any_dict(tmp_path: Path) -> None:

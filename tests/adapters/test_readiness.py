@@ -314,7 +314,8 @@ def test_one_node_after_the_other(read: Read) -> None:
     assert "one node train in each round" in cyclic.text
     assert "FedXgbBagging trains a cohort" in cyclic.text
     assert cyclic.write.splitlines() == [
-        "strategy.min_train_nodes = strategy.min_available_nodes = 1",
+        "strategy = FedXgbCyclic(…, min_available_nodes=1)",
+        "strategy.min_train_nodes = 1",
         "strategy = Muster(strategy, cohort_size=1, …)",
     ]
     files = edited(files, "small/server_app.py", "cohort_size=4", "cohort_size=1")

@@ -1,10 +1,11 @@
 """Replies are told apart by the message that they answer, and nonsense costs only its sender."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 from numpy.typing import NDArray
 from tests.adapters.tiny_app import federation, model
 
@@ -159,6 +160,20 @@ def test_beside_the_model_there_may_be_arrays_of_any_shape_under_its_names() -> 
         (11, "its array 'w' has shape (4,), the model's has (3,)"),
         (12, "its array 'w' is not finite"),
     ]
+
+
+def test_where_the_model_is_the_strategy_says() -> None:
+    class Own(FedAvg):
+        def aggregate_train(
+            self, server_round: int, replies: Iterable[Message]
+        ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+            return None, None
+
+    own = Own(arrayrecord_key="net", weighted_by_key="rows")
+    private = DifferentialPrivacyServerSideFixedClipping(own, 1.0, 1.0, 3)
+    for strategy in (own, private):
+        assert ReplyRule.of(strategy, "train") == ReplyRule("rows", free=True, model_key="net")
+        assert not ReplyRule.of(strategy, "evaluate").free
 
 
 def test_flowers_own_aggregation_wants_the_model_alone() -> None:

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core import state as states
-from fedmuster.core.errors import InUseError, StateError
+from fedmuster.core.errors import StateError
 from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.experiments.database import connect, hold_lock, plain_errors
 from fedmuster.simulation import Checkpoint, EdgeRow, RoundRow
 
 FILE_NAME = "journal.sqlite"
@@ -59,9 +60,9 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
-        self._lock = _hold_lock(folder)
+        self._lock = hold_lock(folder)
         try:
-            self._database = _connect(self.path)
+            self._database = connect(self.path)
         except BaseException:
             self._lock.close()
             raise
@@ -187,10 +188,11 @@ class Journal:
 
     def note(self, round_number: int, stage: str, metrics: Mapping[str, Any]) -> None:
         """Keep what was reported at a stage of a round, beyond what the columns hold."""
+        named = {str(name): value for name, value in metrics.items()}
         with self.together() as database:
             database.execute(
                 "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)",
-                (round_number, stage, json.dumps(metrics, default=_plain)),
+                (round_number, stage, json.dumps(named, default=_plain)),
             )
 
     def noted(self, stage: str) -> dict[int, dict[str, Any]]:
@@ -227,7 +229,7 @@ class JournalReader:
         self.path = folder / FILE_NAME
         if not self.path.is_file():
             raise StateError(f"{folder} is no run: it holds no {FILE_NAME}")
-        with closing(_connect(self.path)) as database, plain_errors(self.path):
+        with closing(connect(self.path)) as database, plain_errors(self.path):
             _check_format(database, self.path)
             rows = database.execute("SELECT * FROM rounds ORDER BY round").fetchall()
             clients = database.execute("SELECT npz FROM clients").fetchone()
@@ -346,7 +348,7 @@ def standing(folder: Path) -> Standing:
     path = folder / FILE_NAME
     if not path.is_file():
         return Standing(0, 0.0)
-    with closing(_connect(path)) as database, plain_errors(path):
+    with closing(connect(path)) as database, plain_errors(path):
         _check_format(database, path)
         try:
             row = database.execute(
@@ -362,40 +364,6 @@ def standing(folder: Path) -> Standing:
 def rounds_done(folder: Path) -> int:
     """How many rounds of a run are committed."""
     return standing(folder).rounds
-
-
-@contextmanager
-def plain_errors(path: Path) -> Iterator[None]:
-    """Tell what SQLite complains about as a :class:`StateError`."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise StateError(
-            f"{path} cannot be read or written: {error} (is the disk full or read-only?); mend "
-            "that and resume the run, its committed rounds are safe"
-        ) from error
-    except sqlite3.DatabaseError as error:
-        raise StateError(f"{path} is damaged or no journal: {error}") from error
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    with plain_errors(path):
-        return sqlite3.connect(path, timeout=30.0)
-
-
-def _hold_lock(folder: Path) -> sqlite3.Connection:
-    """An open transaction on a file of its own: the system releases it however we die."""
-    path = folder / "lock.sqlite"
-    with plain_errors(path):
-        lock = sqlite3.connect(path, timeout=0.0, isolation_level=None)
-        try:
-            lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            lock.close()
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                raise
-            raise InUseError(f"{folder} is in use: another process is running it") from error
-    return lock
 
 
 def _plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ Flower leaves the names to the app. Exact names come first, then names that end 
 
 import math
 from functools import lru_cache
+from numbers import Real
 from typing import Final
 
 from flwr.app import MetricRecord
@@ -78,7 +79,7 @@ def signals_of(metrics: MetricRecord) -> dict[str, float]:
 def finite_metric(metrics: MetricRecord, name: str) -> float | None:
     """One metric as a number; None where it is a list or not finite."""
     value = metrics[name]
-    if isinstance(value, list):
+    if not isinstance(value, Real):  # a list, or what else a strategy puts into a dict of its own
         return None
     number = float(value)
     return number if math.isfinite(number) else None
@@ -92,7 +93,7 @@ def _first_of(metrics: MetricRecord, wanted: tuple[str, ...]) -> float | None:
 @lru_cache(maxsize=256)  # replies of a federation bring the same names again and again
 def _in_order(names: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
     """Those of ``names`` that may be meant, the likeliest first."""
-    plain = {name: name.lower().replace("-", "_") for name in sorted(names)}
+    plain = {name: str(name).lower().replace("-", "_") for name in sorted(names, key=str)}
     exact = [name for ending in wanted for name in plain if plain[name] == ending]
     suffixed = [name for ending in wanted for name in plain if plain[name].endswith(f"_{ending}")]
     return tuple(dict.fromkeys(exact + suffixed))

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from fedmuster.core.files import write_file
-from fedmuster.experiments.journal import FILE_NAME, plain_errors
+from fedmuster.experiments.database import plain_errors
+from fedmuster.experiments.journal import FILE_NAME
 from fedmuster.experiments.spec import LEDGER_NAME
 from fedmuster.privacy.ledger.anchor import Note, beside
 from fedmuster.privacy.ledger.chain import Head

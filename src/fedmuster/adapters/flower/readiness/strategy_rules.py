@@ -34,7 +34,8 @@ def _check_choice(server: Server, built: Built) -> Iterator[Finding]:
             text=f"{built.name} lets one node train in each round, and wants two to be there: "
             "Muster chooses that one; FedXgbBagging trains a cohort",
             where=built.call.where,
-            write="strategy.min_train_nodes = strategy.min_available_nodes = 1\n"
+            write=f"strategy = {built.name}(…, min_available_nodes=1)\n"
+            "strategy.min_train_nodes = 1\n"
             "strategy = Muster(strategy, cohort_size=1, …)",
         )
         return

@@ -30,15 +30,28 @@ class ConfigMemory:
         self.latest = ConfigRecord()
         """The one with which the strategy configured the last round."""
 
-    def go_on_with(self, config: ConfigRecord | None) -> ConfigRecord | None:
-        """The user's config, with what the strategy had changed where the user gives the same."""
+    def go_on_with(
+        self, config: ConfigRecord | None, *, again: bool = False
+    ) -> ConfigRecord | None:
+        """The user's config, with what the strategy had changed where the user gives the same.
+
+        ``again`` where this process has played rounds: then it is as the strategy has left it.
+        """
         self._given = {} if config is None else dict(config)
         if self._saved is None:
             return config
         given_then, was = self._saved
-        others = {key: value for key, value in self._given.items() if value != given_then.get(key)}
-        kept = {key: value for key, value in was.items() if key not in others}
-        return ConfigRecord({**kept, **others})
+        if again:
+            for key, value in self._given.items():
+                if value == was.get(key):
+                    self._given[key] = given_then.get(key, value)
+            return config
+        # Into the user's own, for a loop of starts gives the same one again.
+        config = ConfigRecord() if config is None else config
+        for key, value in was.items():
+            if key not in self._given or self._given[key] == given_then.get(key):
+                config[key] = value
+        return config
 
     def capture(self) -> tuple[Values, Values]:
         """What the user gave, and what has become of it."""

@@ -79,7 +79,7 @@ class Forms:
             if form is not None and form.fits(array.data):
                 # Of the instance, not of a class of ours: by its class Flower would not know it.
                 # And weakly, as a large array must be gone as soon as nobody needs it.
-                vars(array)["numpy"] = _Eased(form, array)
+                vars(array)["numpy"] = _Eased(form, array, array.data)
 
     def _check(self, name: str, array: Array, like_model: bool) -> None:
         form = self._known.get(name)
@@ -103,10 +103,10 @@ class Forms:
 class _Eased:
     """What ``Array.numpy`` returns: an array of the caller's own. It goes where its array goes."""
 
-    def __init__(self, form: _Form, array: Array | None, data: bytes | None = None) -> None:
+    def __init__(self, form: _Form, array: Array | None, data: bytes) -> None:
         self._form = form
         self._of = None if array is None else weakref.ref(array)
-        self._data = array.data if array is not None else data or b""
+        self._data = data
 
     def __call__(self) -> NDArray[np.generic]:
         array = None if self._of is None else self._of()
@@ -117,7 +117,7 @@ class _Eased:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Apps keep replies with pickle or deepcopy, which cannot take the weak reference."""
-        return _Eased, (self._form, None, self._data)
+        return _Eased, (self._form, None if self._of is None else self._of(), self._data)
 
 
 def _parsed(name: str, array: Array) -> NDArray[np.generic]:

@@ -101,6 +101,7 @@ class Muster(Strategy):
             num_to_ask=self.settings.num_to_ask,
         )
         self._rounds_asked = 0
+        self._has_played = False
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else the strategy has, for apps that look at it when it has run."""
@@ -178,9 +179,8 @@ class Muster(Strategy):
             if done > 0:
                 say(f"{on_record}: what Flower calls round 1 is round {done + 1}")
             self._announce()
-            config = train_config
-            if rounds_before == 0:  # else it is what the strategy has left of it
-                config = session.train_config.go_on_with(train_config)
+            config = session.train_config.go_on_with(train_config, again=self._has_played)
+            self._has_played = True
             try:
                 with in_place(self.strategy, session.methods):
                     self.strategy.start(
