@@ -9,7 +9,7 @@ demo: .venv/.demo-installed
 	$(BIN)/fedmuster demo
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 lint: .venv/.test-installed
 	$(BIN)/ruff check .

@@ -512,7 +512,7 @@ def test_who_learns_nothing_does_not_beat_random_placements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In none of the four easy instances; five seeds instead of twenty are as good for this."""
-    monkeypatch.setattr(learning, "SEEDS", 5)
+    monkeypatch.setattr(learning, "LOOKS", {5: learning.LOOKS[learning.SEEDS]})
     with pytest.raises(ContractError, match="more answers in time than random ones") as caught:
         CHECKS[13](LearnsNothing(), knowledge=AT_EDGES)
     assert caught.value.point == 14

@@ -15,9 +15,11 @@ AT_EDGES = Knowledge(num_edges=3)
 def test_quantiles_are_those_of_the_levels_they_are_named_after() -> None:
     for freedom, quantile in ties.CHI_SQUARE_QUANTILE.items():
         assert stats.chi2.sf(quantile, freedom) == pytest.approx(ties.LEVEL, rel=1e-3)
-    assert stats.t.sf(learning.STUDENT_QUANTILE, learning.SEEDS - 1) == pytest.approx(
-        learning.LEVEL / learning.WAYS, rel=1e-3
-    )
+    for seeds, (share, quantile) in learning.LOOKS.items():
+        assert stats.t.sf(quantile, seeds - 1) == pytest.approx(
+            share * learning.LEVEL / learning.WAYS, rel=1e-3
+        )
+    assert sum(share for share, _ in learning.LOOKS.values()) == pytest.approx(1.0)
     assert len(list(learning.easy_instances(Knowledge()))) == learning.WAYS
 
 

@@ -32,7 +32,7 @@ def _experiment(policies: dict[str, BSFL], *, quick: bool) -> Experiment:
     return Experiment(
         policies=policies,
         world=BSFLGroups(),
-        rounds=3000 if quick else 10_000,
+        rounds=1000 if quick else 10_000,
         seeds=seeds(2 if quick else 10),
         regret=False,
     )

@@ -67,7 +67,7 @@ def _gather(
         num_clients=num_clients,
         cohort_size=cohort_size,
         iid=iid,
-        rounds=rounds // 20 if quick else rounds,
+        rounds=rounds // 60 if quick else rounds,
         seeds=2 if quick else 5,
     )
     comparison = play(experiment, folder, run)

@@ -1,15 +1,13 @@
 """What happens, told in Flower's own log, so that ``flwr run --stream`` shows it."""
 
-import logging
-
-_LOGGER = logging.getLogger("flwr")
+from flwr.common.logger import FLOWER_LOGGER
 
 
 def say(text: str) -> None:
     """What an operator may want to know."""
-    _LOGGER.info("fedmuster: %s", text)
+    FLOWER_LOGGER.info("fedmuster: %s", text)
 
 
 def warn(text: str) -> None:
     """What an operator should look into."""
-    _LOGGER.warning("fedmuster: %s", text)
+    FLOWER_LOGGER.warning("fedmuster: %s", text)

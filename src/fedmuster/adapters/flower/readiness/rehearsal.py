@@ -104,13 +104,13 @@ def _tell_choice(played: Played) -> Iterator[Finding]:
             f"fedmuster chose {len(played.chosen)} ({shown}); {played.completed} completed, "
             f"{played.refused} were refused"
         )
-        all_good = played.completed == len(played.chosen) and played.refused == 0
         some = played.completed > 0
+        good = some and played.refused == 0  # with over-selection not all can complete
         yield Finding(
-            level="ok" if all_good else "note" if some else "must change",
+            level="ok" if good else "note" if some else "must change",
             about="choice",
             text=text,
-            write="" if all_good else "\n".join(played.log),
+            write="" if good else "\n".join(played.log),
         )
 
 
