@@ -26,7 +26,7 @@ def pytest_xdist_auto_num_workers() -> int | None:
     """One for each core, and one for the tests that wait."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return len(os.sched_getaffinity(0)) + 1
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -161,6 +161,39 @@ def test_whoever_waits_for_cold_processes_of_others_is_not_condemned() -> None:
     assert clock.usual_overhead_seconds < 0.2
 
 
+SLOW = np.array([0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 8.0, 10.0])
+
+
+def test_one_that_claims_to_share_a_process_changes_nobodys_time() -> None:
+    """In a deployment, where everybody is cold each time; the slowest lies."""
+    overhead = np.random.default_rng(0).uniform(5.0, 6.0, 10)
+    claimed, cold = SLOW.copy(), np.ones(10, dtype=np.bool_)
+    claimed[9], cold[9] = 0.001, False
+    clock = Clock()
+    latency = clock.latency_seconds(EVERYONE, SLOW + overhead, claimed, cold)
+    assert latency[1:9] == pytest.approx(SLOW[1:9])
+    assert latency[9] > 9.0
+    assert clock.disbelieved.tolist() == [0] * 9 + [1]
+
+
+def test_a_newcomer_that_claims_to_share_a_process_changes_nobodys_time() -> None:
+    rng = np.random.default_rng(1)
+    clock, everyone, cold = Clock(), np.arange(20), np.ones(21, dtype=np.bool_)
+    true = np.append(np.linspace(1.0, 5.0, 20), 10.0)
+    for _ in range(20):
+        seen = true[:20] + rng.uniform(5.0, 6.0, 20)
+        clock.latency_seconds(everyone, seen, true[:20], cold[:20])
+    seen = true + rng.uniform(5.0, 6.0, 21)
+    honest = Clock.from_bytes(clock.to_bytes())
+    expected = honest.latency_seconds(np.arange(21), seen, true, cold)
+    claimed = true.copy()
+    claimed[20], cold[20] = 0.001, False
+    latency = clock.latency_seconds(np.arange(21), seen, claimed, cold)
+    # Nobody but by what one vote of 21 moves the usual overhead, which varies by a second.
+    assert np.abs(latency[:20] - expected[:20]).max() < 0.1
+    assert latency[20] > 9.0
+
+
 def test_who_waits_shorter_than_others_import_did_not_wait_for_them() -> None:
     claimed = np.array([10.3, 10.4, 0.1, 0.1])
     cold = np.array([True, True, False, False])

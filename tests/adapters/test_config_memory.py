@@ -74,9 +74,31 @@ def test_what_the_user_changes_counts(tmp_path: Path) -> None:
     assert rates(tmp_path, 3, lr=80.0, epochs=2.0) == [20.0]  # another key: the schedule goes on
 
 
-def test_a_config_that_the_user_leaves_out_is_there_again(tmp_path: Path) -> None:
-    rates(tmp_path, 1, lr=8.0)
-    assert rates(tmp_path, 2) == [2.0]
+def test_what_the_user_or_the_strategy_takes_out_stays_out() -> None:
+    memory = ConfigMemory()
+    config = memory.go_on_with(ConfigRecord({"lr": 8.0, "warmup": 3, "momentum": 0.9}))
+    assert config is not None
+    config["lr"] = 4.0
+    del config["warmup"]
+    memory.latest = config
+    same = ConfigRecord({"lr": 8.0, "warmup": 3, "momentum": 0.9})
+    assert dict(ConfigMemory(memory.capture()).go_on_with(same) or {}) == {
+        "lr": 4.0,
+        "momentum": 0.9,
+    }
+    less = ConfigRecord({"lr": 8.0})
+    assert dict(ConfigMemory(memory.capture()).go_on_with(less) or {}) == {"lr": 4.0}
+    assert dict(ConfigMemory(memory.capture()).go_on_with(None) or {}) == {}
+
+
+def test_a_list_that_grows_in_place_goes_on() -> None:
+    memory, seen = ConfigMemory(), [1, 2]
+    config = memory.go_on_with(ConfigRecord({"seen": seen}))
+    assert config is not None
+    seen.append(3)
+    memory.latest = config
+    again = ConfigMemory(memory.capture()).go_on_with(ConfigRecord({"seen": [1, 2]}))
+    assert dict(again or {}) == {"seen": [1, 2, 3]}
 
 
 def test_nothing_on_record_leaves_the_config_to_the_user() -> None:

@@ -318,6 +318,21 @@ def test_a_restarted_server_does_not_count_on_nodes_that_do_not_answer_it() -> N
     assert meet(restored, grid).nodes == {0: 1, 1: 2, 2: 3}
 
 
+def test_nobody_takes_the_place_of_a_node_that_is_busy_when_the_server_restarts() -> None:
+    grid = Federation(_app())
+    for number in (1, 2, 3):
+        grid.start(number, b"%d" % number, client_id=f"client {number}")
+    roster = Roster()
+    meet(roster, grid)
+    restored = Roster.from_bytes(roster.to_bytes())
+    grid.nodes[0].delay_seconds = 0.3
+    grid.start(9, b"impostor", client_id="client 1")
+    assert meet(restored, grid).nodes == {1: 2, 2: 3}
+    time.sleep(0.35)
+    assert meet(restored, grid).nodes == {0: 1, 1: 2, 2: 3}
+    assert restored.identities == roster.identities
+
+
 def test_the_image_is_always_new() -> None:
     grid = Federation(_app(reporting=False))
     roster = Roster()

@@ -97,7 +97,7 @@ def test_compare_says_who_differs(tmp_path: Path) -> None:
 
 
 def test_a_killed_sweep_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
-    text = SPEC.replace("rounds = 60", "rounds = 1000")
+    text = SPEC.replace("rounds = 60", "rounds = 2000")
     (tmp_path / "long.toml").write_text(text)
     succeed("run", "long.toml", "--out=whole", folder=tmp_path)
     process = subprocess.Popen(
@@ -113,7 +113,7 @@ def test_a_killed_sweep_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert not all(rounds_done(tmp_path / "cut" / cell) == 1000 for cell in cells)
+    assert not all(rounds_done(tmp_path / "cut" / cell) == 2000 for cell in cells)
     succeed("resume", "cut", folder=tmp_path)
     for cell in cells:
         whole, cut = (JournalReader(tmp_path / name / cell) for name in ("whole", "cut"))

@@ -61,10 +61,13 @@ def test_kill_9_at_random_moments_changes_no_bit(
     moments = random.Random(attempt)
     kills = kills_between_rounds = 0
     while rounds_done(tmp_path) < ROUNDS:
+        before = rounds_done(tmp_path)
         process = FORKS.Process(target=execute, args=(tmp_path,))
         process.start()
-        # The first commit comes after a quarter of a second; to kill only before tests nothing.
-        process.join(moments.uniform(0.0, 0.8) + 0.1 * kills)
+        # Every second time not before the first commit: to kill only earlier tests nothing.
+        while kills % 2 and process.is_alive() and rounds_done(tmp_path) == before:
+            time.sleep(0.01)
+        process.join(moments.uniform(0.0, 0.3))
         if process.exitcode is None:
             process.kill()
             process.join()

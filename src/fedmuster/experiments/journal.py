@@ -189,10 +189,14 @@ class Journal:
     def note(self, round_number: int, stage: str, metrics: Mapping[str, Any]) -> None:
         """Keep what was reported at a stage of a round, beyond what the columns hold."""
         named = {str(name): value for name, value in metrics.items()}
+        try:
+            text = json.dumps(named, default=_plain)
+        except (TypeError, ValueError):  # keys that JSON has not, or circles
+            text = json.dumps({name: str(value) for name, value in named.items()})
         with self.together() as database:
             database.execute(
                 "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)",
-                (round_number, stage, json.dumps(named, default=_plain)),
+                (round_number, stage, text),
             )
 
     def noted(self, stage: str) -> dict[int, dict[str, Any]]:
@@ -368,4 +372,5 @@ def rounds_done(folder: Path) -> int:
 
 def _plain(value: Any) -> Any:
     """Of numpy's and others' numbers what JSON knows, and of anything else its text."""
-    return getattr(value, "tolist", value.__str__)()
+    tolist = None if isinstance(value, type) else getattr(value, "tolist", None)
+    return str(value) if tolist is None else tolist()

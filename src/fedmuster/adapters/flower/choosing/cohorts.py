@@ -263,7 +263,8 @@ class Cohorts:
         return available & self._may_send()
 
     def _in_vain(self) -> bool:
-        """Whether privacy keeps so many out of this round that waiting for nodes is of no use."""
+        """Whether privacy keeps so many of the known clients out of this round that waiting for
+        them is of no use."""
         return bool(np.count_nonzero(self._may_send()) < self._least)
 
     def _may_send(self) -> BoolArray:

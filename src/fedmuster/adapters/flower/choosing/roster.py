@@ -117,8 +117,8 @@ class Roster:
             if waited > _PATIENT_SECONDS and not told:
                 told = True
                 say(
-                    f"{unknown} of {len(online)} nodes have not said yet who they are (after a "
-                    "crash they may be busy with what it left, for a minute): waiting, "
+                    f"{unknown} of {len(online)} nodes have not said yet who they are (they may be "
+                    "starting, or busy with what an earlier run has left them): waiting, "
                     f"{patience:.0f} s at most"
                 )
             time.sleep(min(0.01 + waited / 4, _LOOK_SECONDS, patience - waited))
@@ -132,6 +132,9 @@ class Roster:
         nodes = {client: node for client, node in before.items() if node in online}
         placed = set(nodes.values())
         new: dict[str, NodeInfo] = {}
+        # Those who are online but have not answered keep their places for a while.
+        silent = {_key(info) for info in online.values() if self._is_unknown(info)}
+        held = {self._by_key[key] for key in silent & self._by_key.keys()}
         others = [
             info
             for info in online.values()
@@ -142,7 +145,8 @@ class Roster:
             if identity is None:
                 continue
             client = self._by_identity.get(identity)
-            if identity in new or client in nodes:
+            taken = client in nodes or (client in held and _key(info) not in self._by_key)
+            if identity in new or taken:
                 self._refuse(info, identity)
             elif client is None:
                 new[identity] = info

@@ -1,5 +1,6 @@
 """What a strategy has made of the training config: schedules change it in place, round by round."""
 
+from copy import deepcopy
 from typing import Any
 
 from flwr.app import ConfigRecord
@@ -35,9 +36,11 @@ class ConfigMemory:
     ) -> ConfigRecord | None:
         """The user's config, with what the strategy had changed where the user gives the same.
 
-        ``again`` where this process has played rounds: then it is as the strategy has left it.
+        ``again`` where this process has played rounds: then it is as the strategy has left it. (Who
+        gives a new but equal one to each start of a loop gets, after a crash, one round with what
+        the strategy had made of an earlier one.)
         """
-        self._given = {} if config is None else dict(config)
+        self._given = {} if config is None else deepcopy(dict(config))
         if self._saved is None:
             return config
         given_then, was = self._saved
@@ -48,11 +51,20 @@ class ConfigMemory:
             return config
         # Into the user's own, for a loop of starts gives the same one again.
         config = ConfigRecord() if config is None else config
-        for key, value in was.items():
-            if key not in self._given or self._given[key] == given_then.get(key):
-                config[key] = value
+        for key in {**given_then, **was}:
+            changed = not _alike(given_then, was, key)
+            if changed and _alike(given_then, self._given, key):
+                if key in was:
+                    config[key] = was[key]
+                else:
+                    del config[key]
         return config
 
     def capture(self) -> tuple[Values, Values]:
         """What the user gave, and what has become of it."""
         return self._given, dict(self.latest)
+
+
+def _alike(one: Values, other: Values, key: str) -> bool:
+    """Whether both have it, with the same value, or neither does."""
+    return (key in one) == (key in other) and one.get(key) == other.get(key)

@@ -166,16 +166,18 @@ class Record:
             self._journal.note(round_number, by, dict(metrics))
             self._journal.evaluated(round_number, loss=loss, accuracy=accuracy)
 
-    def result(self, model: ArrayRecord, *, after: int = 0) -> Result:
+    def result(self, model: ArrayRecord, *, after: int = 0, until: int | None = None) -> Result:
         """What Flower returns of a run, with the metrics of all rounds since the first.
 
-        Where the user has had some rounds already, those ``after`` them, counted from there.
+        Where the user has had some rounds already, those ``after`` them, counted from there; and
+        no more than ``until``, where further starts will return the others.
         """
         stages = {
             stage: {
                 number - after: _metrics(noted)
                 for number, noted in self._journal.noted(stage).items()
-                if number > after or (number == after and stage == _BY_SERVER)
+                if (number > after or (number == after and stage == _BY_SERVER))
+                and (until is None or number <= until)
             }
             for stage in _STAGES
         }
@@ -208,8 +210,8 @@ def _journal(folder: Path, wait_seconds: float) -> Journal:
         except InUseError as error:
             if time.monotonic() >= until:
                 raise InUseError(
-                    f"{error}. See `flwr list` for which run that is: wait for its end, or `flwr "
-                    "stop` it. (A run that was killed while it started is started again by Flower)"
+                    f"{error}. `flwr list` shows which run that is, perhaps one that died at its "
+                    "start and was started again by Flower: wait for its end, or `flwr stop` it"
                 ) from None
             if not told:
                 told = True

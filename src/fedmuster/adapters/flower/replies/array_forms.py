@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
+from flwr.common.constant import SType
 from numpy.typing import NDArray
 
 from fedmuster.core.errors import DataError
@@ -29,11 +30,13 @@ class _Form(NamedTuple):
 
     @classmethod
     def of(cls, array: Array) -> "_Form | None":
-        """None for what is no array of numpy's, or has a very large header."""
-        if not array.data.startswith(_MAGIC):
+        """None for what is no array of numpy's, has a very large header, or more than it says."""
+        if array.stype != SType.NUMPY or not array.data.startswith(_MAGIC):
             return None
         header = array.data[: 10 + int.from_bytes(array.data[8:10], "little")]
         parsed = array.numpy()
+        if parsed.itemsize == 0 or len(header) + parsed.nbytes != len(array.data):
+            return None
         order: Literal["C", "F"] = "F" if parsed.flags.fnc else "C"
         return cls(header, len(array.data), parsed.dtype, parsed.shape, order)
 
@@ -101,7 +104,10 @@ class Forms:
 
 
 class _Eased:
-    """What ``Array.numpy`` returns: an array of the caller's own. It goes where its array goes."""
+    """What ``Array.numpy`` returns: an array of the caller's own. It goes where its array goes.
+
+    But for ``copy.copy``, whose copy reads what the array reads from which it was made.
+    """
 
     def __init__(self, form: _Form, array: Array | None, data: bytes) -> None:
         self._form = form

@@ -12,6 +12,8 @@ be made up. A report is taken while it agrees with the server's clock:
   overhead; that is right also for an honest client whose link is slow.
 - What the server cannot check yet counts, but nobody is taken for more than twice as fast as the
   typical client on its word alone.
+- In a simulation many clients share a few processes: who waits while these start, and says so
+  together with half of all clients, is believed the first time.
 - A report too long for the gap costs only who sends it, and is believed, but never beyond what the
   server saw.
 
@@ -128,9 +130,13 @@ class Clock:
         claimed = np.where(np.isfinite(claimed) & (claimed >= 0), claimed, np.nan)
         claimed = np.minimum(claimed, elapsed)
         self._make_room(clients)
-        queued = self._queued(clients, elapsed - claimed, claimed, cold)
+        starts = np.zeros(len(clients), np.bool_) if cold is None else np.asarray(cold, np.bool_)
+        lead = self._lead_of_warm(clients, starts, ~np.isnan(claimed)) if cold is not None else -1
+        # Of a tie in the first round, as where two clients share a process, those who wait decide.
+        queued = (lead >= 0) & self._queued(clients, elapsed - claimed, claimed, starts)
         elapsed = np.where(queued, np.fmin(claimed + self.usual_overhead_seconds, elapsed), elapsed)
-        self._note(clients, elapsed, claimed)
+        # What they waited for others says nothing of the usual overhead.
+        self._note(clients, elapsed, np.where(queued, np.nan, claimed))
 
         of, usual = self._of, self.usual_overhead_seconds
         # A lucky moment gains nothing: who is not believed is as slow as the server usually saw it.
@@ -139,23 +145,20 @@ class Clock:
         once, usually = self._chance(clients)
         believed = elapsed - claimed <= usual + once  # NaN, no report, is not
         believed &= of.usual_gap[clients] <= usual + usually
+        believed |= queued
         latency[believed] = claimed[believed]
         of.disbelieved[clients] += ~believed & (latency > 2 * claimed)
 
         self._remember(clients, latency)
-        if cold is not None:
-            excused = self._excused(
-                clients,
-                np.asarray(cold, dtype=np.bool_),
-                ~np.isnan(claimed),
-                shared=bool(queued.any()),
-            )
+        if lead > 0 or queued.any():
+            excused = self._excused(clients, starts & ~np.isnan(claimed))
             typical_warm = median(of.usual_latency[of.warmth == _WARM])
             latency[excused] = np.fmin(latency[excused], typical_warm)
             self._remember(clients, latency)
         of.answers[clients] += 1
         typical = median(of.usual_latency)
         least = np.clip(usually / 2, _LEAST_SHARE * typical, _UNCHECKED_SHARE * typical)
+        least[queued] = _UNCHECKED_SHARE * typical
         return np.asarray(np.minimum(np.maximum(latency, least), elapsed))
 
     @property
@@ -202,27 +205,26 @@ class Clock:
         of.latency[clients, of.answers[clients] % _WINDOW] = latency
         of.usual_latency[clients] = medians(of.latency[clients])
 
+    def _lead_of_warm(self, clients: IntArray, cold: BoolArray, reports: BoolArray) -> int:
+        """How many more clients are warm than cold. Processes live on where that is > 0: one vote
+        each, for a few that say so may be lying."""
+        warmth = self._of.warmth
+        warmth[clients[reports]] = np.where(cold[reports], _COLD, _WARM)
+        return int(np.count_nonzero(warmth == _WARM) - np.count_nonzero(warmth == _COLD))
+
     def _queued(
-        self, clients: IntArray, gap: FloatArray, claimed: FloatArray, cold: BoolArray | None
+        self, clients: IntArray, gap: FloatArray, claimed: FloatArray, cold: BoolArray
     ) -> BoolArray:
         """Who answers for the first time, yet in a process that is not cold, and has waited so
         long as others took in cold ones: their processes are the same few."""
-        if cold is None or not np.any(cold):
-            return np.zeros(len(clients), dtype=np.bool_)
         others = np.fmin.reduce(claimed[cold], initial=np.inf)
-        return np.asarray((self._of.answers[clients] == 0) & ~np.asarray(cold) & (gap >= others))
+        return np.asarray((self._of.answers[clients] == 0) & ~cold & (gap >= others))
 
-    def _excused(
-        self, clients: IntArray, cold: BoolArray, reports: BoolArray, *, shared: bool
-    ) -> BoolArray:
-        """Cold calls, where most clients are warm or processes are shared, of clients that were
-        not excused just now."""
+    def _excused(self, clients: IntArray, cold: BoolArray) -> BoolArray:
+        """Cold calls of clients that were not excused just now."""
         of = self._of
-        of.warmth[clients[reports]] = np.where(cold[reports], _COLD, _WARM)
-        warm = np.count_nonzero(of.warmth == _WARM)
-        live_on = shared or warm > np.count_nonzero(of.warmth == _COLD)
         due = of.answers[clients] - of.excused_at[clients] >= _WINDOW
-        excused = cold & reports & due & live_on
+        excused = cold & due
         of.excused_at[clients[excused]] = of.answers[clients[excused]]
         return excused
 

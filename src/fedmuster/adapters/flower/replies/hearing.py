@@ -138,10 +138,9 @@ def _used(selection: Selection, answers: Sequence[Answer]) -> BoolArray | None:
 
 def _update(answer: Answer, sent: ArrayRecord) -> FloatArray:
     """What the client changed, as one vector of all that is a floating-point number."""
-    arrays = next(iter(answer.reply.content.array_records.values()), ArrayRecord())
     changes = [
         (array.numpy() - sent[name].numpy()).ravel()
-        for name, array in arrays.items()
+        for name, array in answer.model.items()
         if name in sent and np.issubdtype(array.numpy().dtype, np.floating)
     ]
     return np.concatenate([np.zeros(0), *changes])

@@ -28,6 +28,7 @@ class Answer(NamedTuple):
     metrics: MetricRecord
     report: Report | None
     elapsed_seconds: float
+    model: ArrayRecord
 
 
 class ReplyRule(NamedTuple):
@@ -101,11 +102,18 @@ class TrainCheck:
         arrays = content.array_records
         if len(arrays) != 1 and not self._rule.free:
             raise DataError(f"it holds {len(arrays)} ArrayRecords, expected one")
-        for name, record in arrays.items():
+        model = self.model_in(content)
+        for record in arrays.values():
             # Beside the model there may be anything, under the same names if both come from lists.
-            is_model = len(arrays) == 1 or name == self._rule.model_key
-            self._forms.check(record, like_model=is_model)
+            self._forms.check(record, like_model=record is model)
         return checked_metrics(content, self._rule)
+
+    def model_in(self, content: RecordDict) -> ArrayRecord:
+        """That of a reply, which may hold other arrays; empty where nothing says which it is."""
+        arrays = content.array_records
+        if len(arrays) == 1:
+            return next(iter(arrays.values()))
+        return arrays.get(self._rule.model_key or "", ArrayRecord())
 
     def ease(self, content: RecordDict) -> None:
         """Save the strategy the time to parse arrays that have passed."""
@@ -208,7 +216,7 @@ def _answer(reply: Message, client: int, elapsed: float, check: TrainCheck) -> A
     report = Report.of(reply.content)
     strip(reply.content)  # it is between us: strategies and their loggers need not know
     check.ease(reply.content)
-    return Answer(client, reply, metrics, report, elapsed)
+    return Answer(client, reply, metrics, report, elapsed, check.model_in(reply.content))
 
 
 def as_failure(asked: Message, reason: str) -> Message:

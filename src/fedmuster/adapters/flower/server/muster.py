@@ -175,7 +175,7 @@ class Muster(Strategy):
             if record.ending is not None or done >= self._rounds_asked:
                 say(f"{on_record}: {record.ending or 'nothing is left to train'}")
                 session.catch_up(evaluate_fn)
-                return record.result(session.arrays, after=rounds_before)
+                return record.result(session.arrays, after=rounds_before, until=self._rounds_asked)
             if done > 0:
                 say(f"{on_record}: what Flower calls round 1 is round {done + 1}")
             self._announce()
@@ -201,6 +201,9 @@ class Muster(Strategy):
                         f"{ended}: no round can be played. Use another ledger"
                     ) from None
                 session.end(str(ended))
+            except BaseException:
+                self._rounds_asked = rounds_before  # who tries again wants the same rounds
+                raise
             return record.result(session.arrays, after=rounds_before)
 
     def configure_train(
