@@ -116,6 +116,21 @@ def test_apps_may_keep_it_as_they_keep_others(kept: Callable[[ArrayRecord], Arra
     assert again["0"].numpy().tolist() == [5.0, 6.0]
 
 
+@pytest.mark.parametrize(
+    "array",
+    [
+        Array(dtype="float64", shape=(3,), stype="my.own", data=Array(np.zeros(3)).data),
+        Array("float64", (3,), "numpy.ndarray", Array(np.zeros(3)).data + b"more"),
+        Array(np.empty(2, dtype="V0")),
+    ],
+    ids=("written by somebody else", "with more behind it", "of nothing"),
+)
+def test_odd_arrays_of_a_model_are_left_alone(array: Array) -> None:
+    record = ArrayRecord({"w": array})
+    Forms(record).ease(record)
+    assert not is_eased(array)
+
+
 def test_another_model_of_the_same_form_needs_no_forms_of_its_own() -> None:
     forms = Forms(ArrayRecord([np.zeros(3), np.zeros((2, 2))]))
     assert forms.of(ArrayRecord([np.ones(3), np.ones((2, 2))])) is forms

@@ -367,7 +367,24 @@ def test_what_a_further_start_returns_is_counted_from_it(tmp_path: Path) -> None
     for number in range(1, 4):
         result = start(again, grid, rounds=1)
         assert result.evaluate_metrics_serverapp[1]["accuracy"] == 0.1 * number
+        assert set(result.train_metrics_clientapp) == {1}
     assert result.train_metrics_clientapp == theirs.train_metrics_clientapp
+
+
+def test_a_start_that_fails_can_be_tried_again(tmp_path: Path) -> None:
+    class Stumbling(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+            if server_round == 2 and not stumbled:
+                stumbled.append(server_round)
+                raise RuntimeError("out of memory")
+            return super().aggregate_train(server_round, replies)
+
+    stumbled: list[int] = []
+    muster, grid = quick(tmp_path, Stumbling()), federation()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        start(muster, grid, rounds=3)
+    assert set(start(muster, grid, rounds=3).train_metrics_clientapp) == {1, 2, 3}
+    assert len(JournalReader(tmp_path)) == 3
 
 
 def test_what_the_strategy_has_can_be_asked_of_muster(tmp_path: Path) -> None:
@@ -590,14 +607,18 @@ class Scaffold(FedAvg):
         return ArrayRecord({"w": mean, "b": Array(np.zeros(1))}), None
 
 
-def test_strategies_of_ones_own_may_want_other_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["random", "clustered-sampling:by=similarity"])
+def test_strategies_of_ones_own_may_want_other_records(tmp_path: Path, policy: str) -> None:
+    """Also before the model, whose changes some policies look at."""
+
     def train(message: Message, context: Context) -> Message:
         reply = trained(message, context)
         (arrays,) = reply.content.array_records.values()
         control = ArrayRecord({"w": Array(np.zeros((5, 2))), "b": Array(np.zeros(7))})
-        return Message(RecordDict({"arrays": arrays, "control": control}), reply_to=message)
+        return Message(RecordDict({"control": control, "arrays": arrays}), reply_to=message)
 
-    result = start(quick(tmp_path, Scaffold(fraction_evaluate=0.0)), federation(train=train))
+    muster = quick(tmp_path, Scaffold(fraction_evaluate=0.0), policy=policy)
+    result = start(muster, federation(train=train))
     assert result.arrays["w"].numpy().tolist() == [0.875] * 3
     assert JournalReader(tmp_path).columns["num_completed"].tolist() == [3, 3, 3]
 
