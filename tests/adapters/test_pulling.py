@@ -89,3 +89,19 @@ def test_errors_of_the_grid_reach_who_asked(grid: HangingGrid) -> None:
 
     with pytest.raises(ConnectionError, match="no route"):
         OneByOne(Broken(client_app(), [])).pull(["1"], wait_seconds=10.0)
+
+
+def test_threads_end_when_nobody_pulls_any_more(grid: HangingGrid) -> None:
+    def at_work() -> int:
+        return sum(thread.name == "fedmuster-pull" for thread in threading.enumerate())
+
+    before = at_work()
+    pulling = OneByOne(grid)
+    ids = [message.metadata.message_id for message in push(grid)]
+    assert len(list(pulling.pull(ids, wait_seconds=10.0))) == 3
+    assert at_work() > before
+    pulling.close()
+    until = time.monotonic() + 10.0
+    while at_work() > before:
+        assert time.monotonic() < until
+        time.sleep(0.01)

@@ -46,7 +46,7 @@ def sort(
     rule: ReplyRule | None = None,
 ) -> RoundReplies:
     posting = Posting(messages=messages, clients=range(10, 10 + len(messages)))
-    posting.sent(now=0.0)
+    posting.sent({m.metadata.message_id for m in messages}, now=0.0)
     for message in messages:
         posting.arrived[message.metadata.message_id] = 2.5
     check = TrainCheck(Forms(model()), rule=rule or ReplyRule("num-examples"), promise=promise)

@@ -455,3 +455,38 @@ def test_a_thousand_nodes_are_asked_once() -> None:
 def test_what_is_no_roster_is_refused() -> None:
     with pytest.raises(StateError, match="roster"):
         Roster.from_bytes(b"something else")
+
+
+def test_another_node_with_the_same_id_is_another_client() -> None:
+    grid = Federation(_app())
+    grid.start(1, b"first")
+    roster = Roster(authenticated=True)
+    assert meet(roster, grid) == Meeting({0: 1}, (0,))
+    grid.start(1, b"second")
+    assert meet(roster, grid) == Meeting({1: 1}, (1,))
+    grid.start(1, b"first")
+    assert meet(roster, grid) == Meeting({0: 1}, ())
+
+
+def test_who_has_the_key_is_the_client_whoever_else_says_so() -> None:
+    grid = Federation(_app())
+    grid.start(2, b"known", client_id="a")
+    roster = Roster()
+    meet(roster, grid)
+    again = Roster.from_bytes(roster.to_bytes())
+    grid.start(1, b"unknown", client_id="a")  # which comes first in order
+    assert meet(again, grid) == Meeting({0: 2}, ())
+
+
+def test_a_node_that_was_away_is_asked_again_and_may_have_moved() -> None:
+    grid = Federation(_app())
+    grid.start(1, b"1", client_id="a", edge="north")
+    grid.start(2, b"2", client_id="b")
+    roster = Roster()
+    meet(roster, grid)
+    grid.remove(1)
+    meet(roster, grid)
+    grid.start(1, b"1", client_id="a", edge="south")
+    assert meet(roster, grid).nodes == {0: 1, 1: 2}
+    assert roster.facts[0].edges == ("south",)
+    assert sorted(grid.asked) == [1, 1, 2]

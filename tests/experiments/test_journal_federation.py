@@ -164,3 +164,21 @@ def test_odd_federations_are_refused(settings: dict[str, Any]) -> None:
     key = list(settings)[-1]
     with pytest.raises(ConfigError, match=f"Federation: {key} = "):
         Federation(**settings)
+
+
+def test_only_what_is_worth_it_waits_for_the_disk(tmp_path: Path) -> None:
+    def level(database: sqlite3.Connection) -> int:
+        (found,) = database.execute("PRAGMA synchronous").fetchone()
+        return int(found)
+
+    normal, full = 1, 2
+    with Journal(tmp_path) as journal:
+        with journal.together() as database:
+            assert level(database) == normal
+        journal.sync_every_commit()
+        with journal.together() as database, journal.together(synced=False):
+            assert level(database) == full
+        with journal.together(synced=False) as database:
+            assert level(database) == normal
+        with journal.together() as database:
+            assert level(database) == full

@@ -4,7 +4,9 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -44,7 +46,7 @@ cohort-size = 2
 rounds = 1
 """
 _NOTES = "rounds.jsonl"
-_START_SECONDS, _ROUND_SECONDS = 120.0, 60.0
+_START_SECONDS, _ROUND_SECONDS = 300.0, 60.0
 """What a run may take, beside the slowest node's time in each round, before it is given up."""
 
 
@@ -117,26 +119,38 @@ Tracks = Mapping[str, Sequence[Track]]
 
 
 def run_race(race: Race, folder: Path) -> Tracks:
-    """Run what is not finished yet, one run after the other in one federation, and read all.
+    """Run what is not finished yet, and read all.
 
-    A run that was interrupted starts again: time that stood still would be no wall-clock time.
+    Each seed has a federation of its own, in which one run follows the other; the federations are
+    side by side, for most of the time their nodes sleep. Each begins with another contestant, so
+    that whatever else the machine does at a time is not always to the same one's cost. A run that
+    was interrupted starts again: time that stood still would be no wall-clock time.
     """
+    labels = list(race.policies)
     cells = {
-        (label, seed): folder / f"{_slug(label)}-seed-{seed}"
-        for seed in race.seeds
-        for label in race.policies
+        seed: {
+            label: folder / f"{_slug(label)}-seed-{seed}"
+            for label in (*labels[place % len(labels) :], *labels[: place % len(labels)])
+        }
+        for place, seed in enumerate(race.seeds)
     }
-    missing = {key: cell for key, cell in cells.items() if not _is_finished(cell, race)}
-    if missing:
-        _run(race, missing)
+    missing = {
+        seed: {label: cell for label, cell in of_seed.items() if not _is_finished(cell, race)}
+        for seed, of_seed in cells.items()
+    }
+    with ThreadPoolExecutor(len(race.seeds)) as federations:
+        list(federations.map(partial(_run, race), missing, missing.values()))
     return {
-        label: tuple(Track.read(cells[label, seed] / _NOTES) for seed in race.seeds)
+        label: tuple(Track.read(cells[seed][label] / _NOTES) for seed in race.seeds)
         for label in race.policies
     }
 
 
-def _run(race: Race, cells: Mapping[tuple[str, int], Path]) -> None:
-    from fedmuster.adapters.flower.log import say  # here, because these need Flower
+def _run(race: Race, seed: int, cells: Mapping[str, Path]) -> None:
+    """One run after the other, in one federation."""
+    if not cells:
+        return
+    from fedmuster.adapters.flower.log import say  # here, because they need Flower
     from fedmuster.adapters.flower.loopback import end_of, loopback
 
     nodes: list[dict[str, str | float]] = [
@@ -147,8 +161,8 @@ def _run(race: Race, cells: Mapping[tuple[str, int], Path]) -> None:
     # Elsewhere, and not in the folder of the runs: sockets and keys are of no interest later.
     with tempfile.TemporaryDirectory(prefix="fedmuster-race-") as name:
         app = _lay_out_app(Path(name) / "app")
-        with loopback(Path(name) / "federation", nodes) as federation:
-            for (label, seed), cell in cells.items():
+        with loopback(Path(name) / "federation", nodes, seconds=_START_SECONDS) as federation:
+            for label, cell in cells.items():
                 if cell.exists():
                     shutil.rmtree(cell)
                 cell.mkdir(parents=True)

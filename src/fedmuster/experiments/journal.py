@@ -61,6 +61,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         self._lock = hold_lock(folder)
+        self._synced = False
         try:
             self._database = connect(self.path)
         except BaseException:
@@ -69,8 +70,6 @@ class Journal:
         try:
             with plain_errors(self.path), self._database as database:
                 database.execute("PRAGMA journal_mode = WAL")
-                # NORMAL loses nothing when the process dies; a power cut may cost the last second.
-                database.execute("PRAGMA synchronous = NORMAL")
                 _check_format(database, self.path)
                 database.execute(f"PRAGMA user_version = {_FORMAT}")  # first: others may look
                 database.executescript(_SCHEMA)
@@ -100,15 +99,22 @@ class Journal:
 
     def sync_every_commit(self) -> None:
         """For runs whose rounds cannot be played again: not even a power cut may cost any."""
-        self._database.execute("PRAGMA synchronous = FULL")
+        self._synced = True
 
     @contextmanager
-    def together(self) -> Iterator[sqlite3.Connection]:
-        """Whatever is written meanwhile counts as one: all of it is committed, or nothing."""
+    def together(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
+        """Whatever is written meanwhile counts as one: all of it is committed, or nothing.
+
+        Where every commit is synced, one that is not (``synced=False``) may be lost in a power cut
+        until the next that is. It spares the wait for the disk.
+        """
         with plain_errors(self.path):
             if self._database.in_transaction:
                 yield self._database
                 return
+            # NORMAL loses nothing when the process dies; a power cut may cost the last second.
+            level = "FULL" if synced and self._synced else "NORMAL"
+            self._database.execute(f"PRAGMA synchronous = {level}")
             with self._database as database:
                 database.execute("BEGIN IMMEDIATE")
                 yield database

@@ -147,10 +147,10 @@ class InProcessGrid(Grid):
 
     def _deliver(self, message: Message) -> str:
         metadata = message.metadata
+        metadata.__dict__["_message_id"] = message_id = str(uuid.uuid4())  # also if it is not sent
         node = self._nodes.get(metadata.dst_node_id)
         if node is None:
             return ""
-        metadata.__dict__["_message_id"] = message_id = str(uuid.uuid4())
         self._asked[message_id] = metadata
         if not node.silent:
             reply = self._answer(node, _copied(message))

@@ -7,7 +7,8 @@ the reply, a mod before the app sees the message.
 
 Who a node is, is asked with a :func:`question`. It travels as a *train* message without arrays,
 because a ClientApp wraps its mods around the functions that are registered with it: a query to an
-app without a query function is refused by Flower before any mod hears of it, and every app trains.
+app without a query function is refused by Flower before any mod hears of it, and nearly every app
+trains; one that does not, under that name, is asked in other ways (``choosing/questions.py``).
 """
 
 import json

@@ -13,6 +13,7 @@ from fedmuster.report.tables import Table
 _ABSENT = {  # and "too_dear", of which there is more to say
     "not_joined": "it had not joined yet",
     "privacy_spent": "it has too little privacy left to be asked once more",
+    "paid_before": "it paid for this round before the server died, and may have sent its update",
     "busy": "it is still busy with an earlier round",
     "out_of_reach": "no edge server covers it",
     "offline": "it was offline",

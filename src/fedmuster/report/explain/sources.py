@@ -18,7 +18,7 @@ from fedmuster.report.explain.rules import rule_of
 from fedmuster.simulation import EdgeRow
 from fedmuster.worlds.federation import Federation
 
-_MARKS = ("available", "privacy_spent", "busy", "out_of_reach")
+_MARKS = ("available", "privacy_spent", "paid_before", "busy", "out_of_reach")
 """Columns that say who could be chosen, and why others could not; all else are terms."""
 
 

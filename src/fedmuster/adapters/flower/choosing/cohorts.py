@@ -10,6 +10,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedmuster.adapters.flower.choosing.in_flight import InFlight
+from fedmuster.adapters.flower.choosing.questions import Questions
 from fedmuster.adapters.flower.choosing.roster import Roster
 from fedmuster.adapters.flower.log import say, warn
 from fedmuster.adapters.flower.server.settings import Settings
@@ -21,9 +22,12 @@ from fedmuster.core.selector import Selector
 from fedmuster.privacy.budget import Budget, Grant
 
 _LOOK_SECONDS = 0.5
-_LOST_AFTER_SECONDS = 600.0
+_LOST_AFTER_SECONDS = 3600.0
 _STARTING = 3
 """Times as long as otherwise one waits before the first round, when processes are starting."""
+_MOST_DATA = 10
+"""Times the usual: a client that says it has more is taken to have as much as is usual, for who
+claims all the data would be chosen in every round."""
 
 
 class EndedError(Exception):
@@ -52,17 +56,21 @@ class Cohorts:
         least: with fewer nodes the strategy cannot train.
         run: its name in the ledger.
         ledger: the file.
+        questions: who has been met by this process so far.
     """
 
-    def __init__(self, settings: Settings, *, least: int, run: str, ledger: Path) -> None:
+    def __init__(
+        self, settings: Settings, *, least: int, run: str, ledger: Path, questions: Questions
+    ) -> None:
         self._settings = settings
         self._least = least
         self._run = run
         self._ledger = ledger
-        self._first_meeting = True
+        self._questions = questions
+        self._first_meeting = not questions.heard
         self._node_of: Mapping[int, int] = {}
         self._first_patience = _STARTING * settings.wait_seconds
-        self.roster = Roster(authenticated=settings.authenticated)
+        self.roster = Roster(authenticated=settings.authenticated, questions=questions)
         self.selector: Selector[Any] | None = None
         """None until the first node was met."""
         self.budget: Budget | None = None
@@ -71,7 +79,9 @@ class Cohorts:
 
     def load(self, roster: bytes, selector: bytes, budget: bytes | None, *, source: str) -> None:
         """Go on where a run stood."""
-        self.roster = Roster.from_bytes(roster, authenticated=self._settings.authenticated)
+        self.roster = Roster.from_bytes(
+            roster, authenticated=self._settings.authenticated, questions=self._questions
+        )
         self.selector = Selector.from_bytes(selector, self._settings.policy, source=source)
         if (budget is None) != (self._settings.privacy is None):
             raise StateError(
@@ -146,28 +156,30 @@ class Cohorts:
         busy[list(self.in_flight.busy)] = True
         marks = {"available": available, "busy": busy}
         if self.budget is not None and self.selector is not None:
-            busy[self.budget.debited(self.selector.round)] = True  # for the server before a crash
+            marks["paid_before"] = np.zeros_like(busy)
+            marks["paid_before"][self.budget.debited(self.selector.round)] = True
             marks["privacy_spent"] = ~self.budget.able
         if network is not None:
             marks["out_of_reach"] = ~network.covered
         return {name: mark.astype(np.float64) for name, mark in marks.items()}
 
-    def note_silent(self, messages: Sequence[Message]) -> None:
+    def note_silent(self, messages: Sequence[Message], *, round_: int) -> None:
         """Whoever does not answer these is busy until it does."""
         client_at = {node: client for client, node in self._node_of.items()}
-        number = 1 if self.selector is None else self.selector.round
         for message in messages:
             metadata = message.metadata
             client = client_at.get(metadata.dst_node_id)
             if client is not None and metadata.message_id:
                 self.in_flight.add(
-                    metadata.message_id, client=client, node_id=metadata.dst_node_id, round_=number
+                    metadata.message_id, client=client, node_id=metadata.dst_node_id, round_=round_
                 )
 
-    @property
-    def busy_nodes(self) -> set[int]:
-        """The nodes of clients that are at it."""
-        return {self._node_of[each] for each in self.in_flight.busy if each in self._node_of}
+    def busy_nodes(self, grid: Grid) -> set[int]:
+        """The nodes that are at it, or have not even said who they are."""
+        self._collect_late(grid)
+        self._questions.collect(grid)
+        busy = {self._node_of[each] for each in self.in_flight.busy if each in self._node_of}
+        return busy | self._questions.unanswered
 
     def _gather(self, grid: Grid) -> tuple[Mapping[int, int], BoolArray]:
         """The node of each client that is there, and who can be asked.
@@ -242,13 +254,20 @@ class Cohorts:
     def _samples(self, first: int) -> IntArray | None:
         """How much data clients from ``first`` on have.
 
-        None if not all of the first clients tell; of a later one that does not it is taken that
-        it has as much as is usual.
+        None if not all of the first clients tell; of a later one that does not, or that says what
+        is hard to believe, it is taken that it has as much as is usual.
         """
         told = [facts.num_samples for facts in self.roster.facts]
         if first == 0 and None in told:
             return None
         usual = int(np.median([n for n in told if n is not None] or [1]))
+        for client, n in enumerate(told[first:], start=first):
+            if n is not None and n > _MOST_DATA * usual:
+                told[client] = usual
+                warn(
+                    f"{self._name(client)} says that it has {n:,} samples, where {usual:,} are "
+                    "usual: for choosing, it is taken to have as many as that"
+                )
         return np.array([usual if n is None else n for n in told[first:]], dtype=np.int64)
 
     def _num_features(self) -> int:

@@ -27,36 +27,23 @@ So a node is, in this order:
 
 import re
 import time
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from flwr.app import Message, MessageType
-from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from fedmuster.adapters.flower.choosing.questions import Questions
 from fedmuster.adapters.flower.log import say, warn
-from fedmuster.adapters.flower.wire import Facts, question
+from fedmuster.adapters.flower.wire import Facts
 from fedmuster.core import state as states
-from fedmuster.core.errors import DataError, StateError
+from fedmuster.core.errors import StateError
 
 _KEY, _NODE = "key-", "node-"
 _LOOK_SECONDS = 0.2
 _PATIENT_SECONDS = 5.0
 """Of waiting without a word."""
-_CRASHES = 3
-"""So many crashes of its ClientApp, and a node is not asked again."""
-_KINDS = (MessageType.TRAIN, MessageType.EVALUATE, MessageType.QUERY)
-"""Flower finds the function of an app before its mods: one without a plain training function (all
-of ``@app.train("special")``) can be asked under another kind."""
-_NO_FUNCTION = re.compile(r"No \w+ function registered")
-_LOST = (
-    ErrorCode.MESSAGE_UNAVAILABLE,
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
-    ErrorCode.NODE_UNAVAILABLE,
-)
 
 
 class Meeting(NamedTuple):
@@ -75,9 +62,10 @@ class Roster:
 
     Args:
         authenticated: whether all keys were registered with the SuperLink by who runs it.
+        questions: and answers of this process so far; None for none.
     """
 
-    def __init__(self, *, authenticated: bool = False) -> None:
+    def __init__(self, *, authenticated: bool = False, questions: Questions | None = None) -> None:
         self._authenticated = authenticated
         self.identities: list[str] = []
         """Of each client; its position is the client's index."""
@@ -87,7 +75,7 @@ class Roster:
         self._by_identity: dict[str, int] = {}
         self._by_key: dict[str, int] = {}
         self._node_of: dict[int, int] = {}
-        self._questions = _Questions()
+        self._questions = questions or Questions()
         self._told: set[int] = set()
         self._image: bytes | None = None
 
@@ -129,7 +117,11 @@ class Roster:
 
     def _recognise(self, online: Mapping[int, NodeInfo]) -> Meeting:
         before = self._node_of
-        nodes = {client: node for client, node in before.items() if node in online}
+        nodes = {
+            client: node
+            for client, node in before.items()
+            if node in online and _key(online[node]) == self._keys[client]
+        }
         placed = set(nodes.values())
         new: dict[str, NodeInfo] = {}
         # Those who are online but have not answered keep their places for a while.
@@ -140,7 +132,10 @@ class Roster:
             for info in online.values()
             if info.node_id not in placed and not self._is_unknown(info)
         ]
-        for info in sorted(others, key=lambda info: (info.registered_at, info.node_id)):
+        # Who has a client's key is that client, whoever else says so and was there before.
+        for info in sorted(
+            others, key=lambda i: (_key(i) not in self._by_key, i.registered_at, i.node_id)
+        ):
             identity = self._identity(info)
             if identity is None:
                 continue
@@ -264,11 +259,13 @@ class Roster:
         return self._image
 
     @classmethod
-    def from_bytes(cls, image: bytes, *, authenticated: bool = False) -> "Roster":
+    def from_bytes(
+        cls, image: bytes, *, authenticated: bool = False, questions: Questions | None = None
+    ) -> "Roster":
         """The roster whose image :meth:`to_bytes` made; nobody is online yet."""
         source = "the roster's state"
         _, meta = states.from_bytes(image, source=source)
-        roster = cls(authenticated=authenticated)
+        roster = cls(authenticated=authenticated, questions=questions)
         try:
             roster.identities = meta["identities"]
             roster.facts = [
@@ -281,59 +278,6 @@ class Roster:
         roster._by_identity = {name: client for client, name in enumerate(roster.identities)}
         roster._by_key = {key: client for client, key in enumerate(roster._keys) if key}
         return roster
-
-
-class _Questions:
-    """Asks each node once who it is; an app that cannot tell (``None``) has no mod of ours."""
-
-    def __init__(self) -> None:
-        self.heard: dict[int, Facts | None] = {}
-        self._pending: dict[str, int] = {}
-        self._crashes: Counter[int] = Counter()
-        self._kinds: Counter[int] = Counter()
-
-    def ask(self, grid: Grid, online: Collection[int]) -> set[int]:
-        """Ask those who are online and were not asked yet; whom."""
-        asked = self.heard.keys() | self._pending.values()
-        messages = [
-            question(node, kind=_KINDS[self._kinds[node]]) for node in online if node not in asked
-        ]
-        if not messages:
-            return set()
-        sent = set(grid.push_messages(messages))
-        metadata = [m.metadata for m in messages if m.metadata.message_id in sent]
-        self._pending |= {data.message_id: data.dst_node_id for data in metadata}
-        return {data.dst_node_id for data in metadata}
-
-    def collect(self, grid: Grid) -> None:
-        """Hear what has come."""
-        if not self._pending:
-            return
-        for reply in grid.pull_messages(list(self._pending)):
-            # Errors of the SuperLink come in its own name: only this says whom they are about.
-            node = self._pending.pop(reply.metadata.reply_to_message_id, None)
-            if node is not None:
-                self._hear(node, reply)
-
-    def _hear(self, node: int, reply: Message) -> None:
-        facts = None
-        if reply.has_error():
-            crashed = reply.error.code == ErrorCode.CLIENT_APP_CRASHED
-            self._crashes[node] += crashed
-            if reply.error.code in _LOST or (crashed and self._crashes[node] < _CRASHES):
-                return  # it will be asked again
-            if (
-                _NO_FUNCTION.search(reply.error.reason or "")
-                and self._kinds[node] < len(_KINDS) - 1
-            ):
-                self._kinds[node] += 1
-                return  # in another way
-        else:
-            try:
-                facts = Facts.of(reply.content)
-            except DataError as error:
-                warn(f"node {node} does not say properly who it is: {error}")
-        self.heard[node] = facts
 
 
 def _key(info: NodeInfo) -> str:

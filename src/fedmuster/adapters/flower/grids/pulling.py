@@ -27,6 +27,10 @@ class Pulling(Protocol):
         """Those that have come, after ``wait_seconds`` at the latest."""
         ...
 
+    def close(self) -> None:
+        """Nobody will pull any more."""
+        ...
+
 
 def pulling_from(grid: Grid) -> Pulling:
     """What suits the grid."""
@@ -45,13 +49,16 @@ class AllAtOnce:
         """What the grid has."""
         return self._grid.pull_messages(message_ids)
 
+    def close(self) -> None:
+        """Nothing is held."""
+
 
 class OneByOne:
     """For grids that may wait. What a thread fetches after all is told of the next time."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._wanted: SimpleQueue[str] = SimpleQueue()
+        self._wanted: SimpleQueue[str | None] = SimpleQueue()
         self._news = threading.Condition()
         self._asking: set[str] = set()
         self._fetched: dict[str, list[Message]] = {}
@@ -71,6 +78,11 @@ class OneByOne:
                 raise self._failed.pop()
             return [reply for each in message_ids for reply in self._fetched.pop(each, ())]
 
+    def close(self) -> None:
+        """Let the threads end, each after what it is at."""
+        for _ in range(self._threads):
+            self._wanted.put(None)
+
     def _hire(self, wanted: int) -> None:
         for _ in range(self._threads, min(wanted, _THREADS)):
             # A daemon, so that a reply that hangs does not keep a finished ServerApp from ending.
@@ -78,8 +90,7 @@ class OneByOne:
             self._threads += 1
 
     def _work(self) -> None:
-        while True:
-            message_id = self._wanted.get()
+        while (message_id := self._wanted.get()) is not None:
             found: list[Message] = []
             failed: list[Exception] = []
             try:

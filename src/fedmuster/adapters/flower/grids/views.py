@@ -88,11 +88,13 @@ class OnlyThese(ThroughGrid):
         super().__init__(grid)
         self._node_ids = list(node_ids)
         self._patience_seconds = patience_seconds
-        self._until = time.monotonic() + patience_seconds
+        self._first_asked: float | None = None
 
     def get_node_ids(self) -> Iterable[int]:
         """These."""
-        if time.monotonic() > self._until:
+        now = time.monotonic()
+        self._first_asked = now if self._first_asked is None else self._first_asked
+        if now - self._first_asked > self._patience_seconds:
             raise ConfigError(
                 f"the strategy waits for more nodes than the {len(self._node_ids)} it was given, "
                 f"for {self._patience_seconds:g} s now: write min_train_nodes=1, "
@@ -116,7 +118,7 @@ class Posting:
         counts: how many usable answers close the round (k of n); None for all.
         preferred: the clients whose answers count for that; None for all of them.
         usable: whether an answer to a client's message is one.
-        client_of: who was asked, by the message's id, once they were sent.
+        client_of: who was asked, by the message's id, once it was sent.
         arrived: seconds from sending to answer, by the message's id; the server's monotonic clock.
         sent_at: when that was, by the same clock.
         lasted_seconds: how long the round was open.
@@ -140,13 +142,24 @@ class Posting:
 
     @property
     def silent(self) -> Sequence[Message]:
-        """The messages that nobody has answered."""
-        return [m for m in self.messages if m.metadata.message_id not in self.arrived]
+        """The messages that were sent and nobody has answered."""
+        waiting = self.client_of.keys() - self.arrived.keys()
+        return [m for m in self.messages if m.metadata.message_id in waiting]
 
-    def sent(self, now: float) -> None:
-        """They are on their way, and have their ids."""
+    @property
+    def unsent(self) -> Sequence[int]:
+        """The clients to whom nothing could be sent."""
+        return [
+            client
+            for message, client in zip(self.messages, self.clients, strict=True)
+            if message.metadata.message_id not in self.client_of
+        ]
+
+    def sent(self, message_ids: Collection[str], now: float) -> None:
+        """These of them are on their way; one whose node has just gone has an id, but is not."""
         ids = (message.metadata.message_id for message in self.messages)
-        self.client_of = dict(zip(ids, self.clients, strict=True))
+        pairs = zip(ids, self.clients, strict=True)
+        self.client_of = {id_: client for id_, client in pairs if id_ in message_ids}
         self.sent_at = now
 
     def came(self, reply: Message, now: float) -> None:
@@ -193,17 +206,21 @@ class TimedGrid(ThroughGrid):
         """The round that is open."""
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send. What could not be sent (its node has just gone) has no id, or None."""
+        """Send. What could not be sent (its node has just gone) has "" for an id, or None."""
         sent = list(messages)
         now = self._clock()
-        ids = self._grid.push_messages(sent)
+        ids = list(self._grid.push_messages(sent))
         if self._is_round(sent) and self.expected is not None:
-            self.expected.sent(now)
+            self.expected.sent({message_id for message_id in ids if message_id}, now)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The replies that have come, without waiting long for one that is still coming."""
         return self._pull(list(message_ids), wait_seconds=_LOOK_SECONDS)
+
+    def close(self) -> None:
+        """Let go of threads that wait for replies."""
+        self._pulling.close()
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -6,6 +6,7 @@ from fedmuster.adapters.flower.readiness.project import Project
 from fedmuster.adapters.flower.readiness.source import Module
 from fedmuster.adapters.flower.readiness.strategies import Built, Strategies
 from fedmuster.adapters.flower.readiness.values import Value
+from fedmuster.core.counting import ceil_of
 
 
 class Server:
@@ -49,7 +50,15 @@ class Server:
         """How many nodes a round takes, as far as reading tells."""
         names = ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes")
         least = [self.strategies.setting(b, name)[0] for b in self.current for name in names]
-        return max(self.cohort_size or 1, *(count(value) or 1 for value in least), 1)
+        least += [self.muster_setting(muster, "min_nodes") for muster in self.musters]
+        return max(self._num_to_ask, *(count(value) or 1 for value in least), 1)
+
+    @property
+    def _num_to_ask(self) -> int:
+        """A cohort, and who is asked on top."""
+        times = [self.muster_setting(muster, "over_selection").value for muster in self.musters]
+        most = max((each for each in times if isinstance(each, int | float)), default=1.0)
+        return ceil_of((self.cohort_size or 1) * most)
 
     @property
     def weight_key(self) -> str:

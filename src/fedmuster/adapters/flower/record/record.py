@@ -160,9 +160,10 @@ class Record:
         """Add what was measured of the model after a round (0: before the first).
 
         Where both clients and server evaluate, the loss and accuracy that are given last stay in
-        the journal's row; all metrics are kept.
+        the journal's row; all metrics are kept. Not worth a wait for the disk: it can be measured
+        again, and the next round's commit syncs it, too.
         """
-        with self._journal.together():
+        with self._journal.together(synced=False):
             self._journal.note(round_number, by, dict(metrics))
             self._journal.evaluated(round_number, loss=loss, accuracy=accuracy)
 

@@ -61,14 +61,19 @@ class StrategyMemory:
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
-        self._fresh = self._packed()
+        self._fresh = self._on_record = self._packed()
+        self._restored: set[str] = set()
 
     def capture(self) -> bytes:
-        """An image of all that has changed since the strategy was fresh."""
+        """An image of all that has changed since the strategy was fresh.
+
+        And of what was restored: a strategy that is started again and again is not fresh.
+        """
+        self._on_record = self._packed()
         changed = {
             path: packed
-            for path, packed in self._packed().items()
-            if self._fresh.get(path) != packed
+            for path, packed in self._on_record.items()
+            if path in self._restored or self._fresh.get(path) != packed
         }
         blocks = {
             str(place): np.frombuffer(packed.block, dtype=np.uint8)
@@ -86,20 +91,31 @@ class StrategyMemory:
                 f"{' of '.join(_kinds(self.strategy))}: continue with that, or give Muster another "
                 "folder"
             )
-        owners = dict(_strategies(self.strategy))
         for place, (path, tree) in enumerate(meta["trees"].items()):
-            prefix, _, name = path.rpartition(".")
-            block = blocks[str(place)].tobytes()
-            if not _is_state_dict(tree):
-                setattr(owners[prefix], name, unpack(Packed(tree, block)))
-                continue
-            holder = getattr(owners[prefix], name, None)
-            if not isinstance(holder, _Stateful):
-                raise StateError(
-                    f"{source} holds what {path} of the strategy had counted, but now that is "
-                    f"{holder!r}: continue with it, or give Muster another folder"
-                )
-            holder.load_state_dict(unpack(Packed(tree[1], block)))
+            self._put(path, Packed(tree, blocks[str(place)].tobytes()), source=source)
+            self._restored.add(path)
+        self._on_record = self._packed()
+
+    def go_back(self) -> None:
+        """Undo what has changed since the last :meth:`capture`: that round did not count."""
+        now = self._packed()
+        for path, packed in self._on_record.items():
+            if now.get(path) != packed:
+                self._put(path, packed, source="the record")
+
+    def _put(self, path: str, packed: Packed, *, source: str) -> None:
+        owners = dict(_strategies(self.strategy))
+        prefix, _, name = path.rpartition(".")
+        if not _is_state_dict(packed.tree):
+            setattr(owners[prefix], name, unpack(packed))
+            return
+        holder = getattr(owners[prefix], name, None)
+        if not isinstance(holder, _Stateful):
+            raise StateError(
+                f"{source} holds what {path} of the strategy had counted, but now that is "
+                f"{holder!r}: continue with it, or give Muster another folder"
+            )
+        holder.load_state_dict(unpack(Packed(packed.tree[1], packed.block)))
 
     def not_kept(self) -> list[str]:
         """The attributes that cannot be saved: after a restart they are as in a fresh strategy."""

@@ -20,6 +20,10 @@ REFUSED = 199
 """The code of errors in place of replies that were refused; Flower's own are smaller."""
 
 
+_LARGEST_WEIGHT = 2.0**53
+"""More than anybody has samples, and so little that sums of weights do not overflow."""
+
+
 class Answer(NamedTuple):
     """A reply that counts."""
 
@@ -75,6 +79,14 @@ class Promise(NamedTuple):
             raise DataError(f"it was released for something else: {release}")
 
 
+class Passed(NamedTuple):
+    """What a reply holds that a strategy can aggregate: all its arrays, the model among them."""
+
+    arrays: tuple[ArrayRecord, ...]
+    model: ArrayRecord
+    metrics: MetricRecord
+
+
 class TrainCheck:
     """What a reply must be so that a strategy can aggregate it.
 
@@ -94,30 +106,30 @@ class TrainCheck:
         """Of the model's arrays."""
         return self._forms.names
 
-    def metrics_of(self, client: int, reply: Message) -> MetricRecord:
-        """Its metrics, if all is as it should be; else a :class:`DataError`."""
+    def passed(self, client: int, reply: Message) -> Passed:
+        """What it holds, if all is as it should be; else a :class:`DataError`."""
         content = reply.content
         if self._promise is not None:
             self._promise.check(client, content)
-        arrays = content.array_records
+        # Not content.array_records, which takes as long as all else that is done with a reply.
+        arrays = {key: each for key, each in content.items() if isinstance(each, ArrayRecord)}
         if len(arrays) != 1 and not self._rule.free:
             raise DataError(f"it holds {len(arrays)} ArrayRecords, expected one")
-        model = self.model_in(content)
+        model = self._model_of(arrays)
         for record in arrays.values():
             # Beside the model there may be anything, under the same names if both come from lists.
             self._forms.check(record, like_model=record is model)
-        return checked_metrics(content, self._rule)
+        return Passed(tuple(arrays.values()), model, checked_metrics(content, self._rule))
 
-    def model_in(self, content: RecordDict) -> ArrayRecord:
-        """That of a reply, which may hold other arrays; empty where nothing says which it is."""
-        arrays = content.array_records
+    def _model_of(self, arrays: Mapping[str, ArrayRecord]) -> ArrayRecord:
+        """Of several the one that the strategy names; empty where nothing says which it is."""
         if len(arrays) == 1:
             return next(iter(arrays.values()))
         return arrays.get(self._rule.model_key or "", ArrayRecord())
 
-    def ease(self, content: RecordDict) -> None:
+    def ease(self, passed: Passed) -> None:
         """Save the strategy the time to parse arrays that have passed."""
-        for record in _array_records(content):
+        for record in passed.arrays:
             self._forms.ease(record)
 
     def usable(self, client: int, reply: Message) -> bool:
@@ -125,14 +137,10 @@ class TrainCheck:
         if reply.has_error():
             return False
         try:
-            self.metrics_of(client, reply)
+            self.passed(client, reply)
         except DataError:
             return False
         return True
-
-
-def _array_records(content: RecordDict) -> list[ArrayRecord]:
-    return [record for record in content.values() if isinstance(record, ArrayRecord)]
 
 
 def checked_metrics(content: RecordDict, rule: ReplyRule) -> MetricRecord:
@@ -153,7 +161,7 @@ def checked_metrics(content: RecordDict, rule: ReplyRule) -> MetricRecord:
                 raise DataError(f"its metric {name!r} is not finite")
     if rule.weighted_by is not None and not (rule.free and rule.weighted_by not in metrics):
         weight = metrics.get(rule.weighted_by)
-        if weight is None or isinstance(weight, list) or not 0 < weight < math.inf:
+        if weight is None or isinstance(weight, list) or not 0 < weight < _LARGEST_WEIGHT:
             raise DataError(f"its metric {rule.weighted_by!r} is {weight}, expected a number > 0")
     return metrics
 
@@ -212,11 +220,11 @@ def sort_replies(replies: Iterable[Message], posting: Posting, check: TrainCheck
 
 
 def _answer(reply: Message, client: int, elapsed: float, check: TrainCheck) -> Answer:
-    metrics = check.metrics_of(client, reply)
+    passed = check.passed(client, reply)
     report = Report.of(reply.content)
     strip(reply.content)  # it is between us: strategies and their loggers need not know
-    check.ease(reply.content)
-    return Answer(client, reply, metrics, report, elapsed, check.model_in(reply.content))
+    check.ease(passed)
+    return Answer(client, reply, passed.metrics, report, elapsed, passed.model)
 
 
 def as_failure(asked: Message, reason: str) -> Message:

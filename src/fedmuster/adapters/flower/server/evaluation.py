@@ -38,7 +38,7 @@ class Evaluations:
         record: Record,
         *,
         done: Callable[[], int],
-        busy: Callable[[], Collection[int]],
+        busy: Callable[[Grid], Collection[int]],
         wait_seconds: float,
     ) -> None:
         self._strategy = strategy
@@ -56,7 +56,7 @@ class Evaluations:
         number = self._done()
         until = time.monotonic() + self._wait_seconds
         while True:
-            busy = self._busy()
+            busy = self._busy(grid)
             online = [node for node in grid.get_node_ids() if node not in busy]
             wanted = nodes_to_evaluate(self._strategy, len(online))
             if len(online) >= wanted:

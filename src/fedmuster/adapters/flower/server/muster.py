@@ -11,6 +11,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedmuster.adapters.flower.choosing.cohorts import EndedError
 from fedmuster.adapters.flower.choosing.edge_groups import EdgeGroups
+from fedmuster.adapters.flower.choosing.questions import Questions
 from fedmuster.adapters.flower.grids.views import TimedGrid
 from fedmuster.adapters.flower.log import say, warn
 from fedmuster.adapters.flower.record.record import Record
@@ -100,6 +101,7 @@ class Muster(Strategy):
             cohort_size=cohort_size,
             num_to_ask=self.settings.num_to_ask,
         )
+        self._questions = Questions()
         self._rounds_asked = 0
         self._has_played = False
 
@@ -145,17 +147,17 @@ class Muster(Strategy):
         further start counts its rounds from 1, as Flower's does.
         """
         settings = self.settings
-        rounds_before = self._rounds_asked
-        self._rounds_asked += num_rounds
+        rounds_before, rounds_asked = self._rounds_asked, self._rounds_asked + num_rounds
         timed = TimedGrid(
             grid,
             poll_seconds=settings.poll_seconds,
             deadline_seconds=settings.deadline_seconds,
         )
         with (
+            closing(timed),
             Record.open(
                 settings.folder,
-                settings.experiment(rounds=self._rounds_asked),
+                settings.experiment(rounds=rounds_asked),
                 wait_seconds=settings.wait_seconds,
             ) as record,
             closing(
@@ -165,6 +167,7 @@ class Muster(Strategy):
                     record,
                     timed,
                     arrays=initial_arrays,
+                    questions=self._questions,
                     evaluate_config=evaluate_config,
                     changed=record.saved is not None and record.saved.round == rounds_before > 0,
                 )
@@ -172,10 +175,11 @@ class Muster(Strategy):
         ):
             done = session.rounds_done
             on_record = f"{done} rounds are on record in {settings.folder}"
-            if record.ending is not None or done >= self._rounds_asked:
+            if record.ending is not None or done >= rounds_asked:
                 say(f"{on_record}: {record.ending or 'nothing is left to train'}")
                 session.catch_up(evaluate_fn)
-                return record.result(session.arrays, after=rounds_before, until=self._rounds_asked)
+                self._rounds_asked = rounds_asked
+                return record.result(session.arrays, after=rounds_before, until=rounds_asked)
             if done > 0:
                 say(f"{on_record}: what Flower calls round 1 is round {done + 1}")
             self._announce()
@@ -186,7 +190,7 @@ class Muster(Strategy):
                     self.strategy.start(
                         grid=timed,
                         initial_arrays=session.arrays,
-                        num_rounds=self._rounds_asked - done,
+                        num_rounds=rounds_asked - done,
                         **_that_were_given(
                             timeout=timeout,
                             train_config=config,
@@ -198,12 +202,14 @@ class Muster(Strategy):
             except EndedError as ended:
                 if session.rounds_done == 0:
                     raise BudgetError(
-                        f"{ended}: no round can be played. Use another ledger"
+                        f"{ended}: no round can be played with what is left. Promise more, or use "
+                        "another ledger"
                     ) from None
                 session.end(str(ended))
             except BaseException:
-                self._rounds_asked = rounds_before  # who tries again wants the same rounds
+                session.undo_open_round()
                 raise
+            self._rounds_asked = rounds_asked  # not where it failed: who tries again wants the same
             return record.result(session.arrays, after=rounds_before)
 
     def configure_train(

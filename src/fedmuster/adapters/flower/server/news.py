@@ -34,9 +34,10 @@ def tell_replies(
         f"{posting.lasted_seconds:.1f} s"
     )
     for message in posting.silent:
-        client = posting.client_of.get(message.metadata.message_id)
-        if client is not None:
-            say(f"{identities[client]} has not answered; it is left alone until it does")
+        client = posting.client_of[message.metadata.message_id]
+        say(f"{identities[client]} has not answered; it is left alone until it does")
+    for client in posting.unsent:
+        say(f"{identities[client]}: nothing could be sent to it; its node has just gone")
     for client, reply in found.failures:
         say(f"{identities[client]} failed: {reply.error.reason}")
     for client, _, reason in found.refused:

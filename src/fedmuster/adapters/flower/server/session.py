@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedmuster.adapters.flower.choosing.cohorts import Choice, Cohorts, EndedError
 from fedmuster.adapters.flower.choosing.loss_question import LossQuestion
+from fedmuster.adapters.flower.choosing.questions import Questions
 from fedmuster.adapters.flower.grids.views import OnlyThese, Posting, TimedGrid
 from fedmuster.adapters.flower.log import say, warn
 from fedmuster.adapters.flower.record.config_memory import ConfigMemory
@@ -50,6 +51,7 @@ class Session:
         record: of the run, open.
         grid: the one that Flower's loop sends through.
         arrays: the model to begin with, where nothing is on record.
+        questions: which nodes have said who they are, in earlier sessions of this process.
         evaluate_config: what the user gives evaluations, for policies that ask for losses.
         changed: whether ``arrays`` count also where there is a model on record, because the user
             has had that one and gives it back.
@@ -63,6 +65,7 @@ class Session:
         grid: TimedGrid,
         *,
         arrays: ArrayRecord,
+        questions: Questions,
         evaluate_config: ConfigRecord | None = None,
         changed: bool = False,
     ) -> None:
@@ -77,6 +80,7 @@ class Session:
             least=least_nodes(strategy),
             run=record.run,
             ledger=record.cell.ledger(settings.folder),
+            questions=questions,
         )
         self._hearing = Hearing()
         self._forms = Forms(arrays)
@@ -91,15 +95,19 @@ class Session:
         self.train_config = ConfigMemory()
         self._evaluate_config = evaluate_config or ConfigRecord()
         if record.saved is not None:
-            self._load(record.saved)
+            try:
+                self._load(record.saved)
+            except BaseException:
+                self.close()
+                raise
         if changed:
             self.arrays = arrays
-        grid.silent = self._cohorts.note_silent
+        grid.silent = lambda messages: self._cohorts.note_silent(messages, round_=self.rounds_done)
         self._evaluations = Evaluations(
             strategy,
             record,
             done=lambda: self.rounds_done,
-            busy=lambda: self._cohorts.busy_nodes,
+            busy=self._cohorts.busy_nodes,
             wait_seconds=settings.wait_seconds,
         )
         for name in self._memory.not_kept():
@@ -149,6 +157,10 @@ class Session:
     def close(self) -> None:
         """Let go of the ledger."""
         self._cohorts.close()
+
+    def undo_open_round(self) -> None:
+        """The strategy forgets a round that is not on record: it will be played again."""
+        self._memory.go_back()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -246,7 +258,7 @@ class Session:
             raise CallOrderError(f"aggregate_train: round {number} was not configured")
         self._choice = self._posting = self._grid.expected = None
         found = sort_replies(replies, posting, self._check)
-        self._cohorts.note_silent(posting.silent)
+        self._cohorts.note_silent(posting.silent, round_=number)
         news.tell_replies(number, posting, found, self._identities)
         feedback = self._hearing.feedback(
             choice.selection,

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from fedmuster.adapters.flower.choosing.edge_groups import EdgeGroups
 from fedmuster.adapters.flower.server.checks import check_policy
 from fedmuster.core.config import require
+from fedmuster.core.counting import ceil_of
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import is_integer
@@ -68,7 +69,7 @@ class Settings:
     @property
     def num_to_ask(self) -> int:
         """How many clients are asked, so that enough of them answer."""
-        return int(np.ceil(self.cohort_size * self.over_selection))
+        return ceil_of(self.cohort_size * self.over_selection)
 
     def experiment(self, *, rounds: int) -> Experiment:
         """The run as its spec describes it."""
