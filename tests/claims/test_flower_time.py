@@ -1,6 +1,7 @@
 """The arithmetic and the picture of the race; its processes run in the quick form of the claim."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.colors
@@ -9,7 +10,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from fedmuster.claims.flower_pictures import accuracy_over_time
-from fedmuster.claims.flower_race import Race, Track, Tracks
+from fedmuster.claims.flower_race import Race, Track, Tracks, _is_finished, _setting
 from fedmuster.claims.flower_time import FLOWER, Times
 
 RACE = Race(
@@ -112,3 +113,20 @@ def test_the_picture_shows_everybody() -> None:
     # BSFL: the two fast nodes in 5 of 2 × 3 places, the slow one in 1 of 3 rounds.
     heights = [bar.get_height() for bar in choices.patches if isinstance(bar, Rectangle)]
     assert heights[-2:] == pytest.approx([100 * 5 / 6, 100 / 3])
+
+
+def test_only_the_very_run_that_is_wanted_counts_as_finished(tmp_path: Path) -> None:
+    lines = [{"seconds": float(n), "accuracy": 0.5, "clients": [0]} for n in range(4)]
+    text = "\n".join(json.dumps(line) for line in lines)
+    race = replace(RACE, policies={FLOWER: ""}, seeds=(4,))
+    cell = tmp_path / "flowers-random-seed-4"
+    cell.mkdir()
+    (cell / "setting.json").write_text(_setting(race, FLOWER, 4), encoding="utf-8")
+    for notes, wanted, finished in (
+        (text, race, True),
+        (text[:-5], race, False),  # killed in the middle of a line
+        (text, replace(race, rounds=4), False),
+        (text, replace(race, node_seconds=(0.5, 0.5, 30.0)), False),
+    ):
+        (cell / "rounds.jsonl").write_text(notes, encoding="utf-8")
+        assert _is_finished(cell, wanted, FLOWER, 4) == finished

@@ -45,7 +45,7 @@ nodes = 2
 cohort-size = 2
 rounds = 1
 """
-_NOTES = "rounds.jsonl"
+_NOTES, _SETTING = "rounds.jsonl", "setting.json"
 _START_SECONDS, _ROUND_SECONDS = 300.0, 60.0
 """What a run may take, beside the slowest node's time in each round, before it is given up."""
 
@@ -135,7 +135,11 @@ def run_race(race: Race, folder: Path) -> Tracks:
         for place, seed in enumerate(race.seeds)
     }
     missing = {
-        seed: {label: cell for label, cell in of_seed.items() if not _is_finished(cell, race)}
+        seed: {
+            label: cell
+            for label, cell in of_seed.items()
+            if not _is_finished(cell, race, label, seed)
+        }
         for seed, of_seed in cells.items()
     }
     with ThreadPoolExecutor(len(race.seeds)) as federations:
@@ -166,6 +170,7 @@ def _run(race: Race, seed: int, cells: Mapping[str, Path]) -> None:
                 if cell.exists():
                     shutil.rmtree(cell)
                 cell.mkdir(parents=True)
+                (cell / _SETTING).write_text(_setting(race, label, seed), encoding="utf-8")
                 logged = federation.run(
                     app,
                     {
@@ -180,7 +185,7 @@ def _run(race: Race, seed: int, cells: Mapping[str, Path]) -> None:
                     seconds=most,
                 )
                 (cell / "server-app.log").write_text(logged, encoding="utf-8")
-                if not _is_finished(cell, race):
+                if not _is_finished(cell, race, label, seed):
                     raise StateError(
                         f"{label}, seed {seed}: the ServerApp ended before round {race.rounds}:\n"
                         f"{end_of(logged)}"
@@ -200,9 +205,26 @@ def _lay_out_app(folder: Path) -> Path:
     return folder
 
 
-def _is_finished(cell: Path, race: Race) -> bool:
-    path = cell / _NOTES
-    return path.exists() and Track.read(path).rounds == race.rounds
+def _is_finished(cell: Path, race: Race, label: str, seed: int) -> bool:
+    """Whether this very run is there, to its last round."""
+    try:
+        setting = (cell / _SETTING).read_text(encoding="utf-8")
+        rounds = Track.read(cell / _NOTES).rounds
+    except (OSError, ValueError, KeyError):  # not begun, or killed in the middle of a line
+        return False
+    return setting == _setting(race, label, seed) and rounds == race.rounds
+
+
+def _setting(race: Race, label: str, seed: int) -> str:
+    return json.dumps(
+        {
+            "policy": race.policies[label],
+            "node_seconds": race.node_seconds,
+            "cohort_size": race.cohort_size,
+            "rounds": race.rounds,
+            "seed": seed,
+        }
+    )
 
 
 def _slug(label: str) -> str:
