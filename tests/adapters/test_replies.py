@@ -18,7 +18,7 @@ from fedmuster.adapters.flower.replies.sorting import (
     RoundReplies,
     TrainCheck,
     alike,
-    as_failure,
+    refused,
     sort_replies,
 )
 from fedmuster.adapters.flower.wire import Release, Report
@@ -209,7 +209,7 @@ def test_in_a_private_run_only_released_updates_count() -> None:
 
 def test_what_was_refused_is_an_error_to_the_strategy() -> None:
     (message,) = ask(1)
-    failure = as_failure(message, "it is not finite")
+    failure = refused(answer(message), "it is not finite")
     assert failure.has_error()
     assert failure.metadata.reply_to_message_id == message.metadata.message_id
     assert "it is not finite" in str(failure.error.reason)

@@ -3,9 +3,10 @@
 import logging
 import random
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -347,3 +348,84 @@ def test_what_contains_itself_is_refused() -> None:
 def test_a_tree_of_something_else_is_a_state_error(tree: Any) -> None:
     with pytest.raises(StateError, match="cannot be read"):
         unpack(Packed(tree, b""))
+
+
+class Growing(FedAvg):
+    def __init__(self) -> None:
+        super().__init__()
+        self.best: Any = None
+        self.folder = Path("results")
+        self.count = 0
+
+
+def test_what_can_no_longer_be_saved_is_told_of_once() -> None:
+    strategy = Growing()
+    memory = StrategyMemory(strategy)
+    assert memory.not_kept() == []  # a path is a setting, which the app brings along again
+    strategy.best = threading.Lock()
+    memory.capture()
+    assert memory.not_kept() == ["best"]
+    memory.capture()
+    assert memory.not_kept() == []
+
+
+def test_changes_since_the_capture_and_back() -> None:
+    strategy = Growing()
+    memory = StrategyMemory(strategy)
+    strategy.count = 1
+    image = memory.capture()
+    assert memory.changes() is None
+    strategy.best = np.arange(3.0)
+    later = memory.changes()
+    assert later is not None
+    strategy.best, strategy.count = None, 5
+    memory.go_back([image, later], source="here")
+    assert strategy.count == 1
+    assert strategy.best.tolist() == [0.0, 1.0, 2.0]
+    memory.go_back([], source="here")  # to the fresh one
+    assert (strategy.best, strategy.count) == (None, 0)
+
+
+def test_tensors_deques_and_counters_are_plain() -> None:
+    import torch
+
+    value: dict[Any, Any] = {
+        "weights": torch.arange(6.0).reshape(2, 3).T,
+        "recent": deque([1.0, 2.0], maxlen=2),
+        "seen": Counter({"a": 2}),
+        "by_round": defaultdict(list, {1: [0.5]}),
+        0: torch.tensor(3),
+    }
+    back = unpack(pack(value))
+    assert torch.equal(back["weights"], value["weights"])
+    assert back["weights"].dtype == torch.float32
+    assert back[0].item() == 3
+    assert (back["recent"], back["recent"].maxlen) == (deque([1.0, 2.0]), 2)
+    assert back["seen"] == Counter({"a": 2})
+    back["by_round"][2].append(1)
+    assert back["by_round"] == {1: [0.5], 2: [1]}
+    with pytest.raises(NotPlainError, match="bfloat16"):
+        pack(torch.zeros(1, dtype=torch.bfloat16))
+    with pytest.raises(NotPlainError):
+        pack(defaultdict(lambda: 0))
+
+
+def test_an_optimiser_of_the_server_goes_on() -> None:
+    import torch
+
+    class Optimising(FedAvg):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.zeros(2)
+            self.optimiser = torch.optim.Adam([torch.nn.Parameter(self.weight)], lr=0.1)
+
+    strategy = Optimising()
+    memory = StrategyMemory(strategy)
+    (parameter,) = strategy.optimiser.param_groups[0]["params"]
+    parameter.grad = torch.ones(2)
+    strategy.optimiser.step()
+    again = Optimising()
+    StrategyMemory(again).restore(memory.capture(), source="here")
+    (moments,) = again.optimiser.state_dict()["state"].values()
+    assert moments["exp_avg"].tolist() == pytest.approx([0.1, 0.1])
+    assert memory.not_kept() == []

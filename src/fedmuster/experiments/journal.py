@@ -43,11 +43,13 @@ CREATE TABLE IF NOT EXISTS scores (round INTEGER PRIMARY KEY, npz BLOB NOT NULL)
 CREATE TABLE IF NOT EXISTS network (round INTEGER PRIMARY KEY, npz BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS metrics (
     round INTEGER NOT NULL, stage TEXT NOT NULL, json TEXT NOT NULL, PRIMARY KEY (round, stage));
+CREATE TABLE IF NOT EXISTS afterwards (
+    id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, image BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS checkpoint (
     id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, elapsed_seconds REAL NOT NULL,
     selector BLOB NOT NULL, judge BLOB, trainer BLOB, budget BLOB);
 """
-_FORMAT = 6
+_FORMAT = 7
 
 _PLAYED = ("round", "seconds", "reward", "regret", "num_available", "num_completed", "num_refused")
 _LEARNED = ("loss", "accuracy", "train_loss", "num_aggregated")
@@ -212,6 +214,21 @@ class Journal:
                 "SELECT round, json FROM metrics WHERE stage = ? ORDER BY round", (stage,)
             ).fetchall()
         return {number: json.loads(text) for number, text in rows}
+
+    def add_afterwards(self, round_number: int, image: bytes) -> None:
+        """Keep what has changed since a round's checkpoint, in place of what was kept before."""
+        with self.together() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO afterwards VALUES (0, ?, ?)", (round_number, image)
+            )
+
+    def afterwards(self, round_number: int) -> bytes | None:
+        """What has changed since that round's checkpoint, if anything was kept."""
+        with plain_errors(self.path):
+            row = self._database.execute(
+                "SELECT image FROM afterwards WHERE round = ?", (round_number,)
+            ).fetchone()
+        return None if row is None else bytes(row[0])
 
     def checkpoint(self) -> Checkpoint | None:
         """Where the run stands; None before its first commit."""

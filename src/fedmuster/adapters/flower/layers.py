@@ -6,12 +6,27 @@ from typing import Any
 from flwr.serverapp.strategy import Strategy
 
 
+def named_layers(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
+    """A strategy, those that it holds, and so on, with the dotted names under which it has them."""
+    seen: set[int] = set()
+    waiting = [("", strategy)]
+    while waiting:
+        prefix, layer = waiting.pop()
+        if id(layer) in seen:
+            continue
+        seen.add(id(layer))
+        yield prefix, layer
+        waiting += [
+            (f"{prefix}.{name}".lstrip("."), value)
+            for name, value in vars(layer).items()
+            if isinstance(value, Strategy)
+        ]
+
+
 def layers(strategy: Strategy) -> Iterator[Strategy]:
-    """A strategy, the one that it wraps (as Flower's for differential privacy do), and so on."""
-    yield strategy
-    inner = getattr(strategy, "strategy", None)
-    if isinstance(inner, Strategy):
-        yield from layers(inner)
+    """A strategy, the one that it wraps, and so on."""
+    for _, layer in named_layers(strategy):
+        yield layer
 
 
 def setting_of(strategy: Strategy, name: str, default: Any) -> Any:

@@ -333,5 +333,10 @@ class Cohorts:
 
         return refuse
 
+    def name_of_node(self, node_id: int) -> str:
+        """Whom it belongs to."""
+        client = next((c for c, node in self._node_of.items() if node == node_id), None)
+        return f"node {node_id}" if client is None else self._name(client)
+
     def _name(self, client: int) -> str:
         return self.roster.identities[client]

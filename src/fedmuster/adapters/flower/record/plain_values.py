@@ -5,8 +5,9 @@ is a list that begins with its kind. Arrays lie one after the other in a single 
 which the tree points, so that a strategy with a hundred small ones is as cheap as with one.
 """
 
+import importlib
 import random
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
@@ -30,8 +31,9 @@ class Packed(NamedTuple):
 def pack(value: Any) -> Packed:
     """A plain value, packed; :class:`NotPlainError` for any other.
 
-    Plain are None, numbers, strings, bytes, arrays and scalars of numpy, random generators of numpy
-    and Python, Flower's records, and tuples, lists, sets and dicts of these.
+    Plain are None, numbers, strings, bytes, arrays and scalars of numpy, tensors of PyTorch, random
+    generators of numpy and Python, Flower's records, and tuples, lists, deques, sets and dicts of
+    these.
 
     Example:
         >>> unpack(pack({"clip": (0.1, None)}))
@@ -49,7 +51,15 @@ def unpack(packed: Packed) -> Any:
     """What :func:`pack` was given, though the tree may have been to JSON and back."""
     try:
         return _unpack(packed.tree, packed.block)
-    except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        ImportError,
+        RuntimeError,  # a tensor's device is gone
+    ) as error:
         raise StateError(f"a saved value cannot be read: {error}") from error
 
 
@@ -63,9 +73,11 @@ _SEQUENCES: Final[dict[str, Callable[..., Any]]] = {
 _MAPPINGS: Final[dict[str, Callable[..., Any]]] = {
     "dict": dict,
     "OrderedDict": OrderedDict,
+    "Counter": Counter,
     "MetricRecord": MetricRecord,
     "ConfigRecord": ConfigRecord,
 }
+_FACTORIES: Final = {kind.__name__: kind for kind in (int, float, list, dict, set)}
 _BIT_GENERATORS: Final = {
     kind.__name__: kind
     for kind in (
@@ -88,8 +100,14 @@ def _pack(value: Any, block: bytearray) -> Any:
         return [name, [_pack(item, block) for item in value]]
     if _MAPPINGS.get(name) is kind:
         return [name, [[_pack(key, block), _pack(item, block)] for key, item in value.items()]]
+    if kind is deque:
+        return [name, value.maxlen, _pack(list(value), block)]
+    if kind is defaultdict and _FACTORIES.get(_name_of(value.default_factory)):
+        return [name, _name_of(value.default_factory), _pack(dict(value), block)]
     if kind in (bytes, bytearray):
         return [name, _append(block, value)]
+    if (kind.__module__, name) == ("torch", "Tensor"):
+        return [name, str(value.device), *_pack_array(_numbers_of(value), block)]
     if kind is np.ndarray:
         return ["ndarray", *_pack_array(value, block)]
     if isinstance(value, np.generic):
@@ -107,6 +125,17 @@ def _pack(value: Any, block: bytearray) -> Any:
     if kind is random.Random:
         return [name, _pack(value.getstate(), block)]
     raise NotPlainError(f"{kind.__module__}.{kind.__qualname__} is no plain value")
+
+
+def _name_of(factory: Any) -> str:
+    return getattr(factory, "__name__", "")
+
+
+def _numbers_of(tensor: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(tensor.detach().cpu().numpy())
+    except (TypeError, RuntimeError) as error:  # bfloat16, sparse
+        raise NotPlainError(f"a tensor of {tensor.dtype} is no plain value: {error}") from None
 
 
 def _pack_array(array: np.ndarray[Any, Any], block: bytearray) -> tuple[Any, ...]:
@@ -132,6 +161,14 @@ def _unpack(tree: Any, block: bytes) -> Any:
     if kind in _MAPPINGS:
         pairs = {_unpack(key, block): _unpack(item, block) for key, item in rest[0]}
         return _MAPPINGS[kind](pairs)
+    if kind == "deque":
+        return deque(_unpack(rest[1], block), maxlen=rest[0])
+    if kind == "defaultdict":
+        return defaultdict(_FACTORIES[rest[0]], _unpack(rest[1], block))
+    if kind == "Tensor":  # by name, for only an app that has PyTorch keeps tensors
+        return (
+            importlib.import_module("torch").from_numpy(_unpack_array(block, *rest[1:])).to(rest[0])
+        )
     if kind in ("bytes", "bytearray"):
         data = _slice(block, rest[0])
         return data if kind == "bytes" else bytearray(data)

@@ -49,6 +49,7 @@ class Saved:
         selector: of ``Selector.to_bytes``.
         model: the global one.
         strategy: what the user's strategy remembers, of ``StrategyMemory.capture``.
+        strategy_since: what has changed of it since, of ``StrategyMemory.changes``.
         budget: of ``Budget.to_bytes``; None where no ledger is kept.
         parts: whatever else there is to remember, by name: plain values (``plain_values.py``), and
             small, for all of it is written each round.
@@ -59,6 +60,7 @@ class Saved:
     selector: bytes
     model: ArrayRecord
     strategy: bytes
+    strategy_since: bytes | None = None
     budget: bytes | None = None
     parts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -88,7 +90,7 @@ class Record:
         self._model_name = _MODELS[1]
         checkpoint = journal.checkpoint()
         self.cell = _agree(folder, cell, checkpoint)
-        self.saved = None if checkpoint is None else self._read(checkpoint)
+        self.saved = self.latest()
         journal.sync_every_commit()  # these rounds cannot be played again
         journal.begin({**versions(), "flwr": metadata.version("flwr")}, {})
 
@@ -167,6 +169,16 @@ class Record:
             self._journal.note(round_number, by, dict(metrics))
             self._journal.evaluated(round_number, loss=loss, accuracy=accuracy)
 
+    def remember(self, round_number: int, strategy_since: bytes) -> None:
+        """Add what a strategy has learned after its round was committed, from evaluations say."""
+        with self._journal.together(synced=False):
+            self._journal.add_afterwards(round_number, strategy_since)
+
+    def latest(self) -> Saved | None:
+        """Where the run stands by now; None if nothing was committed."""
+        checkpoint = self._journal.checkpoint()
+        return None if checkpoint is None else self._read(checkpoint)
+
     def result(self, model: ArrayRecord, *, after: int = 0, until: int | None = None) -> Result:
         """What Flower returns of a run, with the metrics of all rounds since the first.
 
@@ -196,6 +208,7 @@ class Record:
             selector=checkpoint.selector,
             model=kept.model,
             strategy=kept.strategy,
+            strategy_since=self._journal.afterwards(checkpoint.round),
             budget=checkpoint.budget,
             parts=unpack(Packed(meta["parts"], blocks["parts"].tobytes())),
         )

@@ -8,12 +8,14 @@ a saved run does not overrule settings: whoever continues it with another learni
 import functools
 import logging
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from flwr.serverapp.strategy import Strategy
 
+from fedmuster.adapters.flower.layers import named_layers
 from fedmuster.adapters.flower.record.plain_values import NotPlainError, Packed, pack, unpack
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
@@ -26,6 +28,7 @@ _CODE = (
     types.ModuleType,
     functools.partial,
     logging.Logger,
+    PurePath,
     type,
 )
 _STATE_DICT = "state_dict"
@@ -61,7 +64,10 @@ class StrategyMemory:
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
-        self._fresh = self._on_record = self._packed()
+        self._not_kept: set[str] = set()
+        self._told: set[str] = set()
+        self._fresh = self._packed()
+        self._captured = _digests(self._fresh)
         self._restored: set[str] = set()
 
     def capture(self) -> bytes:
@@ -69,21 +75,51 @@ class StrategyMemory:
 
         And of what was restored: a strategy that is started again and again is not fresh.
         """
-        self._on_record = self._packed()
-        changed = {
-            path: packed
-            for path, packed in self._on_record.items()
-            if path in self._restored or self._fresh.get(path) != packed
-        }
+        packed = self._packed()
+        self._captured = _digests(packed)
+        return self._image(
+            {
+                path: value
+                for path, value in packed.items()
+                if path in self._restored or self._fresh.get(path) != value
+            }
+        )
+
+    def changes(self) -> bytes | None:
+        """An image of what has changed since the last :meth:`capture`; None if nothing has."""
+        changed = self._changed(self._packed())
+        return self._image(changed) if changed else None
+
+    def _changed(self, packed: dict[str, Packed]) -> dict[str, Packed]:
+        digests = _digests(packed)
+        return {path: packed[path] for path in packed if self._captured.get(path) != digests[path]}
+
+    def _image(self, packed: dict[str, Packed]) -> bytes:
         blocks = {
-            str(place): np.frombuffer(packed.block, dtype=np.uint8)
-            for place, packed in enumerate(changed.values())
+            str(place): np.frombuffer(value.block, dtype=np.uint8)
+            for place, value in enumerate(packed.values())
         }
-        trees = {path: packed.tree for path, packed in changed.items()}
+        trees = {path: value.tree for path, value in packed.items()}
         return states.to_bytes(blocks, {"kinds": _kinds(self.strategy), "trees": trees})
 
     def restore(self, image: bytes, *, source: str) -> None:
         """Put what :meth:`capture` saved into the strategy. ``source`` names the file in errors."""
+        for path, packed in self._read(image, source).items():
+            self._put(path, packed, source)
+            self._restored.add(path)
+        self._captured = _digests(self._packed())
+
+    def go_back(self, images: Iterable[bytes], *, source: str) -> None:
+        """Undo what has changed since: these images, the later ones on top, are what counts."""
+        counts = dict(self._fresh)
+        for image in images:
+            counts |= self._read(image, source)
+        now = _digests(self._packed())
+        for path, packed in counts.items():
+            if now.get(path) != _digest(packed):
+                self._put(path, packed, source)
+
+    def _read(self, image: bytes, source: str) -> dict[str, Packed]:
         blocks, meta = states.from_bytes(image, source=source)
         if meta["kinds"] != _kinds(self.strategy):
             raise StateError(
@@ -91,20 +127,13 @@ class StrategyMemory:
                 f"{' of '.join(_kinds(self.strategy))}: continue with that, or give Muster another "
                 "folder"
             )
-        for place, (path, tree) in enumerate(meta["trees"].items()):
-            self._put(path, Packed(tree, blocks[str(place)].tobytes()), source=source)
-            self._restored.add(path)
-        self._on_record = self._packed()
+        return {
+            path: Packed(tree, blocks[str(place)].tobytes())
+            for place, (path, tree) in enumerate(meta["trees"].items())
+        }
 
-    def go_back(self) -> None:
-        """Undo what has changed since the last :meth:`capture`: that round did not count."""
-        now = self._packed()
-        for path, packed in self._on_record.items():
-            if now.get(path) != packed:
-                self._put(path, packed, source="the record")
-
-    def _put(self, path: str, packed: Packed, *, source: str) -> None:
-        owners = dict(_strategies(self.strategy))
+    def _put(self, path: str, packed: Packed, source: str) -> None:
+        owners = dict(named_layers(self.strategy))
         prefix, _, name = path.rpartition(".")
         if not _is_state_dict(packed.tree):
             setattr(owners[prefix], name, unpack(packed))
@@ -118,31 +147,41 @@ class StrategyMemory:
         holder.load_state_dict(unpack(Packed(packed.tree[1], packed.block)))
 
     def not_kept(self) -> list[str]:
-        """The attributes that cannot be saved: after a restart they are as in a fresh strategy."""
-        return [path for path, value in _attributes(self.strategy) if _try_pack(value) is None]
+        """Attributes that could not be saved, each once: after a crash they are as in a fresh one.
+
+        Some begin as None, which can be saved, and later hold what cannot.
+        """
+        news = sorted(self._not_kept - self._told)
+        self._told |= self._not_kept
+        return news
 
     def _packed(self) -> dict[str, Packed]:
         packed = {path: _try_pack(value) for path, value in _attributes(self.strategy)}
+        self._not_kept |= {path for path, value in packed.items() if value is None}
         return {path: value for path, value in packed.items() if value is not None}
 
 
-def _strategies(strategy: Strategy, prefix: str = "") -> Iterator[tuple[str, Strategy]]:
-    """The strategy and those that it wraps, with the dotted names under which it has them."""
-    yield prefix, strategy
-    for name, value in vars(strategy).items():
-        if isinstance(value, Strategy):
-            yield from _strategies(value, f"{prefix}.{name}".lstrip("."))
+Digest = tuple[Any, int, int]
+"""Of a packed value, which may be large; good as long as the process lives."""
+
+
+def _digest(packed: Packed) -> Digest:
+    return packed.tree, len(packed.block), hash(packed.block)
+
+
+def _digests(packed: dict[str, Packed]) -> dict[str, Digest]:
+    return {path: _digest(value) for path, value in packed.items()}
 
 
 def _attributes(strategy: Strategy) -> Iterator[tuple[str, Any]]:
-    for prefix, owner in _strategies(strategy):
+    for prefix, owner in named_layers(strategy):
         for name, value in vars(owner).items():
             if not isinstance(value, (*_CODE, Strategy)):
                 yield f"{prefix}.{name}".lstrip("."), value
 
 
 def _kinds(strategy: Strategy) -> list[str]:
-    return [type(owner).__qualname__ for _, owner in _strategies(strategy)]
+    return [type(owner).__qualname__ for _, owner in named_layers(strategy)]
 
 
 def _try_pack(value: Any) -> Packed | None:

@@ -47,6 +47,8 @@ _LEAST_SHARE, _UNCHECKED_SHARE = 0.05, 0.5
 """Nobody is taken to need less than this share of the typical time, in the end and while it cannot
 be checked: policies divide by it, and one client that claims a nanosecond would make all others
 look alike."""
+_TOLD_SECONDS = 0.1
+"""Nobody wants to hear of smaller differences."""
 _SILENT, _WARM, _COLD = -1, 0, 1
 
 
@@ -147,7 +149,8 @@ class Clock:
         believed &= of.usual_gap[clients] <= usual + usually
         believed |= queued
         latency[believed] = claimed[believed]
-        of.disbelieved[clients] += ~believed & (latency > 2 * claimed)
+        worth_telling = np.maximum(2 * claimed, claimed + _TOLD_SECONDS)
+        of.disbelieved[clients] += ~believed & (latency > worth_telling)
 
         self._remember(clients, latency)
         if lead > 0 or queued.any():
@@ -173,7 +176,8 @@ class Clock:
 
     @property
     def disbelieved(self) -> IntArray:
-        """[K], how many reports of each client were less than half of what was taken instead."""
+        """[K], how many reports of each client were far from what was taken instead: less than
+        half of it, and by more than a tenth of a second."""
         return self._of.disbelieved.copy()
 
     def _make_room(self, clients: IntArray) -> None:

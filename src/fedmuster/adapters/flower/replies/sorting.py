@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app.message import make_message
 from flwr.serverapp.strategy import Strategy
 
 from fedmuster.adapters.flower.grids.views import Posting
@@ -143,7 +144,9 @@ class TrainCheck:
         return True
 
 
-def checked_metrics(content: RecordDict, rule: ReplyRule) -> MetricRecord:
+def checked_metrics(
+    content: RecordDict, rule: ReplyRule, *, finite_loss: bool = True
+) -> MetricRecord:
     """The metrics of a reply, with a weight, and the loss finite.
 
     Others may be NaN, as the AUC of a client with one class is: they are no signals then, and what
@@ -153,7 +156,7 @@ def checked_metrics(content: RecordDict, rule: ReplyRule) -> MetricRecord:
     if len(records) != 1 and not rule.free:
         raise DataError(f"it holds {len(records)} MetricRecords, expected one")
     metrics = records[0] if records else MetricRecord()
-    for record in records:
+    for record in records if finite_loss else ():
         for name in loss_names(record):
             value = record[name]
             values = value if isinstance(value, list) else (value,)
@@ -227,9 +230,10 @@ def _answer(reply: Message, client: int, elapsed: float, check: TrainCheck) -> A
     return Answer(client, reply, passed.metrics, report, elapsed, passed.model)
 
 
-def as_failure(asked: Message, reason: str) -> Message:
-    """An error in place of a reply that was refused, so that the strategy counts it as one."""
-    return Message(Error(code=REFUSED, reason=f"refused by fedmuster: {reason}"), reply_to=asked)
+def refused(reply: Message, reason: str) -> Message:
+    """An error in its place, so that the strategy counts it as one."""
+    error = Error(code=REFUSED, reason=f"refused by fedmuster: {reason}")
+    return make_message(reply.metadata, error=error)
 
 
 def alike(

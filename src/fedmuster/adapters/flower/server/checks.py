@@ -1,5 +1,6 @@
 """What must be right before the first round: refused at the start, with what to write instead."""
 
+from collections.abc import Iterator
 from inspect import signature
 from typing import Any
 
@@ -20,11 +21,27 @@ def check_strategy(
             "expected one of flwr.serverapp.strategy (Flower's message API): write, for example, "
             "from flwr.serverapp.strategy import FedAvg"
         )
+    problems = list(_problems(strategy, policy, cohort_size=cohort_size, num_to_ask=num_to_ask))
+    if problems:  # all at once, so that nobody mends them one after the other
+        raise ConfigError("\nand: ".join(problems))
+
+
+def _problems(
+    strategy: Strategy, policy: Policy[Any], *, cohort_size: int, num_to_ask: int
+) -> Iterator[str]:
     for layer in layers(strategy):
         name = type(layer).__name__
+        if isinstance(layer, FedXgbCyclic) and cohort_size != 1:
+            yield f"{name} trains one node a round: write cohort_size=1"
+            cohort_size = 1
         fraction = getattr(layer, "fraction_train", 1.0)
-        if fraction != 1.0:
-            raise ConfigError(
+        if fraction == 0.0:
+            yield (
+                f"{name}: fraction_train = 0.0, so nobody would train, and Muster is for training: "
+                f"write {_how(layer, 'fraction_train', 1.0)}, or start {name} without Muster"
+            )
+        elif fraction != 1.0:
+            yield (
                 f"{name}: fraction_train = {fraction}, which would choose again among those whom "
                 f"fedmuster has chosen: write {_how(layer, 'fraction_train', 1.0)}, and how many "
                 "shall train as cohort_size of Muster"
@@ -32,7 +49,7 @@ def check_strategy(
         for setting in ("min_train_nodes", "min_available_nodes"):
             least = getattr(layer, setting, 1)
             if least > cohort_size:
-                raise ConfigError(
+                yield (
                     f"{name}: {setting} = {least} is more than the cohort of {cohort_size} that "
                     "it will be given, so it would wait for ever: write "
                     f"{_how(layer, setting, 1)}, and Muster(min_nodes={least}) to wait for so many "
@@ -40,20 +57,18 @@ def check_strategy(
                 )
         sampled = getattr(layer, "num_sampled_clients", cohort_size)
         if sampled != cohort_size:
-            raise ConfigError(
+            yield (
                 f"{name}: num_sampled_clients = {sampled}, to which its noise is fitted, but "
                 f"cohort_size is {cohort_size}: write {name}(num_sampled_clients={cohort_size})"
             )
-        if getattr(layer, "accountant", None) is not None and num_to_ask != cohort_size:
-            raise ConfigError(
+        elif getattr(layer, "accountant", None) is not None and num_to_ask != cohort_size:
+            yield (
                 f"{name} accounts for exactly {sampled} clients, but {num_to_ask} are asked: "
                 "leave over_selection out"
             )
-        if isinstance(layer, FedXgbCyclic) and cohort_size != 1:
-            raise ConfigError(f"{name} trains one node a round: write cohort_size=1")
     least = least_nodes(strategy)
-    if policy.cohort_rule == "at most" and least > 1:
-        raise ConfigError(
+    if policy.cohort_rule == "at most" and 1 < least <= cohort_size:
+        yield (
             f"policy {policy.name} may choose a single client, but the strategy would wait for "
             f"{least}: write min_train_nodes=1, min_available_nodes=1"
         )

@@ -11,7 +11,12 @@ from fedmuster.adapters.flower.grids.views import OnlyThese
 from fedmuster.adapters.flower.log import warn
 from fedmuster.adapters.flower.metrics import accuracy_of, loss_of
 from fedmuster.adapters.flower.record.record import Evaluation, Record
-from fedmuster.adapters.flower.replies.sorting import ReplyRule, alike, checked_metrics
+from fedmuster.adapters.flower.replies.sorting import (
+    ReplyRule,
+    alike,
+    checked_metrics,
+    refused,
+)
 from fedmuster.adapters.flower.server.checks import nodes_to_evaluate
 from fedmuster.adapters.flower.server.own_methods import Methods
 from fedmuster.core.errors import DataError
@@ -28,6 +33,8 @@ class Evaluations:
         strategy: the user's.
         record: of the run.
         done: how many rounds are over.
+        number: what the strategy's loop calls a round, counted since the first start.
+        name_of: whom a node belongs to.
         busy: the nodes that still work on an earlier message, and would queue behind themselves.
         wait_seconds: for how long to wait for as many nodes as the strategy wants.
     """
@@ -38,6 +45,8 @@ class Evaluations:
         record: Record,
         *,
         done: Callable[[], int],
+        number: Callable[[int], int],
+        name_of: Callable[[int], str],
         busy: Callable[[Grid], Collection[int]],
         wait_seconds: float,
     ) -> None:
@@ -45,7 +54,8 @@ class Evaluations:
         self._own = Methods.of(strategy)
         self._record = record
         self._done = done
-        self._rounds_before = done()  # this start; Flower's loop counts anew after each
+        self._number = number
+        self._name_of = name_of
         self._busy = busy
         self._wait_seconds = wait_seconds
 
@@ -53,7 +63,7 @@ class Evaluations:
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let the strategy choose among all nodes that are there and free."""
-        number = self._done()
+        number = self._number(server_round)
         until = time.monotonic() + self._wait_seconds
         while True:
             busy = self._busy(grid)
@@ -74,36 +84,46 @@ class Evaluations:
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Let the strategy aggregate all replies but those on which it would give up the run."""
-        number = self._done()
         good, odd = self._sorted(replies)
         for reply, reason in odd:
-            warn(f"an evaluation by node {reply.metadata.src_node_id} is refused: {reason}")
-        metrics = self._own.aggregate_evaluate(number, good)
-        self._note(number, "evaluate_metrics_clientapp", metrics)
+            name = self._name_of(reply.metadata.src_node_id)
+            warn(f"{name}: its evaluation is refused: {reason}")
+        failures = [refused(reply, reason) for reply, reason in odd]
+        number = self._number(server_round)
+        metrics = self._own.aggregate_evaluate(number, [*good, *failures])
+        self._note("evaluate_metrics_clientapp", metrics)
         return metrics
 
     def _sorted(
         self, replies: Iterable[Message]
+    ) -> tuple[list[Message], list[tuple[Message, str]]]:
+        came = list(replies)
+        usable, odd = self._usable(came, finite_loss=True)
+        if all(reply.has_error() for reply in usable):  # the model may be such that nobody's is
+            usable, odd = self._usable(came, finite_loss=False)
+        good, strange = alike(usable)
+        return good, odd + strange
+
+    def _usable(
+        self, replies: Iterable[Message], *, finite_loss: bool
     ) -> tuple[list[Message], list[tuple[Message, str]]]:
         rule = ReplyRule.of(self._strategy, "evaluate")
         usable, odd = [], []
         for reply in replies:
             try:
                 if not reply.has_error():
-                    checked_metrics(reply.content, rule)
+                    checked_metrics(reply.content, rule, finite_loss=finite_loss)
                 usable.append(reply)
             except DataError as error:
                 odd.append((reply, str(error)))
-        good, strange = alike(usable)
-        return good, odd + strange
+        return usable, odd
 
     def on_server(self, evaluate: EvaluateFn) -> EvaluateFn:
         """The user's evaluation on the server, with the round's number since the first start."""
 
         def evaluate_fn(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            number = self._rounds_before + server_round
-            metrics = evaluate(number, arrays)
-            self._note(number, "evaluate_metrics_serverapp", metrics)
+            metrics = evaluate(self._number(server_round), arrays)
+            self._note("evaluate_metrics_serverapp", metrics)
             return metrics
 
         return evaluate_fn
@@ -114,7 +134,7 @@ class Evaluations:
         if self._done() not in noted:
             self.on_server(evaluate)(0, arrays)
 
-    def _note(self, number: int, by: Evaluation, metrics: MetricRecord | None) -> None:
+    def _note(self, by: Evaluation, metrics: MetricRecord | None) -> None:
         if isinstance(metrics, Mapping):  # Flower lets an app return anything
             loss, accuracy = loss_of(metrics), accuracy_of(metrics)
-            self._record.evaluated(number, by, metrics, loss=loss, accuracy=accuracy)
+            self._record.evaluated(self._done(), by, metrics, loss=loss, accuracy=accuracy)

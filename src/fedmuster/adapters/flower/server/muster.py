@@ -17,7 +17,7 @@ from fedmuster.adapters.flower.log import say, warn
 from fedmuster.adapters.flower.record.record import Record
 from fedmuster.adapters.flower.server.checks import check_strategy
 from fedmuster.adapters.flower.server.evaluation import EvaluateFn
-from fedmuster.adapters.flower.server.own_methods import in_place
+from fedmuster.adapters.flower.server.own_methods import has_own_start, in_place
 from fedmuster.adapters.flower.server.session import Session
 from fedmuster.adapters.flower.server.settings import Features, Settings
 from fedmuster.core.errors import BudgetError, CallOrderError
@@ -101,9 +101,17 @@ class Muster(Strategy):
             cohort_size=cohort_size,
             num_to_ask=self.settings.num_to_ask,
         )
+        self._mark = object()
         self._questions = Questions()
         self._rounds_asked = 0
         self._has_played = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """An app that sets what it knows of its strategy means the strategy."""
+        if name in _OWN or hasattr(type(self), name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.strategy, name, value)
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else the strategy has, for apps that look at it when it has run."""
@@ -146,8 +154,18 @@ class Muster(Strategy):
         takes more. Who starts the same object again wants so many rounds on top; the result of a
         further start counts its rounds from 1, as Flower's does.
         """
+        given = _that_were_given(
+            timeout=timeout,
+            train_config=train_config,
+            evaluate_config=evaluate_config,
+            evaluate_fn=evaluate_fn,
+        )
+        if num_rounds < 1:  # Flower then evaluates, and nobody trains: there is nothing to record
+            return self.strategy.start(
+                grid=grid, initial_arrays=initial_arrays, num_rounds=num_rounds, **given, **more
+            )
         settings = self.settings
-        rounds_before, rounds_asked = self._rounds_asked, self._rounds_asked + num_rounds
+        rounds_before, rounds_asked = self._rounds_asked, self._rounds_asked + int(num_rounds)
         timed = TimedGrid(
             grid,
             poll_seconds=settings.poll_seconds,
@@ -169,14 +187,15 @@ class Muster(Strategy):
                     arrays=initial_arrays,
                     questions=self._questions,
                     evaluate_config=evaluate_config,
-                    changed=record.saved is not None and record.saved.round == rounds_before > 0,
+                    rounds_before=rounds_before,
                 )
             ) as session,
         ):
-            done = session.rounds_done
+            done = session.own_rounds.done
             on_record = f"{done} rounds are on record in {settings.folder}"
             if record.ending is not None or done >= rounds_asked:
                 say(f"{on_record}: {record.ending or 'nothing is left to train'}")
+                self._warn_of_others()
                 session.catch_up(evaluate_fn)
                 self._rounds_asked = rounds_asked
                 return record.result(session.arrays, after=rounds_before, until=rounds_asked)
@@ -185,20 +204,21 @@ class Muster(Strategy):
             self._announce()
             config = session.train_config.go_on_with(train_config, again=self._has_played)
             self._has_played = True
+            _PLAYED_BY[settings.folder] = self._mark
+            given |= _that_were_given(
+                train_config=config, evaluate_fn=session.on_server(evaluate_fn)
+            )
+            returned: Result | None = None
             try:
                 with in_place(self.strategy, session.methods):
-                    self.strategy.start(
+                    returned = self.strategy.start(
                         grid=timed,
                         initial_arrays=session.arrays,
                         num_rounds=rounds_asked - done,
-                        **_that_were_given(
-                            timeout=timeout,
-                            train_config=config,
-                            evaluate_config=evaluate_config,
-                            evaluate_fn=session.on_server(evaluate_fn),
-                        ),
+                        **given,
                         **more,
                     )
+                session.end_loop()
             except EndedError as ended:
                 if session.rounds_done == 0:
                     raise BudgetError(
@@ -210,7 +230,18 @@ class Muster(Strategy):
                 session.undo_open_round()
                 raise
             self._rounds_asked = rounds_asked  # not where it failed: who tries again wants the same
-            return record.result(session.arrays, after=rounds_before)
+            result = record.result(session.arrays, after=rounds_before)
+            if returned is None or not has_own_start(self.strategy):
+                return result
+            return returned if done == rounds_before else _completed(returned, result)
+
+    def _warn_of_others(self) -> None:
+        """Of an app with two of them, the second would find the first one's rounds."""
+        if _PLAYED_BY.get(self.settings.folder, self._mark) is not self._mark:
+            warn(
+                "another Muster of this app has played these rounds: if this one shall train, give "
+                "it a folder of its own"
+            )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -235,6 +266,20 @@ class Muster(Strategy):
     ) -> MetricRecord | None:
         """Only within :meth:`start`."""
         _not_started()
+
+
+_OWN = frozenset({"strategy", "settings", "_questions", "_rounds_asked", "_has_played", "_mark"})
+_PLAYED_BY: dict[Path, object] = {}
+"""By whose mark a folder was played last, in this process."""
+
+
+def _completed(returned: Any, result: Result) -> Any:
+    """What a start of the user's own made of the last rounds, with the metrics of all."""
+    if isinstance(returned, Result):
+        returned.train_metrics_clientapp = result.train_metrics_clientapp
+        returned.evaluate_metrics_clientapp = result.evaluate_metrics_clientapp
+        returned.evaluate_metrics_serverapp = result.evaluate_metrics_serverapp
+    return returned
 
 
 def _that_were_given(**arguments: Any) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def tell_doubts(liars: IntArray, signals: Mapping[str, int], identities: Sequenc
     for client in liars.tolist():
         say(
             f"{identities[client]}: the time that it reports does not fit the server's clock, "
-            "which counts"
+            "which counts (its answer may have waited on the way)"
         )
     for signal, count in signals.items():
         say(f"{count} claims of {signal!r} are too far from what is usual, and count as low")

@@ -27,6 +27,11 @@ class Methods(NamedTuple):
         return cls(*(getattr(strategy, name) for name in cls._fields))
 
 
+def has_own_start(strategy: Strategy) -> bool:
+    """Whether it has a loop that users wrote themselves."""
+    return type(strategy).start is not Strategy.start or "start" in vars(strategy)
+
+
 @contextmanager
 def in_place(strategy: Strategy, methods: Methods) -> Iterator[None]:
     """Let the strategy's own loop call these instead.

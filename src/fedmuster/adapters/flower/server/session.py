@@ -26,13 +26,14 @@ from fedmuster.adapters.flower.replies.sorting import (
     ReplyRule,
     RoundReplies,
     TrainCheck,
-    as_failure,
+    refused,
     sort_replies,
 )
 from fedmuster.adapters.flower.server import news
 from fedmuster.adapters.flower.server.checks import least_nodes
 from fedmuster.adapters.flower.server.evaluation import EvaluateFn, Evaluations
-from fedmuster.adapters.flower.server.own_methods import Methods
+from fedmuster.adapters.flower.server.own_methods import Methods, has_own_start
+from fedmuster.adapters.flower.server.own_rounds import OwnRounds
 from fedmuster.adapters.flower.server.settings import Settings
 from fedmuster.adapters.flower.wire import Ask, PrivacyGrant
 from fedmuster.core.errors import CallOrderError, ConfigError, DataError, StateError
@@ -53,8 +54,8 @@ class Session:
         arrays: the model to begin with, where nothing is on record.
         questions: which nodes have said who they are, in earlier sessions of this process.
         evaluate_config: what the user gives evaluations, for policies that ask for losses.
-        changed: whether ``arrays`` count also where there is a model on record, because the user
-            has had that one and gives it back.
+        rounds_before: of the strategy, that the user has had from earlier starts. Where they are
+            all that is on record, the user has had that model, and gives one back that counts.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Session:
         arrays: ArrayRecord,
         questions: Questions,
         evaluate_config: ConfigRecord | None = None,
-        changed: bool = False,
+        rounds_before: int = 0,
     ) -> None:
         self._settings = settings
         self._strategy = strategy
@@ -91,6 +92,8 @@ class Session:
         self.elapsed_seconds = 0.0
         self.rounds_done = 0
         """How many are on record."""
+        self.own_rounds = OwnRounds()
+        """Those of the strategy's loop: the same number, unless it trains several times in each."""
         self._began_with = _shapes(arrays)
         self.train_config = ConfigMemory()
         self._evaluate_config = evaluate_config or ConfigRecord()
@@ -100,16 +103,21 @@ class Session:
             except BaseException:
                 self.close()
                 raise
-        if changed:
+        if self.own_rounds.done == rounds_before > 0:
             self.arrays = arrays
         grid.silent = lambda messages: self._cohorts.note_silent(messages, round_=self.rounds_done)
         self._evaluations = Evaluations(
             strategy,
             record,
             done=lambda: self.rounds_done,
+            number=self.own_rounds.number,
+            name_of=self._cohorts.name_of_node,
             busy=self._cohorts.busy_nodes,
             wait_seconds=settings.wait_seconds,
         )
+        self._tell_not_kept()
+
+    def _tell_not_kept(self) -> None:
         for name in self._memory.not_kept():
             warn(f"{name} of the strategy cannot be saved: after a crash it begins anew")
 
@@ -118,7 +126,8 @@ class Session:
         parts = saved.parts
         self._cohorts.load(parts["roster"], saved.selector, saved.budget, source=source)
         self._hearing = Hearing.from_parts(parts)
-        self._memory.restore(saved.strategy, source=source)
+        for image in _of_strategy(saved):
+            self._memory.restore(image, source=source)
         self._began_with = parts["began_with"]
         # A strategy may give back other arrays than it was given.
         if _shapes(self.arrays) not in (self._began_with, _shapes(saved.model)):
@@ -126,6 +135,7 @@ class Session:
                 f"{source} holds the run of another model than initial_arrays: names or shapes of "
                 "its arrays differ. Give Muster another folder, or start with that model"
             )
+        self.own_rounds = OwnRounds(parts["own_rounds"])
         self.train_config = ConfigMemory(parts["train_config"])
         self.arrays = saved.model
         self.elapsed_seconds = saved.elapsed_seconds
@@ -138,7 +148,7 @@ class Session:
             self.configure_train,
             self.aggregate_train,
             self._evaluations.configure_evaluate,
-            self._evaluations.aggregate_evaluate,
+            self.aggregate_evaluate,
         )
 
     def on_server(self, evaluate: EvaluateFn | None) -> EvaluateFn | None:
@@ -160,7 +170,21 @@ class Session:
 
     def undo_open_round(self) -> None:
         """The strategy forgets a round that is not on record: it will be played again."""
-        self._memory.go_back()
+        saved = self._record.latest()
+        images = () if saved is None else _of_strategy(saved)
+        self._memory.go_back(images, source=str(self._settings.folder))
+
+    def end_loop(self) -> None:
+        """The strategy's loop has ended as it should."""
+        self._remember()
+        self.own_rounds.end()
+        if self.own_rounds.several:  # else the last round's record says so
+            self._record.commit(None, self._saved(), clients=self._client_table())
+
+    def _remember(self) -> None:
+        """What the strategy has learned since the round was committed."""
+        if self.rounds_done > 0 and (changes := self._memory.changes()) is not None:
+            self._record.remember(self.rounds_done, changes)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -169,7 +193,10 @@ class Session:
 
         The round has its number since the first start; Flower's loop counts anew after each.
         """
-        number = self.rounds_done + 1
+        if has_own_start(self._strategy):  # which may have changed something after the evaluation
+            self._remember()
+        self.own_rounds.trains(server_round)
+        number = self.own_rounds.number(server_round)
         self.arrays, self.train_config.latest = arrays, config
         choice = self._choice = self._cohorts.choose(grid, partial(self._loss_question, grid))
         chosen = choice.selection.clients.tolist()
@@ -273,7 +300,7 @@ class Session:
         if found.answers:
             usable = set(feedback.clients[feedback.entered].tolist())
             arrays, metrics = self._own.aggregate_train(
-                number, _for_strategy(posting, found, usable)
+                self.own_rounds.number(server_round), _for_strategy(found, usable)
             )
         if arrays is not None and not self._is_finite(arrays):
             warn(f"round {number}: what the strategy made is not finite: the model stays as it was")
@@ -283,6 +310,14 @@ class Session:
         aggregated = 0 if arrays is None else int(np.count_nonzero(feedback.entered))
         self._commit(choice, feedback, found, metrics, aggregated=aggregated)
         return arrays, metrics
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """As the user configured it; what the strategy learns from it is on record, too."""
+        metrics = self._evaluations.aggregate_evaluate(server_round, replies)
+        self._remember()
+        return metrics
 
     def _is_finite(self, arrays: ArrayRecord) -> bool:
         self._forms = self._forms.of(arrays)
@@ -337,6 +372,7 @@ class Session:
         )
         self._record.commit(row, self._saved(), clients=self._client_table(), metrics=metrics)
         self.rounds_done = row.round
+        self._tell_not_kept()
 
     def end(self, reason: str) -> None:
         """Put on record that the run is over before its last round."""
@@ -356,6 +392,7 @@ class Session:
             parts={
                 "roster": cohorts.roster.to_bytes(),
                 "began_with": self._began_with,
+                "own_rounds": self.own_rounds.to_plain(),
                 "train_config": self.train_config.capture(),
                 **self._hearing.to_parts(),
             },
@@ -376,16 +413,17 @@ class Session:
         )
 
 
-def _for_strategy(posting: Posting, found: RoundReplies, usable: Collection[int]) -> list[Message]:
+def _of_strategy(saved: Saved) -> list[bytes]:
+    """All that is on record of what it remembers, the latest last."""
+    return [image for image in (saved.strategy, saved.strategy_since) if image is not None]
+
+
+def _for_strategy(found: RoundReplies, usable: Collection[int]) -> list[Message]:
     """Good replies, and errors in place of refused ones, for some strategies count failures."""
-    asked = {message.metadata.message_id: message for message in posting.messages}
     return [
         *(answer.reply for answer in found.answers if answer.client in usable),
         *(reply for _, reply in found.failures),
-        *(
-            as_failure(asked[reply.metadata.reply_to_message_id], reason)
-            for _, reply, reason in found.refused
-        ),
+        *(refused(reply, reason) for _, reply, reason in found.refused),
     ]
 
 
