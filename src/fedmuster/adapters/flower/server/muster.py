@@ -203,37 +203,40 @@ class Muster(Strategy):
                 say(f"{on_record}: what Flower calls round 1 is round {done + 1}")
             self._announce()
             config = session.train_config.go_on_with(train_config, again=self._has_played)
-            self._has_played = True
-            _PLAYED_BY[settings.folder] = self._mark
             given |= _that_were_given(
                 train_config=config, evaluate_fn=session.on_server(evaluate_fn)
             )
-            returned: Result | None = None
-            try:
-                with in_place(self.strategy, session.methods):
-                    returned = self.strategy.start(
-                        grid=timed,
-                        initial_arrays=session.arrays,
-                        num_rounds=rounds_asked - done,
-                        **given,
-                        **more,
-                    )
-                session.end_loop()
-            except EndedError as ended:
-                if session.rounds_done == 0:
-                    raise BudgetError(
-                        f"{ended}: no round can be played with what is left. Promise more, or use "
-                        "another ledger"
-                    ) from None
-                session.end(str(ended))
-            except BaseException:
-                session.undo_open_round()
-                raise
+            returned = self._play(session, timed, rounds_asked - done, **given, **more)
             self._rounds_asked = rounds_asked  # not where it failed: who tries again wants the same
             result = record.result(session.arrays, after=rounds_before)
             if returned is None or not has_own_start(self.strategy):
                 return result
             return returned if done == rounds_before else _completed(returned, result)
+
+    def _play(
+        self, session: Session, grid: TimedGrid, num_rounds: int, **given: Any
+    ) -> Result | None:
+        """Let the strategy's own loop run with the session's methods; what it returns."""
+        self._has_played = True
+        _PLAYED_BY[self.settings.folder] = self._mark
+        try:
+            with in_place(self.strategy, session.methods):
+                returned = self.strategy.start(
+                    grid=grid, initial_arrays=session.arrays, num_rounds=num_rounds, **given
+                )
+            session.end_loop()
+        except EndedError as ended:
+            if session.rounds_done == 0:
+                raise BudgetError(
+                    f"{ended}: no round can be played with what is left. Promise more, or use "
+                    "another ledger"
+                ) from None
+            session.end(str(ended))
+            return None
+        except BaseException:
+            session.undo_open_round()
+            raise
+        return returned
 
     def _warn_of_others(self) -> None:
         """Of an app with two of them, the second would find the first one's rounds."""
@@ -273,9 +276,9 @@ _PLAYED_BY: dict[Path, object] = {}
 """By whose mark a folder was played last, in this process."""
 
 
-def _completed(returned: Any, result: Result) -> Any:
+def _completed(returned: Result, result: Result) -> Result:
     """What a start of the user's own made of the last rounds, with the metrics of all."""
-    if isinstance(returned, Result):
+    if isinstance(returned, Result):  # a start of one's own may return anything
         returned.train_metrics_clientapp = result.train_metrics_clientapp
         returned.evaluate_metrics_clientapp = result.evaluate_metrics_clientapp
         returned.evaluate_metrics_serverapp = result.evaluate_metrics_serverapp

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import Strategy
@@ -22,21 +22,18 @@ from fedmuster.adapters.flower.record.strategy_memory import StrategyMemory
 from fedmuster.adapters.flower.replies.array_forms import Forms
 from fedmuster.adapters.flower.replies.hearing import Hearing
 from fedmuster.adapters.flower.replies.sorting import (
-    Promise,
-    ReplyRule,
     RoundReplies,
-    TrainCheck,
     refused,
     sort_replies,
 )
 from fedmuster.adapters.flower.server import news
 from fedmuster.adapters.flower.server.checks import least_nodes
 from fedmuster.adapters.flower.server.evaluation import EvaluateFn, Evaluations
+from fedmuster.adapters.flower.server.orders import Orders
 from fedmuster.adapters.flower.server.own_methods import Methods, has_own_start
 from fedmuster.adapters.flower.server.own_rounds import OwnRounds
 from fedmuster.adapters.flower.server.settings import Settings
-from fedmuster.adapters.flower.wire import Ask, PrivacyGrant
-from fedmuster.core.errors import CallOrderError, ConfigError, DataError, StateError
+from fedmuster.core.errors import CallOrderError, DataError, StateError
 from fedmuster.core.records import Feedback
 from fedmuster.learning.trainer import LearningRow
 from fedmuster.privacy.budget import PrivacyRow
@@ -83,6 +80,7 @@ class Session:
             ledger=record.cell.ledger(settings.folder),
             questions=questions,
         )
+        self._orders = Orders(settings, strategy, run=record.run)
         self._hearing = Hearing()
         self._forms = Forms(arrays)
         self._choice: Choice | None = None
@@ -208,7 +206,8 @@ class Session:
                 messages = list(self._own.configure_train(number, arrays, config, view))
             except PrivacyBudgetExhausted as spent:
                 raise EndedError(f"the strategy's privacy ends the run: {spent}") from None
-        self._posting = self._post(choice, messages)
+        self._forms = self._forms.of(self.arrays)
+        self._posting, self._check = self._orders.post(choice, messages, self._forms)
         self._grid.expected = self._posting if messages else None
         return self._posting.messages
 
@@ -223,57 +222,6 @@ class Session:
             timeout_seconds=settings.wait_seconds,
             believe=self._hearing.believed_losses,
         )
-
-    def _post(self, choice: Choice, messages: Sequence[Message]) -> Posting:
-        """The messages with what clients must know, in a Posting that says when it is full."""
-        selection = choice.selection
-        client_at = dict(zip(choice.nodes, selection.clients.tolist(), strict=True))
-        nodes = [message.metadata.dst_node_id for message in messages]
-        if sorted(nodes) != sorted(client_at) and nodes:
-            raise ConfigError(
-                f"{type(self._strategy).__name__}.configure_train does not send one message to "
-                "each node that it was shown, which are those that the policy chose: send to all "
-                "of grid.get_node_ids(), once"
-            )
-        asked = [client_at[node] for node in nodes]
-        for client, message in zip(asked, messages, strict=True):
-            self._attach_order(choice, client, message)
-        preferred = None
-        if selection.quota is not None and selection.preferred is not None:
-            preferred = set(selection.clients[selection.preferred].tolist())
-        counts = selection.quota
-        if counts is None and self._settings.over_selection > 1:
-            counts = self._settings.cohort_size
-        self._forms = self._forms.of(self.arrays)
-        self._check = TrainCheck(
-            self._forms,
-            rule=ReplyRule.of(self._strategy, "train"),
-            promise=self._promise(choice),
-        )
-        return Posting(
-            messages=messages,
-            clients=asked,
-            counts=counts,
-            preferred=preferred,
-            usable=self._check.usable,
-        )
-
-    def _attach_order(self, choice: Choice, client: int, message: Message) -> None:
-        """Add what the client must know to the message; most need to know nothing."""
-        privacy = self._settings.privacy
-        gain = self._settings.policy.wants_gain
-        if choice.grant is None and not gain:
-            return
-        grant = None
-        if privacy is not None and choice.grant is not None:
-            row = int(np.searchsorted(choice.grant.clients, client))
-            grant = PrivacyGrant.on(privacy.mechanism, float(choice.grant.amounts[row]))
-        content = RecordDict(dict(message.content))  # strategies give all messages the same one
-        ask = Ask(
-            run=self._record.run, round=choice.selection.round, measure_gain=gain, grant=grant
-        )
-        ask.into(content)
-        message.content = content
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -326,14 +274,6 @@ class Session:
         except DataError:
             return False
         return True
-
-    def _promise(self, choice: Choice) -> Promise | None:
-        if choice.grant is None:
-            return None
-        amounts = dict(
-            zip(choice.grant.clients.tolist(), choice.grant.amounts.tolist(), strict=True)
-        )
-        return Promise(run=self._record.run, round=choice.selection.round, amounts=amounts)
 
     def _commit(
         self,
