@@ -30,6 +30,7 @@ from fedmuster.policies import (
     RBCSF,
     ElementWiseMABCS,
     FedCS,
+    Lifted,
     LinUCB,
     NaiveMABCS,
     Oort,
@@ -278,6 +279,48 @@ def test_what_a_swap_would_cost_by_hand() -> None:
     assert told.tables[0].rows[0] == ("client 0", "0.9", "0.6", "0.3", "0.1")
     assert told.tables[1].rows == (("client 2", "0.5", "0.2", "0.3", "0.3"),)
     assert told.tables[2].rows[0][:4] == ("score", "0.9", "1 of 3", "0.8 … 0.9")
+
+
+def _unseen_and_busy(policy: Policy[Any], **terms: FloatArray) -> Moment:
+    """Client 1 was never tried, 3 is busy."""
+    return Moment(
+        policy=policy,
+        label=policy.name,
+        round=2,
+        cohort=np.array([0, 1]),
+        available=np.array([True, True, True, False]),
+        terms=terms,
+        absent={"busy": np.array([False, False, False, True])},
+        known=np.ones(4, dtype=np.bool_),
+    )
+
+
+@pytest.mark.parametrize("policy", [BSFL(), CSUCB(), Lifted(policy=CSUCB())])
+def test_who_was_never_tried_has_an_infinite_score_in_the_tables(policy: Policy[Any]) -> None:
+    score = np.array([0.9, np.nan, 0.5, 0.7])
+    moment = _unseen_and_busy(
+        policy,
+        score=score,
+        mean_speed=score,
+        mean_reward=score,
+        confidence_bonus=score,
+        generalisation=np.zeros(4),
+    )
+    told = explain(moment, client=1)
+    assert {row[0]: row[1] for row in told.tables[0].rows} == {"client 1": "∞", "client 0": "0.9"}
+    assert told.tables[2].rows[0][:4] == ("score", "∞", "1 of 3", "0.9 … ∞")
+    assert told.tables[2].rows[1][:2] != ("score", "∞")
+    other = explain(moment, client=2).tables[2].rows[0]
+    assert other[:3] == ("score", "0.5", "3 of 3")
+
+
+def test_who_was_not_available_has_no_rank() -> None:
+    score = np.array([0.9, 0.8, 0.5, 0.7])
+    terms = {"score": score, "mean_reward": score, "confidence_bonus": score}
+    told = explain(_unseen_and_busy(CSUCB(), **terms), client=3)
+    assert {row[2] for row in told.tables[2].rows} == {"–"}
+    assert told.tables[2].rows[0][1] == "0.7"
+    assert told.verdict == ("Client 3 could not be chosen: it is still busy with an earlier round.")
 
 
 def test_ties_are_told_as_luck() -> None:

@@ -45,6 +45,11 @@ class BestSet:
         """All terms that enter."""
         return (self.slowest, *(name for name, _ in self.parts), *self.weights)
 
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """The term that is u, unless it is to be small."""
+        return (self.slowest,) if self.scale > 0 else ()
+
     def about(self, moment: Moment) -> str:
         """The rule."""
         return self.formula

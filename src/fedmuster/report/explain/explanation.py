@@ -1,11 +1,12 @@
 """Why these clients were chosen, for people: sentences and tables."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.report.explain.moment import Moment, rank
+from fedmuster.report.explain.rule import unlimited_terms
 from fedmuster.report.explain.rules import rule_for
 from fedmuster.report.explain.words import MEANING, capital, number, several
 from fedmuster.report.tables import Table
@@ -52,18 +53,27 @@ def explain(moment: Moment, *, client: int | None = None, rows: int = 10) -> Exp
         lines.insert(2, f"{capital(worth)}.")
     if not _shown_names(moment):
         lines.append(f"Chosen: {', '.join(moment.name(k) for k in moment.cohort[:rows].tolist())}.")
+    told = _with_infinity(moment, unlimited_terms(rule))
     tables = [
-        _table(moment, "The cohort", _best_first(merit, moment.cohort), rows),
-        _table(
-            moment, "The best of those not chosen", _best_first(merit, moment.passed_over), rows
-        ),
+        _table(told, "The cohort", _best_first(merit, moment.cohort), rows),
+        _table(told, "The best of those not chosen", _best_first(merit, moment.passed_over), rows),
     ]
     verdict = None
     if client is not None:
-        tables.append(_terms(moment, client))
+        tables.append(_terms(told, client))
         verdict = _verdict(moment, client)
     shown = tuple(table for table in tables if table.rows)
     return Explanation(lines=tuple(lines), tables=shown, verdict=verdict)
+
+
+def _with_infinity(moment: Moment, unlimited: tuple[str, ...]) -> Moment:
+    """As it is shown: the unlimited terms of clients never tried are infinite, not nothing."""
+    shown = {
+        name: np.where(np.isnan(column) & moment.known, np.inf, column)
+        for name, column in moment.terms.items()
+        if name in unlimited
+    }
+    return replace(moment, terms={**moment.terms, **shown})
 
 
 def _who(moment: Moment) -> str:
@@ -132,17 +142,17 @@ def _shown_names(moment: Moment) -> list[str]:
 
 
 def _terms(moment: Moment, client: int) -> Table:
-    """Every term of one client, its rank, what the cohort has."""
+    """Every term of one client, its rank if it was available, what the cohort has."""
     everyone = np.flatnonzero(moment.available)
     rows = []
     for name, column in moment.terms.items():
         if np.isnan(column[client]) and ("[" in name or np.isnan(column).all()):
             continue
         cohort = column[moment.cohort]
-        cohort = cohort[np.isfinite(cohort)]
-        known = everyone[np.isfinite(column[everyone])]
+        cohort = cohort[~np.isnan(cohort)]
+        known = everyone[~np.isnan(column[everyone])]
         place = "–"
-        if np.isfinite(column[client]) and len(known):
+        if moment.available[client] and not np.isnan(column[client]):
             place = f"{rank(column, known, client):,} of {len(known):,}"
         span = "–"
         if len(cohort):

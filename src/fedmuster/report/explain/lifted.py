@@ -6,7 +6,7 @@ import numpy as np
 
 from fedmuster.core.records import FloatArray
 from fedmuster.report.explain.moment import Moment
-from fedmuster.report.explain.rule import Rule
+from fedmuster.report.explain.rule import Rule, unlimited_terms
 from fedmuster.report.explain.words import number
 
 
@@ -24,6 +24,11 @@ class Placed:
     def needs(self) -> tuple[str, ...]:
         """What the flat policy needs."""
         return self.flat.needs
+
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """Those of the flat policy."""
+        return unlimited_terms(self.flat)
 
     def about(self, moment: Moment) -> str:
         """The flat policy's rule, in turns where there are edge servers."""

@@ -36,6 +36,11 @@ class Highest:
         """The term and its parts."""
         return (self.term, *(name for name, _ in self.parts))
 
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """The term, where the unseen come first."""
+        return () if self.unseen is None or self.lowest else (self.term,)
+
     def about(self, moment: Moment) -> str:
         """The rule."""
         drawn = self.drawn(moment)

@@ -1,6 +1,6 @@
 """What an explanation must know of a policy: what it chooses by, and how to say it."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fedmuster.core.records import FloatArray
 from fedmuster.report.explain.moment import Moment
@@ -48,3 +48,18 @@ class Rule(Protocol):
     def passed_over(self, moment: Moment, client: int) -> str:
         """Why it was not, though it was available; continues "client 3 was not chosen: "."""
         ...
+
+
+@runtime_checkable
+class Optimistic(Protocol):
+    """A rule that takes some terms for infinite, where a client was never tried."""
+
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """These terms."""
+        ...
+
+
+def unlimited_terms(rule: Rule) -> tuple[str, ...]:
+    """Terms that are infinite where there is no number; of most rules none."""
+    return rule.unlimited if isinstance(rule, Optimistic) else ()

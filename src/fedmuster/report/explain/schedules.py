@@ -35,6 +35,11 @@ class ShortSchedule:
         """Both times, and what the first choice is made by."""
         return ("score", self.update, self.upload)
 
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """The score, where the unseen come before all others and do not count as 0 s."""
+        return ("score",) if self.unseen_first else ()
+
     def about(self, moment: Moment) -> str:
         """The rule."""
         drawn = drawn_words(moment, self.request_fraction)
