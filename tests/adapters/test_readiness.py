@@ -12,6 +12,7 @@ from tests.adapters.flower_apps import Files, lay_out
 
 from fedmuster.adapters.flower import readiness
 from fedmuster.adapters.flower.readiness import Finding, Readiness, rehearsal
+from fedmuster.adapters.flower.readiness.names import is_valid
 from fedmuster.adapters.flower.readiness.probe import Ended, check_imports
 from fedmuster.adapters.flower.readiness.project import SUPPORTED, Project
 from fedmuster.adapters.flower.readiness.stage import Heard, Played
@@ -354,6 +355,300 @@ def test_the_versions_are_those_of_the_extra() -> None:
     extras = tomllib.loads(manifest.read_text())["project"]["optional-dependencies"]
     (wanted,) = (Requirement(line) for line in extras["flower"] if "flwr" in line)
     assert wanted.specifier == SUPPORTED
+
+
+# --- Folders, loops, phases --------------------------------------------------------------------
+
+
+TWO_PHASES = edited(
+    apps.QUICKSTART,
+    "small/server_app.py",
+    "    np.save(",
+    "    tuned = FedAvg()\n"
+    "    result = tuned.start(grid=grid, initial_arrays=result.arrays, num_rounds=2)\n"
+    "    np.save(",
+)
+SECOND_MUSTER = (
+    "    tuned = Muster(FedAvg(), policy='bsfl', cohort_size=4, folder=FOLDER)\n"
+    "    tuned.start(grid=grid, initial_arrays=result.arrays, num_rounds=2)\n"
+    "    np.save("
+)
+
+
+def with_second(folder: str, before: str = "") -> Files:
+    return edited_server("    np.save(", before + SECOND_MUSTER.replace("FOLDER", folder))
+
+
+def test_phases_are_given_folders_of_their_own(read: Read) -> None:
+    lines = [f.write.splitlines()[-1] for f in about(read(TWO_PHASES), "Muster", "must change")]
+    assert len(lines) == 2
+    assert lines[0].endswith('folder="runs/small")')
+    assert lines[1].endswith('folder="runs/small-2")')
+
+
+def test_a_proposed_folder_is_not_one_that_the_app_has(read: Read) -> None:
+    bare = SECOND_MUSTER.replace(
+        "Muster(FedAvg(), policy='bsfl', cohort_size=4, folder=FOLDER)", "FedAvg()"
+    )
+    muster = the(read(edited_server("    np.save(", bare)), "Muster", "must change")
+    assert muster.write.endswith('folder="runs/small-2")')
+
+
+def test_a_strategy_that_is_started_twice_is_wrapped_once(read: Read) -> None:
+    again = "    averaging.start(grid=grid, initial_arrays=result.arrays)\n    np.save("
+    found = read(edited(apps.QUICKSTART, "small/server_app.py", "    np.save(", again))
+    assert the(found, "Muster", "must change").where == "small/server_app.py:17"
+    assert "one Muster serves both" in the(found, "rounds", "note").text
+
+
+def test_two_musters_must_not_share_a_folder(read: Read) -> None:
+    found = read(with_second('"runs/small/"'))
+    same = the(found, "folder", "must change")
+    assert "small/server_app.py:18, 'runs/small'" in same.text
+    assert same.where == "small/server_app.py:26"
+    assert same.write == 'folder="runs/small-2"'
+    named = read(with_second("where", '    where = "runs/small"\n'))
+    assert the(named, "folder", "must change").write == 'folder=str(where) + "-2"'
+    assert about(read(with_second('"runs/tuned"')), "folder", "must change") == []
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "if num_rounds > 1:\n        made = ONE\n    else:\n        made = OTHER\n",
+        "made = ONE if num_rounds > 1 else OTHER\n",
+        "if num_rounds > 1:\n        ONE.start(grid=grid, initial_arrays=arrays)\n        return\n"
+        "    made = OTHER\n",
+    ],
+    ids=["branches", "expression", "early return"],
+)
+def test_musters_of_which_a_run_makes_one_may_share_a_folder(choice: str, read: Read) -> None:
+    made = 'Muster(KIND(), policy="bsfl", cohort_size=4, folder="runs/small")'
+    choice = choice.replace("ONE", made).replace("OTHER", made).replace("KIND", "FedAvg")
+    text = apps.READY["small/server_app.py"]
+    block = text[text.index("    averaging = FedAvg(") : text.index("    np.save")]
+    start = "    result = made.start(grid=grid, initial_arrays=arrays)\n"
+    found = read(edited_server(block, f"    {choice}{start}"))
+    assert about(found, "folder", "must change") == []
+    assert len(about(found, "deadline")) == 2  # both were seen
+
+
+MADE = "    averaging = FedAvg(fraction_train=fraction_train)\n"
+LOOP = "    for number in range(num_rounds):\n"
+
+
+def looped(loop: str, made: str) -> Files:
+    """Each iteration has a strategy of its own."""
+    return edited(apps.IN_A_LOOP, "small/server_app.py", MADE + LOOP, f"    {loop}\n{made}")
+
+
+@pytest.mark.parametrize(
+    ("loop", "made", "folder"),
+    [
+        ("for seed in range(3):", "FedAvg()", "-{seed}"),
+        ("for kind in (FedAvg, FedAvg):", "kind()", "-{kind.__name__}"),
+        ("for name, averaging in {'a': FedAvg()}.items():", "", "-{name}"),
+        ("for averaging in [FedAvg()]:", "", "-{number}"),
+        ("while num_rounds:", "FedAvg()", "-{number}"),
+    ],
+)
+def test_a_strategy_for_each_iteration_needs_a_folder_for_each(
+    loop: str, made: str, folder: str, read: Read
+) -> None:
+    found = read(looped(loop, f"      averaging = {made}\n" if made else ""))
+    muster = the(found, "Muster", "must change")
+    line = muster.write.splitlines()[1]
+    assert line.startswith("      averaging = Muster(averaging, ")
+    assert line.endswith(f'folder=f"runs/small{folder}")')
+    note = the(found, "folder", "note")
+    assert "a folder of its own" in note.text
+    assert ("enumerate" in note.text) is ("number" in folder)
+    assert note.write == f'folder=f"runs/small{folder}"'
+    assert about(found, "rounds") == []  # "make it once" would be wrong
+
+
+@pytest.mark.parametrize(
+    ("folder", "level"),
+    [('"runs/small"', "must change"), ('f"runs/small-{seed}"', "ok"), ("str(arrays)", "note")],
+)
+def test_the_folder_of_a_muster_in_a_loop(folder: str, level: str, read: Read) -> None:
+    made = f'Muster(FedAvg(), policy="bsfl", cohort_size=4, folder={folder})'
+    files = looped("for seed in range(3):", f"      averaging = {made}\n")
+    files = edited(files, "small/server_app.py", "\napp =", f"{IMPORT}\napp =")
+    found = [f for f in about(read(files), "folder", level) if "iteration" in f.text]
+    assert len(found) == 1
+    assert found[0].write == ("" if level == "ok" else 'folder=f"runs/small-{seed}"')
+
+
+IMPORT = "from fedmuster.adapters.flower import Muster\n"
+
+
+def test_rounds_one_by_one_of_a_strategy_for_each_seed(read: Read) -> None:
+    made = "      averaging = FedAvg()\n      for number in range(3):\n  "
+    found = read(looped("for seed in range(3):", made))
+    muster = the(found, "Muster", "must change")
+    assert "above line 18" in muster.text  # the inner loop: once for each seed
+    assert muster.write.splitlines()[1].startswith("      averaging = Muster(")
+    assert 'folder=f"runs/small-{seed}"' in muster.write
+    assert "before the loop" in the(found, "rounds", "note").text
+
+
+def test_a_muster_is_not_made_anew_around_the_same_strategy(read: Read) -> None:
+    wrap = '      made = Muster(averaging, policy="bsfl", cohort_size=4, folder="/runs/small")\n'
+    files = edited(apps.IN_A_LOOP, "small/server_app.py", LOOP, LOOP + wrap)
+    files = edited(files, "small/server_app.py", "averaging.start(", "made.start(")
+    files = edited(files, "small/server_app.py", "\napp =", f"{IMPORT}\napp =")
+    assert "make it once, before the loop" in the(read(files), "rounds", "must change").text
+    more = edited(files, "small/server_app.py", "num_rounds=num_rounds", "num_rounds=number + 1")
+    assert the(read(more), "rounds", "note")
+
+
+# --- What names stand for ----------------------------------------------------------------------
+
+
+def test_stars_bring_strategies(read: Read) -> None:
+    starred = edited(apps.QUICKSTART, "small/server_app.py", "import FedAvg", "import *")
+    found = read(starred)
+    assert "FedAvg is started as it is" in the(found, "Muster", "must change").text
+    assert "fraction_train = 0.5" in the(found, "strategy", "must change").text
+
+
+def test_stars_bring_the_apps_own_strategies(read: Read) -> None:
+    files = edited(apps.CUSTOM_START, "small/server_app.py", "import PatientFedAvg", "import *")
+    files = {**files, "small/strategy.py": "from small.kinds import *\nfrom .strategy import *\n"}
+    files["small/kinds.py"] = (
+        apps.CUSTOM_START["small/strategy.py"]
+        .replace("import FedAvg as Base", "import *")
+        .replace("(Base)", "(FedAvg)")
+    )
+    found = read(files)
+    assert "PatientFedAvg is started" in the(found, "Muster", "must change").text
+    assert "cohort_size=8" in the(found, "Muster", "must change").write
+    hidden = {**files, "small/kinds.py": files["small/kinds.py"] + "__all__ = ['Keeper']\n"}
+    assert "keeper is started" in the(read(hidden), "Muster", "must change").text
+
+
+WRAPPER = """\
+class Logging(Strategy):
+    def __init__(self, inner, level=3):
+        self.level = level
+        self.inner = inner
+
+
+@app.main()"""
+
+
+def test_a_wrapper_of_ones_own_is_seen_through(read: Read) -> None:
+    files = edited(apps.QUICKSTART, "small/server_app.py", "import FedAvg", "import *")
+    files = edited(files, "small/server_app.py", "@app.main()", WRAPPER)
+    files = edited(
+        files,
+        "small/server_app.py",
+        "= FedAvg(fraction_train=fraction_train)",
+        "= Logging(FedAvg(fraction_train=0.3))",
+    )
+    found = read(files)
+    assert "cohort_size=3" in the(found, "Muster", "must change").write
+    inside = "Logging(Muster(FedAvg(), policy='bsfl', cohort_size=3, folder='/runs'))"
+    files = edited(files, "small/server_app.py", "Logging(FedAvg(fraction_train=0.3))", inside)
+    files = edited(files, "small/server_app.py", "\napp =", f"{IMPORT}\napp =")
+    assert "must be outermost" in the(read(files), "Muster", "must change").text
+
+
+# --- Gains, evaluation, names ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ['"tifl"', "TiFL()", "Lifted(policy=chosen)"])
+def test_a_policy_that_learns_from_gains_wants_an_evaluation_marked(
+    policy: str, read: Read
+) -> None:
+    files = edited_server('"bsfl"', policy)
+    files = edited(
+        files,
+        "small/server_app.py",
+        "\napp =",
+        "from fedmuster.policies import FedSUV, Lifted, TiFL\n\nchosen = FedSUV()\napp =",
+    )
+    gains = the(read(files), "gains", "note")
+    assert ("fedsuv" if "chosen" in policy else "tifl") in gains.text
+    assert gains.where == "small/client_app.py:22"
+    assert gains.write.splitlines() == [
+        "reporting = ReportingMod()",
+        "app = ClientApp(mods=[reporting])",
+        "",
+        "@app.evaluate()",
+        "@reporting.evaluates",
+        "def evaluate(message: Message, context: Context): …",
+    ]
+    named = edited(
+        files,
+        "small/client_app.py",
+        "app = ClientApp(mods=[ReportingMod()])",
+        "mod = ReportingMod()\napp = ClientApp(mods=[mod])",
+    )
+    assert the(read(named), "gains", "note").write.startswith("@app.evaluate()\n@mod.evaluates\n")
+    marked = edited(
+        named, "small/client_app.py", "@app.evaluate()", "@app.evaluate()\n@mod.evaluates"
+    )
+    assert about(read(marked), "gains") == []
+    assert about(read(apps.READY), "gains") == []
+
+
+def test_gains_without_a_mod_and_an_evaluation(read: Read) -> None:
+    client = apps.CLIENT[: apps.CLIENT.index("\n\n@app.evaluate")]
+    files = {**edited_server('"bsfl"', '"fedsuv"'), "small/client_app.py": client}
+    gains = the(read(files), "gains", "note")
+    assert "no evaluation yet" in gains.text
+    assert gains.write.splitlines()[:3] == [
+        "from fedmuster.adapters.flower import ReportingMod",
+        "reporting = ReportingMod()",
+        "app = ClientApp(mods=[reporting])",
+    ]
+
+
+def test_who_only_evaluates_has_nobody_to_choose(read: Read) -> None:
+    wrapped = read(edited_server("FedAvg()", "FedAvg(fraction_train=0.0)"))
+    nobody = the(wrapped, "strategy", "must change")
+    assert "lets nobody train" in nobody.text
+    assert "Muster is for training" in nobody.text
+    bare = read(edited(apps.QUICKSTART, "pyproject.toml", "train = 0.5", "train = 0.0"))
+    assert the(bare, "Muster", "must change").write == ""
+    last = "    FedAvg(fraction_train=0.0).start(grid=grid, initial_arrays=arrays)\n    np.save("
+    found = read(edited_server("    np.save(", last))
+    assert found.ready
+    assert "leave it as it is" in the(found, "Muster", "note").text
+
+
+@pytest.mark.parametrize(
+    ("name", "mended"),
+    [
+        ("a01_torch", "a01-torch"),
+        ("1st", "app-1st"),
+        ("_", "app"),
+        ("my app", "my-app"),
+        ("a" * 40, "a" * 32),
+    ],
+)
+def test_a_name_that_flower_refuses(name: str, mended: str, read: Read) -> None:
+    found = read(edited(apps.READY, "pyproject.toml", '"small"', f'"{name}"'))
+    refused = the(found, "manifest", "must change")
+    assert about(found, "manifest", "ok") == []
+    assert refused.where == "pyproject.toml:2"
+    assert refused.write == f'name = "{mended}"'
+    assert is_valid(mended)
+
+
+def test_a_name_that_is_missing_is_told_once(read: Read) -> None:
+    found = read(edited(apps.READY, "pyproject.toml", 'name = "small"\n', ""))
+    assert '"name" missing' in the(found, "manifest", "must change").text
+
+
+@pytest.mark.parametrize(
+    "name", ["small", "a-1", "a-", "-a", "1a", "a_b", "a.b", "é1", "", "a" * 32, "a" * 33]
+)
+def test_names_are_judged_as_flower_judges_them(name: str) -> None:
+    flowers = pytest.importorskip("flwr.supercore.utils").is_valid_name
+    assert is_valid(name) is flowers(name)[0]
 
 
 # --- With imports ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedmuster.adapters.flower.readiness.client_rules import ClientRules
 from fedmuster.adapters.flower.readiness.findings import Finding, Level, Readiness
+from fedmuster.adapters.flower.readiness.gain_rules import check_gains
 from fedmuster.adapters.flower.readiness.legacy import check_legacy
 from fedmuster.adapters.flower.readiness.loading import Loaded
 from fedmuster.adapters.flower.readiness.muster_rules import check_muster
@@ -52,7 +53,8 @@ def check(folder: Path, *, import_seconds: float = 60.0) -> Readiness:
         findings += check_wrapping(server) if server_modules else ()
         findings += check_muster(server)
         findings += check_strategies(server)
-        findings += ClientRules(server, client_modules, _of(loaded, "clientapp")).findings()
+        client = ClientRules(server, client_modules, _of(loaded, "clientapp"))
+        findings += [*client.findings(), *check_gains(server, client)]
     importable = all(finding.level == "ok" for finding in imported)
     return Readiness(findings=tuple(findings), nodes=server.nodes_needed, importable=importable)
 

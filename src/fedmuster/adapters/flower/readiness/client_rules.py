@@ -75,12 +75,12 @@ class ClientRules:
             "again is a new one unless its key is registered. Add the import at the top of "
             f"{self.made.scope.module.where}, and change line {self.made.node.lineno}",
             where=self.made.where,
-            write=self._with_mods([_REPORTING]),
+            write=self._import_and_line([_REPORTING]),
         )
 
     def _private(self, mods: list[str]) -> Iterator[Finding]:
         assert self.made is not None
-        promised = self._privacy_promised()
+        promised = self.privacy_promised
         if promised and _PRIVATE not in mods:
             yield Finding(
                 level="must change",
@@ -88,7 +88,9 @@ class ClientRules:
                 text="Muster has privacy=…, and the ClientApp has no PrivateMod: what clients send "
                 "would not be private, and is refused",
                 where=self.made.where,
-                write=self._with_mods([_PRIVATE, *([] if _REPORTING in mods else [_REPORTING])]),
+                write=self._import_and_line(
+                    [_PRIVATE, *([] if _REPORTING in mods else [_REPORTING])]
+                ),
             )
         elif _PRIVATE in mods and promised is False:
             yield Finding(
@@ -130,7 +132,8 @@ class ClientRules:
                     write="fraction_evaluate=0.0",
                 )
 
-    def _privacy_promised(self) -> bool | None:
+    @property
+    def privacy_promised(self) -> bool | None:
         """Whether Muster has privacy; None where there is no Muster yet."""
         if not self.server.musters:
             return None
@@ -218,8 +221,8 @@ class ClientRules:
         names = (self.source.meaning(module, each) or "?" for each in called)
         return [name.rpartition(".")[2] for name in names]
 
-    def _with_mods(self, new: list[str]) -> str:
-        """The app's own line, with these mods before those that it has."""
+    def with_mods(self, new: list[str], *, instead_of: str = "") -> str:
+        """The app's own line, with these mods before those that it has, or instead of one."""
         assert self.made is not None
         assert isinstance(self.made.node, ast.Call)
         call = self.made.node
@@ -232,15 +235,19 @@ class ClientRules:
                 old = [ast.unparse(element) for element in keyword.value.elts]
             elif not isinstance(keyword.value, ast.Constant):
                 old = [f"*({ast.unparse(keyword.value)} or [])"]
-        mods = ", ".join([*(f"{name}()" for name in new), *old])
+        at = old.index(instead_of) if instead_of in old else 0
+        mods = ", ".join([*old[:at], *new, *(mod for mod in old[at:] if mod != instead_of)])
         arguments.append(f"mods=[{mods}]")
-        imports = ", ".join(new)
-        return (
-            f"from fedmuster.adapters.flower import {imports}\n"
-            f"{self._target()} = {ast.unparse(call.func)}({', '.join(arguments)})"
+        return f"{self.target} = {ast.unparse(call.func)}({', '.join(arguments)})"
+
+    def _import_and_line(self, new: list[str]) -> str:
+        return f"from fedmuster.adapters.flower import {', '.join(new)}\n" + self.with_mods(
+            [f"{name}()" for name in new]
         )
 
-    def _target(self) -> str:
+    @property
+    def target(self) -> str:
+        """What the ClientApp is called."""
         assert self.made is not None
         for statement in ast.walk(self.made.scope.module.tree):
             if isinstance(statement, ast.Assign) and statement.value is self.made.node:

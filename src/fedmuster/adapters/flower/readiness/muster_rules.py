@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmuster.adapters.flower.readiness.findings import Finding
+from fedmuster.adapters.flower.readiness.folders import check_folders
 from fedmuster.adapters.flower.readiness.server import Server
 from fedmuster.adapters.flower.readiness.strategies import Built
 from fedmuster.adapters.flower.readiness.values import UNKNOWN, Expression
@@ -22,6 +23,7 @@ def check_muster(server: Server) -> Iterator[Finding]:
         yield from _check_policy(server, muster)
         yield from _check_folder(server, muster)
         yield _check_deadline(server, muster)
+    yield from check_folders(server)
 
 
 def policy_of(server: Server, muster: Built) -> Policy[Any] | None:
@@ -73,7 +75,9 @@ def _check_folder(server: Server, muster: Built) -> Iterator[Finding]:
         return
     folder = server.strategies.values.value(given).value
     if not isinstance(folder, str):
-        text = "the run's folder is not known from reading: it must be the same at every start"
+        text = (
+            "the run's folder is not known from reading: it must be the same whenever the app runs"
+        )
         yield Finding(level="note", about="folder", text=text, where=given.where)
     elif Path(folder).is_absolute():
         text = f"the run is kept in {folder}"

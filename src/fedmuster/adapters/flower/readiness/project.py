@@ -15,6 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from fedmuster.adapters.flower.readiness.findings import Finding
+from fedmuster.adapters.flower.readiness.names import LONGEST, is_valid, mended
 from fedmuster.core.errors import ConfigError
 
 SUPPORTED: Final = SpecifierSet(">=1.39,<1.43")
@@ -129,10 +130,25 @@ def check_project(project: Project) -> Iterator[Finding]:
         yield Finding(level="must change", about="manifest", text=error, where=MANIFEST)
     for warning in warnings:
         yield Finding(level="note", about="manifest", text=warning, where=MANIFEST)
-    if not errors:
+    refused = list(_check_name(project))
+    yield from refused
+    if not errors and not refused:
         yield Finding(level="ok", about="manifest", text=f"{project.name} is a Flower app")
     yield from _check_licence(project)
     yield from _check_versions(project)
+
+
+def _check_name(project: Project) -> Iterator[Finding]:
+    name = project.name.strip()
+    if "name" in project._table("project") and not is_valid(name):
+        yield Finding(
+            level="must change",
+            about="manifest",
+            text=f"`flwr run` refuses the project's name {name!r}: it must start with a letter, "
+            f"have only letters, digits and hyphens, and at most {LONGEST} characters",
+            where=project.line_with("name"),
+            write=f'name = "{mended(name)}"',
+        )
 
 
 def _check_licence(project: Project) -> Iterator[Finding]:

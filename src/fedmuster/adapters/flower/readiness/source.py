@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedmuster.adapters.flower.readiness.stars import exported, names_of_others
+
 _MOST_HOPS = 20  # from a name to what it stands for, through the imports of other modules
 
 
@@ -19,6 +21,7 @@ class Module:
         tree: its syntax tree.
         names: what imported names stand for, wherever in the file they are imported.
         local: functions, classes and assigned values by name, at the top of the file.
+        stars: the modules of which it imports everything, ``from … import *``.
     """
 
     name: str
@@ -27,6 +30,7 @@ class Module:
     tree: ast.Module
     names: dict[str, str] = field(default_factory=dict)
     local: dict[str, ast.AST] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)
 
     def at(self, node: ast.AST) -> str:
         """File and line of a node."""
@@ -67,7 +71,7 @@ class Source:
             if module is None or module.name in found:
                 continue
             found[module.name] = module
-            for dotted in module.names.values():
+            for dotted in (*module.names.values(), *module.stars):
                 parts = dotted.split(".")
                 waiting += [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
         return list(found.values())
@@ -81,7 +85,10 @@ class Source:
             return None
         if node.id in module.names:
             return self._follow(module.names[node.id])
-        return f"{module.name}.{node.id}" if node.id in module.local else None
+        if node.id in module.local:
+            return f"{module.name}.{node.id}"
+        starred = self._starred(module, node.id, frozenset())
+        return None if starred is None else self._follow(starred)
 
     def definition(self, dotted: str) -> tuple[Module, ast.AST] | None:
         """Where the app itself defines what has this full name."""
@@ -96,10 +103,29 @@ class Source:
         for _ in range(_MOST_HOPS):
             owner, _, name = dotted.rpartition(".")
             module = self.module(owner) if owner else None
-            if module is None or name in module.local or name not in module.names:
+            if module is None or name in module.local:
                 return dotted
-            dotted = module.names[name]
+            found = module.names.get(name) or self._starred(module, name, frozenset())
+            if found is None:
+                return dotted
+            dotted = found
         return dotted
+
+    def _starred(self, module: Module, name: str, seen: frozenset[str]) -> str | None:
+        """The full name of what ``from … import *`` brings under ``name``; the last one counts."""
+        for base in reversed(module.stars):
+            own = self.module(base)
+            if own is None:
+                found = f"{base}.{name}" if name in names_of_others(base) else None
+            elif base in seen or not exported(own.tree, name):
+                found = None
+            elif name in own.local or name in own.names:
+                found = f"{base}.{name}"
+            else:
+                found = self._starred(own, name, seen | {base})
+            if found is not None:
+                return found
+        return None
 
     def _read(self, name: str) -> Module | None:
         path = self.path_of(name)
@@ -113,6 +139,8 @@ class Source:
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         for node in ast.walk(tree):
             module.names.update(_imported(node, package))
+            if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+                module.stars.append(_base(node, package))
         for statement in tree.body:
             module.local.update(_defined(statement))
         return module
@@ -125,13 +153,19 @@ def _imported(node: ast.AST, package: str) -> Iterator[tuple[str, str]]:
             yield shown, alias.name if alias.asname else shown
             yield f"import {alias.name}", alias.name  # so that reachable() sees submodules, too
     elif isinstance(node, ast.ImportFrom):
-        base = node.module or ""
-        if node.level:
-            parts = package.split(".")
-            above = parts[: len(parts) - node.level + 1]
-            base = ".".join([*above, base] if base else above)
         for alias in node.names:
-            yield alias.asname or alias.name, f"{base}.{alias.name}"
+            if alias.name != "*":
+                yield alias.asname or alias.name, f"{_base(node, package)}.{alias.name}"
+
+
+def _base(node: ast.ImportFrom, package: str) -> str:
+    """The full name of the module that something is imported from."""
+    base = node.module or ""
+    if not node.level:
+        return base
+    parts = package.split(".")
+    above = parts[: len(parts) - node.level + 1]
+    return ".".join([*above, base] if base else above)
 
 
 def _defined(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:

@@ -17,6 +17,7 @@ _ADAPTER: Final = "fedmuster.adapters.flower"
 _MOST_STEPS: Final = 25
 
 Kind = Literal["muster", "current", "legacy"]
+Loop = ast.For | ast.AsyncFor | ast.While
 
 
 class Built(NamedTuple):
@@ -34,12 +35,12 @@ class Built(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A call of ``start``: the statement, what it is called on, and the loop that repeats it."""
+    """A call of ``start``: its statement, what it is called on, the loops around from outside."""
 
     call: ast.Call
     receiver: Expression
     statement: ast.stmt
-    loop: ast.stmt | None
+    loops: tuple[Loop, ...]
 
     @property
     def where(self) -> str:
@@ -126,7 +127,7 @@ class Strategies:
         """The calls of a strategy's ``start``, but for those in a strategy's own methods."""
         found = []
         for module in modules:
-            for statement, scope, loop in _statements(module.tree, Scope(module), None):
+            for statement, scope, loops in _statements(module.tree, Scope(module), ()):
                 for call in _own_calls(statement):
                     func = call.func
                     if not isinstance(func, ast.Attribute) or func.attr != "start":
@@ -137,7 +138,7 @@ class Strategies:
                         isinstance(func.value.func, ast.Name) and func.value.func.id == "super"
                     )
                     if not is_super and (says_so or self.built_by(receiver)):
-                        found.append(Start(call, receiver, statement, loop))
+                        found.append(Start(call, receiver, statement, loops))
         return found
 
     def settings(self, built: Built) -> dict[str, Expression]:
@@ -171,9 +172,10 @@ class Strategies:
         return Value(default), built.call.where
 
     def inner(self, built: Built) -> list[Built]:
-        """What a wrapper (Muster, differential privacy) wraps; [] where it wraps nothing."""
+        """What a wrapper (Muster, differential privacy, one's own) wraps; [] where it is none."""
         given = self.settings(built).get("strategy")
-        return [] if given is None else self.built_by(given)
+        held = [] if given is None else self.built_by(given)
+        return held or [each for kept in self._kept(built) for each in self.built_by(kept)]
 
     def layers(self, built: Built, steps: int = 8) -> Iterator[Built]:
         """A strategy, those that it may wrap, and so on."""
@@ -195,19 +197,40 @@ class Strategies:
     def _settings_of_own(self, built: Built, call: ast.Call) -> dict[str, Expression]:
         """Through the class's own ``__init__`` to what it hands on to Flower's."""
         assert built.definition is not None
-        module, definition = built.definition
-        scope = built.call.scope
-        keywords = self.values.keywords(call, scope)
-        for statement in definition.body:
-            if not isinstance(statement, ast.FunctionDef) or statement.name != "__init__":
-                continue
-            inside = Scope(module, statement, bind(statement, call, scope, home=module))
-            for node in ast.walk(statement):
+        keywords = self.values.keywords(call, built.call.scope)
+        for inside in _inside_init(built):
+            assert inside.function is not None
+            for node in ast.walk(inside.function):
                 if isinstance(node, ast.Call) and _is_super_init(node):
                     handed_on = {k.arg: Expression(k.value, inside) for k in node.keywords if k.arg}
                     passes_rest = any(k.arg is None for k in node.keywords)
                     return (keywords if passes_rest else {}) | handed_on
         return keywords
+
+    def _kept(self, built: Built) -> Iterator[Expression]:
+        """What a class of the app's own keeps in attributes when it is made."""
+        for inside in _inside_init(built):
+            assert inside.function is not None
+            for node in ast.walk(inside.function):
+                if isinstance(node, ast.Assign) and any(
+                    isinstance(target, ast.Attribute) for target in node.targets
+                ):
+                    yield Expression(node.value, inside)
+
+
+def _inside_init(built: Built) -> Iterator[Scope]:
+    """The ``__init__`` of a class of the app's own, with what it is given; none where it has none.
+
+    Example: of ``class Mine(FedAvg)`` with ``def __init__(self, patience)``, made by ``Mine(8)``.
+    """
+    assert isinstance(built.call.node, ast.Call)
+    if built.definition is None:
+        return
+    module, definition = built.definition
+    for statement in definition.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
+            given = bind(statement, built.call.node, built.call.scope, home=module)
+            yield Scope(module, statement, given)
 
 
 def is_adapters(dotted: str | None, name: str) -> bool:
@@ -221,22 +244,22 @@ def _is_super_init(node: ast.Call) -> bool:
 
 
 def _expressions(module: Module) -> Iterator[tuple[ast.AST, Scope]]:
-    for statement, scope, _ in _statements(module.tree, Scope(module), None):
+    for statement, scope, _ in _statements(module.tree, Scope(module), ()):
         for call in _own_calls(statement):
             yield call, scope
 
 
 def _statements(
-    node: ast.AST, scope: Scope, loop: ast.stmt | None
-) -> Iterator[tuple[ast.stmt, Scope, ast.stmt | None]]:
-    """Every statement with its function, and the innermost loop of that function around it."""
+    node: ast.AST, scope: Scope, loops: tuple[Loop, ...]
+) -> Iterator[tuple[ast.stmt, Scope, tuple[Loop, ...]]]:
+    """Every statement with its function, and the loops of that function around it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _statements(child, Scope(scope.module, child), None)
+            yield from _statements(child, Scope(scope.module, child), ())
             continue
         if isinstance(child, ast.stmt):
-            yield child, scope, loop
-        inner = child if isinstance(child, ast.For | ast.While) else loop
+            yield child, scope, loops
+        inner = (*loops, child) if isinstance(child, Loop) else loops
         yield from _statements(child, scope, inner)
 
 

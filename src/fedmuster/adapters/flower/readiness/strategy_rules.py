@@ -26,6 +26,14 @@ def check_strategies(server: Server) -> Iterator[Finding]:
         yield from _check_own_methods(built)
 
 
+def only_evaluates(server: Server, built: Built) -> bool:
+    """Whether it lets nobody train, or what it wraps does."""
+    return any(
+        server.strategies.setting(layer, "fraction_train")[0].value == 0
+        for layer in server.strategies.layers(built)
+    )
+
+
 def _check_choice(server: Server, built: Built) -> Iterator[Finding]:
     if built.root.endswith(".FedXgbCyclic"):
         yield Finding(
@@ -44,6 +52,16 @@ def _check_choice(server: Server, built: Built) -> Iterator[Finding]:
         return
     if not value.known:
         yield _not_known(built, "fraction_train", "must be 1.0", where)
+    elif value.value == 0:
+        yield Finding(
+            level="must change" if _is_mustered(server, built) else "note",
+            about="strategy",
+            text=f"{built.name}: fraction_train = 0{server.origin(value)} lets nobody train, it "
+            "only evaluates, and Muster is for training: start it without Muster, or let everybody "
+            "whom it is offered train",
+            where=where,
+            write=instead(value, "fraction_train", "1.0"),
+        )
     elif value.value != 1:
         yield Finding(
             level="must change",
@@ -57,6 +75,14 @@ def _check_choice(server: Server, built: Built) -> Iterator[Finding]:
     else:
         text = f"{built.name} trains with everybody whom it is offered"
         yield Finding(level="ok", about="strategy", text=text, where=built.call.where)
+
+
+def _is_mustered(server: Server, built: Built) -> bool:
+    return any(
+        layer.call.node is built.call.node
+        for muster in server.musters
+        for layer in server.strategies.layers(muster)
+    )
 
 
 def _check_minimum(server: Server, built: Built, name: str) -> Iterator[Finding]:

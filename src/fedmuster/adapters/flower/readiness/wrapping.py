@@ -4,10 +4,13 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
+from fedmuster.adapters.flower.readiness.branches import comes_after
 from fedmuster.adapters.flower.readiness.findings import Finding
-from fedmuster.adapters.flower.readiness.project import Project
+from fedmuster.adapters.flower.readiness.folders import Folders, wrapped_each_time
+from fedmuster.adapters.flower.readiness.loops import own_loops, place
 from fedmuster.adapters.flower.readiness.server import Server, count, shown
 from fedmuster.adapters.flower.readiness.strategies import Built, Start
+from fedmuster.adapters.flower.readiness.strategy_rules import only_evaluates
 
 _COHORT: Final = 4  # suggested where the app does not show how many it wants to train
 _BY_HAND: Final = ("send_and_receive", "push_messages")
@@ -17,11 +20,15 @@ def check_wrapping(server: Server) -> Iterator[Finding]:
     """For each ``start`` that the app calls."""
     if not server.starts:
         yield _nothing_started(server)
+    folders = Folders(server)
+    told: list[Start] = []
     for start in server.starts:
-        yield _judge(server, start)
-        if start.loop is not None:
+        before = next((each for each in told if _same_strategy(server, each, start)), None)
+        told += [] if before is not None else [start]
+        yield _judge(server, start, folders) if before is None else _again(start, before)
+        if len(own_loops(server, start)) < len(start.loops):
             yield Finding(
-                level="note",
+                level="must change" if wrapped_each_time(server, start) else "note",
                 about="rounds",
                 text="start is called in a loop: Muster adds up the rounds, and after a crash the "
                 "first calls find theirs on record; make it once, before the loop",
@@ -29,7 +36,30 @@ def check_wrapping(server: Server) -> Iterator[Finding]:
             )
 
 
-def _judge(server: Server, start: Start) -> Finding:
+def _same_strategy(server: Server, before: Start, start: Start) -> bool:
+    """Whether a strategy is started again, below where it was first."""
+    if shown(before.receiver.node) != shown(start.receiver.node):
+        return False
+    above = place(server, before)
+    made = [
+        {each.call.node for each in server.strategies.built_by(one.receiver)}
+        for one in (before, start)
+    ]
+    module = start.receiver.scope.module
+    return bool(made[0]) and made[0] == made[1] and comes_after(module.tree, above, start.statement)
+
+
+def _again(start: Start, before: Start) -> Finding:
+    return Finding(
+        level="note",
+        about="rounds",
+        text=f"{shown(start.receiver.node)} is started again, after {before.where}: one Muster "
+        "serves both, and trains so many rounds more",
+        where=start.where,
+    )
+
+
+def _judge(server: Server, start: Start, folders: Folders) -> Finding:
     built = server.strategies.built_by(start.receiver)
     kinds = {each.kind for each in built}
     if kinds == {"muster"}:
@@ -57,7 +87,24 @@ def _judge(server: Server, start: Start) -> Finding:
             where=inside.call.where,
             write=_outermost(server, shown(start.receiver.node), built[0], inside),
         )
-    return _lines_to_add(server, start, built)
+    if built and all(only_evaluates(server, each) for each in built):
+        return _nobody_trains(server, start)
+    return _lines_to_add(server, start, built, folders.propose(start))
+
+
+def _nobody_trains(server: Server, start: Start) -> Finding:
+    """Not in the way, where something else trains."""
+    others = (each for each in server.starts if each is not start)
+    made = [built for other in others for built in server.strategies.built_by(other.receiver)]
+    trains = any(not only_evaluates(server, built) for built in made)
+    return Finding(
+        level="note" if trains else "must change",
+        about="Muster",
+        text="what is started here has fraction_train = 0, so it only evaluates, and Muster is for "
+        "training: "
+        + ("leave it as it is" if trains else "the app has nothing to choose clients for"),
+        where=start.where,
+    )
 
 
 def _musters_in(server: Server, built: Built) -> Iterator[Built]:
@@ -72,11 +119,11 @@ def _outermost(server: Server, name: str, outer: Built, muster: Built) -> str:
     return f"{name} = {outer.name}({inner}, …)\n{name} = {muster.name}({wrapped})"
 
 
-def _lines_to_add(server: Server, start: Start, built: list[Built]) -> Finding:
-    receiver, above = start.receiver.node, _place(start, built)
+def _lines_to_add(server: Server, start: Start, built: list[Built], folder: str) -> Finding:
+    receiver, above = start.receiver.node, place(server, start)
     named = isinstance(receiver, ast.Name | ast.Attribute)
     name = shown(receiver) if named else "strategy"
-    muster = _muster_call(shown(receiver), server.project, _cohort_size(server, built))
+    muster = _muster_call(shown(receiver), _cohort_size(server, built), folder)
     there = "" if named else ", where strategy.start(…) is then called"
     unread = "" if built else ". What strategy it is cannot be read; Muster checks its settings"
     return Finding(
@@ -90,14 +137,6 @@ def _lines_to_add(server: Server, start: Start, built: list[Built]) -> Finding:
         write="from fedmuster.adapters.flower import Muster\n"
         f"{' ' * above.col_offset}{name} = {muster}",
     )
-
-
-def _place(start: Start, built: list[Built]) -> ast.stmt:
-    """Above which statement to wrap: once, so above a loop where the strategy is made before it."""
-    loop = start.loop
-    if loop is None or not built or any(each.call.node.lineno >= loop.lineno for each in built):
-        return start.statement
-    return loop
 
 
 def _cohort_size(server: Server, built: list[Built]) -> int:
@@ -117,8 +156,8 @@ def _cohort_size(server: Server, built: list[Built]) -> int:
     return _COHORT
 
 
-def _muster_call(strategy: str, project: Project, cohort: int) -> str:
-    return f'Muster({strategy}, policy="bsfl", cohort_size={cohort}, folder="runs/{project.name}")'
+def _muster_call(strategy: str, cohort: int, folder: str) -> str:
+    return f'Muster({strategy}, policy="bsfl", cohort_size={cohort}, folder={folder})'
 
 
 def _nothing_started(server: Server) -> Finding:
@@ -138,5 +177,5 @@ def _nothing_started(server: Server) -> Finding:
         about="Muster",
         text="no strategy.start(grid=…, initial_arrays=…) was found in the ServerApp",
         where=server.modules[0].where if server.modules else "",
-        write=f"strategy = {_muster_call('strategy', server.project, _COHORT)}",
+        write="strategy = " + _muster_call("strategy", _COHORT, f'"runs/{server.project.name}"'),
     )
