@@ -29,19 +29,13 @@ from flwr.serverapp.strategy import (
     Result,
     Strategy,
 )
-from tests.adapters.tiny_app import evaluated, federation, model, nodes, trained
+from tests.adapters.tiny_app import evaluated, federation, model, nodes, quick, trained
 
 from fedmuster.adapters.flower import EdgeGroups, Muster, ReportingMod
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
 from fedmuster.core.errors import CallOrderError, ConfigError, InUseError, StateError
 from fedmuster.experiments.journal import Journal, JournalReader
-from fedmuster.policies import BSFL, COCS, SAFA, FedSUV, Oort, PowerOfChoice, Random
-
-
-def quick(folder: Path, strategy: Strategy | None = None, **settings: Any) -> Muster:
-    wanted: dict[str, Any] = {"policy": Random(), "cohort_size": 3, "folder": folder}
-    wanted |= {"poll_seconds": 0.001, "wait_seconds": 2.0} | settings
-    return Muster(strategy or FedAvg(), **wanted)
+from fedmuster.policies import BSFL, COCS, SAFA, FedSUV, Oort, PowerOfChoice
 
 
 def start(muster: Muster, grid: Any, rounds: int = 3, **more: Any) -> Result:

@@ -11,23 +11,16 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Result, Strategy
-from tests.adapters.tiny_app import federation, model, nodes, trained
+from flwr.serverapp.strategy import FedAvg, Result
+from tests.adapters.tiny_app import federation, model, nodes, quick, trained
 
-from fedmuster.adapters.flower import Muster, ReportingMod
+from fedmuster.adapters.flower import ReportingMod
 from fedmuster.adapters.flower.in_process import InProcessGrid
 from fedmuster.experiments.journal import JournalReader
-from fedmuster.policies import Random
 
 
 class Killed(BaseException):
     """The ServerApp dies here."""
-
-
-def quick(folder: Path, strategy: Strategy, **settings: Any) -> Muster:
-    wanted: dict[str, Any] = {"policy": Random(), "cohort_size": 3, "folder": folder}
-    wanted |= {"poll_seconds": 0.001, "wait_seconds": 2.0} | settings
-    return Muster(strategy, **wanted)
 
 
 class BestOf(FedAvg):

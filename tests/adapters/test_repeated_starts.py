@@ -8,20 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, Message
-from flwr.serverapp.strategy import FedAvg, FedAvgM, Result, Strategy
-from tests.adapters.tiny_app import client_app, federation, model, nodes, trained
+from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
+from tests.adapters.tiny_app import client_app, federation, model, nodes, quick, trained
 
 from fedmuster.adapters.flower import Muster
 from fedmuster.adapters.flower.in_process import InProcessGrid
 from fedmuster.core.errors import InUseError
 from fedmuster.experiments.journal import Journal, JournalReader
-from fedmuster.policies import Random
-
-
-def quick(folder: Path, strategy: Strategy | None = None, **settings: Any) -> Muster:
-    wanted: dict[str, Any] = {"policy": Random(), "cohort_size": 3, "folder": folder}
-    wanted |= {"poll_seconds": 0.001, "wait_seconds": 0.2} | settings
-    return Muster(strategy or FedAvg(), **wanted)
 
 
 def start(muster: Muster, grid: InProcessGrid, rounds: int = 1) -> Result:
@@ -82,7 +75,7 @@ def test_a_strategy_forgets_what_it_learned_in_a_round_that_did_not_count(tmp_pa
 
 
 def test_a_start_that_is_refused_does_not_count_its_rounds(tmp_path: Path) -> None:
-    muster, grid = quick(tmp_path), federation()
+    muster, grid = quick(tmp_path, wait_seconds=0.1), federation()
     with Journal(tmp_path), pytest.raises(InUseError):
         start(muster, grid, rounds=3)
     start(muster, grid, rounds=3)
@@ -101,7 +94,7 @@ def test_only_the_first_start_waits_for_all_nodes_and_asks_who_they_are(
             return super().push_messages(messages)
 
     grid = Noting(client_app(), nodes("abc"))
-    muster = quick(tmp_path, min_nodes=4)
+    muster = quick(tmp_path, min_nodes=4, wait_seconds=0.2)
     with caplog.at_level(logging.INFO, "flwr"):
         for _ in range(3):
             start(muster, grid)

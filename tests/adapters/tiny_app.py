@@ -1,13 +1,18 @@
 """A ClientApp that trains a handful of numbers, and a federation of it in one process."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg, Strategy
 
+from fedmuster.adapters.flower import Muster
 from fedmuster.adapters.flower.client.reporting_mod import ReportingMod
 from fedmuster.adapters.flower.in_process import InProcessGrid, Node
+from fedmuster.policies import Random
 
 Train = Callable[[Message, Context], Message]
 
@@ -52,3 +57,10 @@ def nodes(names: Sequence[str]) -> list[Node]:
 
 def federation(names: Sequence[str] = "abcdef", train: Train = trained) -> InProcessGrid:
     return InProcessGrid(client_app(train), nodes(names))
+
+
+def quick(folder: Path, strategy: Strategy | None = None, **settings: Any) -> Muster:
+    """A Muster that does not wait for long."""
+    wanted: dict[str, Any] = {"policy": Random(), "cohort_size": 3, "folder": folder}
+    wanted |= {"poll_seconds": 0.001, "wait_seconds": 2.0} | settings
+    return Muster(strategy or FedAvg(), **wanted)
