@@ -216,8 +216,8 @@ _NOTES = (
     "BSFL has the paper's values for non-i.i.d. data (alpha = 3, beta = 1.2), Oort the paper's, "
     "PAUSE its authors' (alpha = 100, beta = 2, gamma = 5) and no ledger: nobody adds noise, and "
     "its privacy term goes by participations (eta = 0.04). With these values PAUSE lets everybody "
-    "train nearly equally often in so few rounds, as the picture shows on the right: it favours who "
-    "has trained little and has spent little privacy, and gains less time.",
+    "train nearly equally often in so few rounds, as the picture shows on the right: it favours "
+    "who has trained little and has spent little privacy, and gains less time.",
     "Skew of the data and the shares of fast and slow nodes were chosen after more than twenty "
     "settings had been simulated with seeds from 0 on, where one could see who would be ahead (two "
     "slow nodes rather than three partly because Oort fared better); the policies have published "
