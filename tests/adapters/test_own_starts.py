@@ -97,8 +97,9 @@ def test_a_loop_may_train_twice_a_round(tmp_path: Path, caplog: pytest.LogCaptur
     assert numbers == [1, 1, 2, 2, 3, 3]
     assert caplog.text.count("trains more than once a round") == 1
     assert len(JournalReader(tmp_path)) == 6
-    quick(tmp_path, TwoPhases(numbers)).start(federation(), model(), 3)
+    done = quick(tmp_path, TwoPhases(numbers)).start(federation(), model(), 3)
     assert numbers == [1, 1, 2, 2, 3, 3]  # all is done
+    assert set(done.train_metrics_clientapp) == set(range(1, 7))
     quick(tmp_path, TwoPhases(numbers)).start(federation(), model(), 4)
     assert numbers[6:] == [4, 4]
 
@@ -197,3 +198,84 @@ def test_a_loss_that_nobody_can_measure_stays_what_it_is(tmp_path: Path) -> None
     infinite -= set("abcde")
     result = muster.start(grid, model(), 1, timeout=10.0)
     assert result.evaluate_metrics_clientapp[1]["eval_loss"] == 1.0
+
+
+class Batches(FedAvg):
+    """Sends a round in parts, and stops when it likes."""
+
+    def __init__(self, most_rounds: int) -> None:
+        super().__init__(fraction_evaluate=0.0)
+        self.most_rounds = most_rounds
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 10.0,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Any = None,
+    ) -> Result:
+        arrays = initial_arrays
+        for number in range(1, min(self.most_rounds, num_rounds) + 1):
+            messages = list(self.configure_train(number, arrays, ConfigRecord(), grid))
+            replies: list[Message] = []
+            for place in range(0, len(messages), 2):
+                replies += grid.send_and_receive(messages[place : place + 2], timeout=timeout)
+            arrays = self.aggregate_train(number, replies)[0] or arrays
+        return Result(arrays=arrays)
+
+
+def test_a_round_may_be_sent_in_parts(tmp_path: Path) -> None:
+    quick(tmp_path, Batches(2)).start(federation(), model(), 2)
+    journal = JournalReader(tmp_path)
+    assert journal.columns["num_completed"].tolist() == [3, 3]
+    assert journal.columns["num_refused"].tolist() == [0, 0]
+
+
+def test_a_loop_may_end_before_its_last_round(tmp_path: Path) -> None:
+    muster, grid = quick(tmp_path, Batches(2)), federation()
+    muster.start(grid, model(), 5)
+    again = quick(tmp_path, Batches(2)).start(grid, model(), 5)
+    assert len(JournalReader(tmp_path)) == 2  # it has ended, and does not go on
+    assert set(again.train_metrics_clientapp) == {1, 2}
+    result = muster.start(grid, model(9.0), 5)  # but it may be started again
+    assert len(JournalReader(tmp_path)) == 4
+    assert result.arrays["w"].numpy().tolist() == [3.0] * 3  # halfway to 1, twice
+
+
+def test_what_is_taken_back_after_the_round_is_not_on_record(tmp_path: Path) -> None:
+    class Flagging(FedAvg):
+        def __init__(self) -> None:
+            super().__init__()
+            self.evaluating = 0
+
+        def start(self, *args: Any, **kwargs: Any) -> Result:
+            result = super().start(*args, **kwargs)
+            self.evaluating = 0
+            return result
+
+        def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> Any:
+            self.evaluating = 1
+            return super().aggregate_evaluate(server_round, replies)
+
+    quick(tmp_path, Flagging()).start(federation(), model(), 1, timeout=10.0)
+    again = Flagging()
+    quick(tmp_path, again).start(federation(), model(), 1, timeout=10.0)
+    assert again.evaluating == 0
+
+
+def test_methods_that_are_set_on_muster_are_the_strategys(tmp_path: Path) -> None:
+    called: list[int] = []
+    muster = quick(tmp_path, FedAvg(fraction_evaluate=0.0))
+    own = muster.strategy.aggregate_train
+
+    def aggregate(server_round: int, replies: Iterable[Message]) -> Any:
+        called.append(server_round)
+        return own(server_round, replies)
+
+    name = "aggregate_train"
+    setattr(muster, name, aggregate)
+    muster.start(federation(), model(), 2, timeout=10.0)
+    assert called == [1, 2]

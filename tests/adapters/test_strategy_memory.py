@@ -400,6 +400,7 @@ def test_tensors_deques_and_counters_are_plain() -> None:
     assert torch.equal(back["weights"], value["weights"])
     assert back["weights"].dtype == torch.float32
     assert back[0].item() == 3
+    assert unpack(pack(torch.zeros(2, requires_grad=True))).requires_grad
     assert (back["recent"], back["recent"].maxlen) == (deque([1.0, 2.0]), 2)
     assert back["seen"] == Counter({"a": 2})
     back["by_round"][2].append(1)
@@ -426,6 +427,9 @@ def test_an_optimiser_of_the_server_goes_on() -> None:
     strategy.optimiser.step()
     again = Optimising()
     StrategyMemory(again).restore(memory.capture(), source="here")
+    assert again.weight.tolist() == strategy.weight.tolist() != [0.0, 0.0]
+    (held,) = again.optimiser.param_groups[0]["params"]
+    assert held.tolist() == again.weight.tolist()  # the optimiser's own, and not a copy of it
     (moments,) = again.optimiser.state_dict()["state"].values()
     assert moments["exp_avg"].tolist() == pytest.approx([0.1, 0.1])
     assert memory.not_kept() == []

@@ -173,6 +173,7 @@ class Journal:
             database.execute(
                 "INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?, ?, ?, ?)", checkpoint
             )
+            self.keep_afterwards(checkpoint.round, None)
             if ending is not None:
                 database.execute("INSERT OR REPLACE INTO ending VALUES (0, ?)", (ending,))
 
@@ -215,12 +216,12 @@ class Journal:
             ).fetchall()
         return {number: json.loads(text) for number, text in rows}
 
-    def add_afterwards(self, round_number: int, image: bytes) -> None:
+    def keep_afterwards(self, round_number: int, image: bytes | None) -> None:
         """Keep what has changed since a round's checkpoint, in place of what was kept before."""
         with self.together() as database:
-            database.execute(
-                "INSERT OR REPLACE INTO afterwards VALUES (0, ?, ?)", (round_number, image)
-            )
+            database.execute("DELETE FROM afterwards")
+            if image is not None:
+                database.execute("INSERT INTO afterwards VALUES (0, ?, ?)", (round_number, image))
 
     def afterwards(self, round_number: int) -> bytes | None:
         """What has changed since that round's checkpoint, if anything was kept."""

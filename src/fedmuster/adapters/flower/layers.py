@@ -7,11 +7,11 @@ from flwr.serverapp.strategy import Strategy
 
 
 def named_layers(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
-    """A strategy, those that it holds, and so on, with the dotted names under which it has them."""
+    """A strategy, those that it holds, and so on, each with the first of its dotted names."""
     seen: set[int] = set()
     waiting = [("", strategy)]
     while waiting:
-        prefix, layer = waiting.pop()
+        prefix, layer = waiting.pop(0)
         if id(layer) in seen:
             continue
         seen.add(id(layer))

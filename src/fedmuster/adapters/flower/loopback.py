@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -31,6 +32,8 @@ _ENVIRONMENT: Final = {
 _CONNECTED = "SuperNode ID"
 """What a SuperNode logs once the SuperLink knows it."""
 _LOOK_SECONDS = 0.2
+_PORTS = threading.Lock()
+_given_out: set[int] = set()
 _SHOWN_LINES = 20
 
 
@@ -182,12 +185,17 @@ def as_option(settings: Settings) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    with ExitStack() as probes:
-        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in sockets:  # all open at once, or the same port could come twice
+    """Ports that nobody listens on at this moment, and no other federation of ours will."""
+    ports: list[int] = []
+    with _PORTS, ExitStack() as probes:
+        while len(ports) < count:
+            probe = probes.enter_context(socket.socket())  # all stay open: none can come twice
             probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in sockets]
+            port = int(probe.getsockname()[1])
+            if port not in _given_out:
+                ports.append(port)
+        _given_out.update(ports)
+    return ports
 
 
 def end_of(said: str) -> str:

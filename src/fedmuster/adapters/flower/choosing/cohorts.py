@@ -48,6 +48,19 @@ class Choice(NamedTuple):
     grant: Grant | None
 
 
+class Met(NamedTuple):
+    """What a process knows of the nodes of a grid, from one start to the next."""
+
+    questions: Questions
+    in_flight: InFlight
+
+    @classmethod
+    def nobody(cls, *, deadline_seconds: float | None) -> "Met":
+        """Before the first start."""
+        lost_after = max(_LOST_AFTER_SECONDS, 3 * (deadline_seconds or 0.0))
+        return cls(Questions(), InFlight(forget_seconds=lost_after))
+
+
 class Cohorts:
     """The selector of a federation, with what it must know of nodes, edges and privacy.
 
@@ -56,26 +69,22 @@ class Cohorts:
         least: with fewer nodes the strategy cannot train.
         run: its name in the ledger.
         ledger: the file.
-        questions: who has been met by this process so far.
+        met: who has been met by this process so far.
     """
 
-    def __init__(
-        self, settings: Settings, *, least: int, run: str, ledger: Path, questions: Questions
-    ) -> None:
+    def __init__(self, settings: Settings, *, least: int, run: str, ledger: Path, met: Met) -> None:
         self._settings = settings
         self._least = least
         self._run = run
         self._ledger = ledger
-        self._questions = questions
-        self._first_meeting = not questions.heard
+        self._questions, self.in_flight = met
+        self._first_meeting = not met.questions.heard
         self._node_of: Mapping[int, int] = {}
         self._first_patience = _STARTING * settings.wait_seconds
-        self.roster = Roster(authenticated=settings.authenticated, questions=questions)
+        self.roster = Roster(authenticated=settings.authenticated, questions=met.questions)
         self.selector: Selector[Any] | None = None
         """None until the first node was met."""
         self.budget: Budget | None = None
-        deadline = settings.deadline_seconds or 0.0
-        self.in_flight = InFlight(forget_seconds=max(_LOST_AFTER_SECONDS, 3 * deadline))
 
     def load(self, roster: bytes, selector: bytes, budget: bytes | None, *, source: str) -> None:
         """Go on where a run stood."""

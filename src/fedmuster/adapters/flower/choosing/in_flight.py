@@ -45,6 +45,10 @@ class InFlight:
         """A round was closed without an answer to this message."""
         self._errands[message_id] = Errand(client, node_id, round_, self._clock())
 
+    def forget_from(self, client: int) -> None:
+        """Give up the errands of clients from this one on: they were never on record."""
+        self._errands = {id_: each for id_, each in self._errands.items() if each.client < client}
+
     def collect(self, grid: Grid) -> list[tuple[Errand, bool]]:
         """What has come since, too late; True where it is an answer and no error."""
         if not self._errands:

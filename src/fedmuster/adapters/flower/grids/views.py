@@ -120,7 +120,7 @@ class Posting:
         usable: whether an answer to a client's message is one.
         client_of: who was asked, by the message's id, once it was sent.
         arrived: seconds from sending to answer, by the message's id; the server's monotonic clock.
-        sent_at: when that was, by the same clock.
+        sent_at: when each was sent, by the same clock.
         lasted_seconds: how long the round was open.
     """
 
@@ -131,7 +131,7 @@ class Posting:
     usable: Callable[[int, Message], bool] = lambda client, reply: not reply.has_error()
     client_of: dict[str, int] = field(default_factory=dict)
     arrived: dict[str, float] = field(default_factory=dict)
-    sent_at: float = 0.0
+    sent_at: dict[str, float] = field(default_factory=dict)
     lasted_seconds: float = 0.0
     _filling: int = 0
 
@@ -156,19 +156,26 @@ class Posting:
         ]
 
     def sent(self, message_ids: Collection[str], now: float) -> None:
-        """These of them are on their way; one whose node has just gone has an id, but is not."""
+        """These of them are on their way; one whose node has just gone has an id, but is not.
+
+        A loop of the user's own may send them in several parts.
+        """
         ids = (message.metadata.message_id for message in self.messages)
         pairs = zip(ids, self.clients, strict=True)
-        self.client_of = {id_: client for id_, client in pairs if id_ in message_ids}
-        self.sent_at = now
+        self.client_of |= {id_: client for id_, client in pairs if id_ in message_ids}
+        self.sent_at |= dict.fromkeys(message_ids, now)
+
+    def waited(self, now: float) -> None:
+        """Note how long the round is open by now."""
+        self.lasted_seconds = now - min(self.sent_at.values(), default=now)
 
     def came(self, reply: Message, now: float) -> None:
         """Note a reply, if it is one to these messages."""
         asked = reply.metadata.reply_to_message_id
         if asked not in self.client_of or asked in self.arrived:
             return
-        self.arrived[asked] = now - self.sent_at
-        self.lasted_seconds = now - self.sent_at
+        self.arrived[asked] = now - self.sent_at[asked]
+        self.waited(now)
         if self.counts is None:
             return
         client = self.client_of[asked]
@@ -229,8 +236,7 @@ class TimedGrid(ThroughGrid):
         sent = list(messages)
         posting = self.expected if self._is_round(sent) else None
         limits = [s for s in (timeout, self._deadline_seconds) if s is not None]
-        begun = self._clock()
-        deadline = begun + min(limits, default=math.inf)
+        deadline = self._clock() + min(limits, default=math.inf)
         missing = {message_id for message_id in self.push_messages(sent) if message_id}
         replies: list[Message] = []
         while missing and not (posting is not None and posting.full):
@@ -244,7 +250,7 @@ class TimedGrid(ThroughGrid):
             if missing and not (posting is not None and posting.full):
                 time.sleep(max(next_look - self._clock(), 0.0))
         if posting is not None:
-            posting.lasted_seconds = self._clock() - begun
+            posting.waited(self._clock())
         elif missing:
             self.silent([m for m in sent if m.metadata.message_id in missing])
         return replies

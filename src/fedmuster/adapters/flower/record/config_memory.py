@@ -28,6 +28,7 @@ class ConfigMemory:
     def __init__(self, saved: tuple[Values, Values] | None = None) -> None:
         self._saved = saved
         self._given: Values = {}
+        self._captured: Values | None = None if saved is None else saved[1]
         self.latest = ConfigRecord()
         """The one with which the strategy configured the last round."""
 
@@ -62,7 +63,16 @@ class ConfigMemory:
 
     def capture(self) -> tuple[Values, Values]:
         """What the user gave, and what has become of it."""
-        return self._given, dict(self.latest)
+        self._captured = dict(self.latest)
+        return self._given, self._captured
+
+    def go_back(self) -> None:
+        """Undo what a round that does not count has made of it."""
+        counts = self._given if self._captured is None else self._captured
+        for key in [key for key in self.latest if key not in counts]:
+            del self.latest[key]
+        for key, value in counts.items():
+            self.latest[key] = value
 
 
 def _alike(one: Values, other: Values, key: str) -> bool:

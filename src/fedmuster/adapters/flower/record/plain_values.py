@@ -107,7 +107,8 @@ def _pack(value: Any, block: bytearray) -> Any:
     if kind in (bytes, bytearray):
         return [name, _append(block, value)]
     if (kind.__module__, name) == ("torch", "Tensor"):
-        return [name, str(value.device), *_pack_array(_numbers_of(value), block)]
+        where = [str(value.device), value.requires_grad]
+        return [name, where, *_pack_array(_numbers_of(value), block)]
     if kind is np.ndarray:
         return ["ndarray", *_pack_array(value, block)]
     if isinstance(value, np.generic):
@@ -166,9 +167,9 @@ def _unpack(tree: Any, block: bytes) -> Any:
     if kind == "defaultdict":
         return defaultdict(_FACTORIES[rest[0]], _unpack(rest[1], block))
     if kind == "Tensor":  # by name, for only an app that has PyTorch keeps tensors
-        return (
-            importlib.import_module("torch").from_numpy(_unpack_array(block, *rest[1:])).to(rest[0])
-        )
+        (device, learns), *array = rest
+        tensor = importlib.import_module("torch").from_numpy(_unpack_array(block, *array))
+        return tensor.to(device).requires_grad_(learns)
     if kind in ("bytes", "bytearray"):
         data = _slice(block, rest[0])
         return data if kind == "bytes" else bytearray(data)

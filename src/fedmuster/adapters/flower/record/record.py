@@ -90,6 +90,7 @@ class Record:
         self._model_name = _MODELS[1]
         checkpoint = journal.checkpoint()
         self.cell = _agree(folder, cell, checkpoint)
+        self._kept_afterwards = False
         self.saved = self.latest()
         journal.sync_every_commit()  # these rounds cannot be played again
         journal.begin({**versions(), "flwr": metadata.version("flwr")}, {})
@@ -149,6 +150,7 @@ class Record:
             if metrics is not None:
                 self._journal.note(saved.round, _TRAIN, dict(metrics))
         self._model_name = name
+        self._kept_afterwards = False
 
     def evaluated(
         self,
@@ -169,10 +171,13 @@ class Record:
             self._journal.note(round_number, by, dict(metrics))
             self._journal.evaluated(round_number, loss=loss, accuracy=accuracy)
 
-    def remember(self, round_number: int, strategy_since: bytes) -> None:
-        """Add what a strategy has learned after its round was committed, from evaluations say."""
+    def remember(self, round_number: int, strategy_since: bytes | None) -> None:
+        """What a strategy has learned after its round was committed, from evaluations say."""
+        if strategy_since is None and not self._kept_afterwards:
+            return
         with self._journal.together(synced=False):
-            self._journal.add_afterwards(round_number, strategy_since)
+            self._journal.keep_afterwards(round_number, strategy_since)
+        self._kept_afterwards = strategy_since is not None
 
     def latest(self) -> Saved | None:
         """Where the run stands by now; None if nothing was committed."""
@@ -200,6 +205,8 @@ class Record:
         assert checkpoint.trainer is not None  # _agree has seen that a federation wrote it
         blocks, meta = states.from_bytes(checkpoint.trainer, source=str(self._journal.path))
         self._model_name = meta["model"]
+        strategy_since = self._journal.afterwards(checkpoint.round)
+        self._kept_afterwards = strategy_since is not None
         path = self.folder / self._model_name
         kept = model_file.read(path, run=self.run, round_number=checkpoint.round)
         return Saved(
@@ -208,7 +215,7 @@ class Record:
             selector=checkpoint.selector,
             model=kept.model,
             strategy=kept.strategy,
-            strategy_since=self._journal.afterwards(checkpoint.round),
+            strategy_since=strategy_since,
             budget=checkpoint.budget,
             parts=unpack(Packed(meta["parts"], blocks["parts"].tobytes())),
         )

@@ -16,6 +16,7 @@ import numpy as np
 from flwr.serverapp.strategy import Strategy
 
 from fedmuster.adapters.flower.layers import named_layers
+from fedmuster.adapters.flower.log import warn
 from fedmuster.adapters.flower.record.plain_values import NotPlainError, Packed, pack, unpack
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
@@ -102,11 +103,15 @@ class StrategyMemory:
         trees = {path: value.tree for path, value in packed.items()}
         return states.to_bytes(blocks, {"kinds": _kinds(self.strategy), "trees": trees})
 
-    def restore(self, image: bytes, *, source: str) -> None:
-        """Put what :meth:`capture` saved into the strategy. ``source`` names the file in errors."""
-        for path, packed in self._read(image, source).items():
-            self._put(path, packed, source)
-            self._restored.add(path)
+    def restore(self, image: bytes, *, source: str, in_step: bool = False) -> None:
+        """Put what :meth:`capture` saved into the strategy. ``source`` names the file in errors.
+
+        Where the strategy is ``in_step``, it has all of it already, or what its user has set since.
+        """
+        saved = self._read(image, source)
+        if not in_step:
+            self._put_what_differs(saved, source)
+        self._restored |= saved.keys()
         self._captured = _digests(self._packed())
 
     def go_back(self, images: Iterable[bytes], *, source: str) -> None:
@@ -114,18 +119,27 @@ class StrategyMemory:
         counts = dict(self._fresh)
         for image in images:
             counts |= self._read(image, source)
+        owners = dict(named_layers(self.strategy))
+        for path in self._packed().keys() - counts.keys():
+            prefix, _, name = path.rpartition(".")
+            delattr(owners[prefix], name)  # made in the round that does not count
+        self._put_what_differs(counts, source)
+
+    def _put_what_differs(self, saved: dict[str, Packed], source: str) -> None:
+        """All else stays the very object that it is, to which others may hold references."""
         now = _digests(self._packed())
-        for path, packed in counts.items():
+        for path, packed in saved.items():
             if now.get(path) != _digest(packed):
                 self._put(path, packed, source)
 
     def _read(self, image: bytes, source: str) -> dict[str, Packed]:
         blocks, meta = states.from_bytes(image, source=source)
-        if meta["kinds"] != _kinds(self.strategy):
+        then, now = meta["kinds"], _kinds(self.strategy)
+        # Strategies that it holds may be made, or put away, as it trains.
+        if any(now[name] != then[name] for name in then.keys() & now.keys()):
             raise StateError(
-                f"{source} was saved by the strategy {' of '.join(meta['kinds'])}, this is "
-                f"{' of '.join(_kinds(self.strategy))}: continue with that, or give Muster another "
-                "folder"
+                f"{source} was saved by the strategy {' of '.join(then.values())}, this is "
+                f"{' of '.join(now.values())}: continue with that, or give Muster another folder"
             )
         return {
             path: Packed(tree, blocks[str(place)].tobytes())
@@ -133,12 +147,19 @@ class StrategyMemory:
         }
 
     def _put(self, path: str, packed: Packed, source: str) -> None:
-        owners = dict(named_layers(self.strategy))
         prefix, _, name = path.rpartition(".")
-        if not _is_state_dict(packed.tree):
-            setattr(owners[prefix], name, unpack(packed))
+        owner = dict(named_layers(self.strategy)).get(prefix)
+        if owner is None:
+            warn(f"{source} holds {path} of the strategy, which has no {prefix} now: left out")
             return
-        holder = getattr(owners[prefix], name, None)
+        holder: Any = getattr(owner, name, None)
+        if not _is_state_dict(packed.tree):
+            value = unpack(packed)
+            if _is_tensor_like(holder, value):  # of which an optimiser may hold a reference
+                holder.data.copy_(value)
+            else:
+                setattr(owner, name, value)
+            return
         if not isinstance(holder, _Stateful):
             raise StateError(
                 f"{source} holds what {path} of the strategy had counted, but now that is "
@@ -180,8 +201,17 @@ def _attributes(strategy: Strategy) -> Iterator[tuple[str, Any]]:
                 yield f"{prefix}.{name}".lstrip("."), value
 
 
-def _kinds(strategy: Strategy) -> list[str]:
-    return [type(owner).__qualname__ for _, owner in named_layers(strategy)]
+def _kinds(strategy: Strategy) -> dict[str, str]:
+    return {name: type(owner).__qualname__ for name, owner in named_layers(strategy)}
+
+
+def _is_tensor_like(holder: Any, value: Any) -> bool:
+    """Whether one tensor of PyTorch can take the other's numbers."""
+    return (
+        hasattr(holder, "copy_")
+        and type(holder) is type(value)
+        and (holder.shape, holder.dtype) == (value.shape, value.dtype)
+    )
 
 
 def _try_pack(value: Any) -> Packed | None:

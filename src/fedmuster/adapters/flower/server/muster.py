@@ -9,9 +9,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedmuster.adapters.flower.choosing.cohorts import EndedError
+from fedmuster.adapters.flower.choosing.cohorts import EndedError, Met
 from fedmuster.adapters.flower.choosing.edge_groups import EdgeGroups
-from fedmuster.adapters.flower.choosing.questions import Questions
 from fedmuster.adapters.flower.grids.views import TimedGrid
 from fedmuster.adapters.flower.log import say, warn
 from fedmuster.adapters.flower.record.record import Record
@@ -95,20 +94,26 @@ class Muster(Strategy):
             edges=edges,
             features=features,
         )
-        check_strategy(
-            strategy,
-            policy=self.settings.policy,
-            cohort_size=cohort_size,
-            num_to_ask=self.settings.num_to_ask,
-        )
+        self._check()
         self._mark = object()
-        self._questions = Questions()
+        self._grid: Grid | None = None
+        self._met = Met.nobody(deadline_seconds=deadline_seconds)
         self._rounds_asked = 0
         self._has_played = False
+        self._in_step = False
+
+    def _check(self) -> None:
+        """Also at each start: what is set meanwhile must not show only when clients have paid."""
+        check_strategy(
+            self.strategy,
+            policy=self.settings.policy,
+            cohort_size=self.settings.cohort_size,
+            num_to_ask=self.settings.num_to_ask,
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         """An app that sets what it knows of its strategy means the strategy."""
-        if name in _OWN or hasattr(type(self), name):
+        if name in _OWN:
             super().__setattr__(name, value)
         else:
             setattr(self.strategy, name, value)
@@ -164,7 +169,11 @@ class Muster(Strategy):
             return self.strategy.start(
                 grid=grid, initial_arrays=initial_arrays, num_rounds=num_rounds, **given, **more
             )
+        self._check()
         settings = self.settings
+        if grid is not self._grid:
+            self._grid = grid
+            self._met = Met.nobody(deadline_seconds=settings.deadline_seconds)
         rounds_before, rounds_asked = self._rounds_asked, self._rounds_asked + int(num_rounds)
         timed = TimedGrid(
             grid,
@@ -185,46 +194,53 @@ class Muster(Strategy):
                     record,
                     timed,
                     arrays=initial_arrays,
-                    questions=self._questions,
+                    met=self._met,
                     evaluate_config=evaluate_config,
                     rounds_before=rounds_before,
+                    in_step=self._in_step,
                 )
             ) as session,
         ):
             done = session.own_rounds.done
             on_record = f"{done} rounds are on record in {settings.folder}"
-            if record.ending is not None or done >= rounds_asked:
+            if record.ending is not None or session.own_rounds.over(rounds_asked):
                 say(f"{on_record}: {record.ending or 'nothing is left to train'}")
                 self._warn_of_others()
                 session.catch_up(evaluate_fn)
-                self._rounds_asked = rounds_asked
+                self._rounds_asked, self._in_step = rounds_asked, True
+                if session.own_rounds.several:  # the journal's rounds are not those of the loop
+                    return record.result(session.arrays)
                 return record.result(session.arrays, after=rounds_before, until=rounds_asked)
             if done > 0:
                 say(f"{on_record}: what Flower calls round 1 is round {done + 1}")
             self._announce()
-            config = session.train_config.go_on_with(train_config, again=self._has_played)
+            again = self._has_played and done == rounds_before
+            config = session.train_config.go_on_with(train_config, again=again)
             given |= _that_were_given(
                 train_config=config, evaluate_fn=session.on_server(evaluate_fn)
             )
-            returned = self._play(session, timed, rounds_asked - done, **given, **more)
-            self._rounds_asked = rounds_asked  # not where it failed: who tries again wants the same
-            result = record.result(session.arrays, after=rounds_before)
+            returned = self._play(session, timed, rounds_asked, **given, **more)
+            # Not where it failed: who tries again wants the same. A loop may end before its time.
+            self._rounds_asked = session.own_rounds.done
+            after = 0 if session.own_rounds.several else rounds_before
+            result = record.result(session.arrays, after=after)
             if returned is None or not has_own_start(self.strategy):
                 return result
             return returned if done == rounds_before else _completed(returned, result)
 
     def _play(
-        self, session: Session, grid: TimedGrid, num_rounds: int, **given: Any
+        self, session: Session, grid: TimedGrid, rounds_asked: int, **given: Any
     ) -> Result | None:
         """Let the strategy's own loop run with the session's methods; what it returns."""
-        self._has_played = True
+        self._has_played, self._in_step = True, False
         _PLAYED_BY[self.settings.folder] = self._mark
+        num_rounds = rounds_asked - session.own_rounds.done
         try:
             with in_place(self.strategy, session.methods):
                 returned = self.strategy.start(
                     grid=grid, initial_arrays=session.arrays, num_rounds=num_rounds, **given
                 )
-            session.end_loop()
+            session.end_loop(rounds_asked)
         except EndedError as ended:
             if session.rounds_done == 0:
                 raise BudgetError(
@@ -232,11 +248,20 @@ class Muster(Strategy):
                     "another ledger"
                 ) from None
             session.end(str(ended))
-            return None
+            returned = None
         except BaseException:
-            session.undo_open_round()
+            self._undo(session)
             raise
+        self._in_step = True
         return returned
+
+    def _undo(self, session: Session) -> None:
+        """So that the start can be tried again; what went wrong first is what the user must see."""
+        try:
+            session.undo_open_round()
+            self._in_step = True
+        except Exception as error:
+            warn(f"what the open round has changed cannot be undone: {error}")
 
     def _warn_of_others(self) -> None:
         """Of an app with two of them, the second would find the first one's rounds."""
@@ -271,7 +296,11 @@ class Muster(Strategy):
         _not_started()
 
 
-_OWN = frozenset({"strategy", "settings", "_questions", "_rounds_asked", "_has_played", "_mark"})
+_OWN = frozenset(
+    {"strategy", "settings", "start", "summary"}
+    | {"_grid", "_met", "_rounds_asked", "_has_played", "_in_step", "_mark"}
+)
+"""What is set on Muster itself."""
 _PLAYED_BY: dict[Path, object] = {}
 """By whose mark a folder was played last, in this process."""
 

@@ -11,9 +11,8 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fedmuster.adapters.flower.choosing.cohorts import Choice, Cohorts, EndedError
+from fedmuster.adapters.flower.choosing.cohorts import Choice, Cohorts, EndedError, Met
 from fedmuster.adapters.flower.choosing.loss_question import LossQuestion
-from fedmuster.adapters.flower.choosing.questions import Questions
 from fedmuster.adapters.flower.grids.views import OnlyThese, Posting, TimedGrid
 from fedmuster.adapters.flower.log import say, warn
 from fedmuster.adapters.flower.record.config_memory import ConfigMemory
@@ -49,7 +48,9 @@ class Session:
         record: of the run, open.
         grid: the one that Flower's loop sends through.
         arrays: the model to begin with, where nothing is on record.
-        questions: which nodes have said who they are, in earlier sessions of this process.
+        met: the nodes that earlier sessions of this process have met.
+        in_step: whether the strategy is what it was when the last round was committed: then
+            nothing is put into it, for its user may have changed something since.
         evaluate_config: what the user gives evaluations, for policies that ask for losses.
         rounds_before: of the strategy, that the user has had from earlier starts. Where they are
             all that is on record, the user has had that model, and gives one back that counts.
@@ -63,9 +64,10 @@ class Session:
         grid: TimedGrid,
         *,
         arrays: ArrayRecord,
-        questions: Questions,
+        met: Met,
         evaluate_config: ConfigRecord | None = None,
         rounds_before: int = 0,
+        in_step: bool = False,
     ) -> None:
         self._settings = settings
         self._strategy = strategy
@@ -78,7 +80,7 @@ class Session:
             least=least_nodes(strategy),
             run=record.run,
             ledger=record.cell.ledger(settings.folder),
-            questions=questions,
+            met=met,
         )
         self._orders = Orders(settings, strategy, run=record.run)
         self._hearing = Hearing()
@@ -97,10 +99,12 @@ class Session:
         self._evaluate_config = evaluate_config or ConfigRecord()
         if record.saved is not None:
             try:
-                self._load(record.saved)
+                self._load(record.saved, in_step=in_step)
             except BaseException:
                 self.close()
                 raise
+        met.in_flight.forget_from(self._cohorts.num_clients)
+        self._done_before = self.rounds_done
         if self.own_rounds.done == rounds_before > 0:
             self.arrays = arrays
         grid.silent = lambda messages: self._cohorts.note_silent(messages, round_=self.rounds_done)
@@ -119,13 +123,13 @@ class Session:
         for name in self._memory.not_kept():
             warn(f"{name} of the strategy cannot be saved: after a crash it begins anew")
 
-    def _load(self, saved: Saved) -> None:
+    def _load(self, saved: Saved, *, in_step: bool) -> None:
         source = str(self._settings.folder)
         parts = saved.parts
         self._cohorts.load(parts["roster"], saved.selector, saved.budget, source=source)
         self._hearing = Hearing.from_parts(parts)
         for image in _of_strategy(saved):
-            self._memory.restore(image, source=source)
+            self._memory.restore(image, source=source, in_step=in_step)
         self._began_with = parts["began_with"]
         # A strategy may give back other arrays than it was given.
         if _shapes(self.arrays) not in (self._began_with, _shapes(saved.model)):
@@ -167,22 +171,26 @@ class Session:
         self._cohorts.close()
 
     def undo_open_round(self) -> None:
-        """The strategy forgets a round that is not on record: it will be played again."""
-        saved = self._record.latest()
+        """Forget a round that is not on record: it will be played again."""
+        if self._posting is not None:
+            self._cohorts.note_silent(self._posting.silent, round_=self.rounds_done + 1)
+        self.train_config.go_back()
+        saved = self._record.latest() if self.rounds_done > self._done_before else None
         images = () if saved is None else _of_strategy(saved)
         self._memory.go_back(images, source=str(self._settings.folder))
 
-    def end_loop(self) -> None:
-        """The strategy's loop has ended as it should."""
+    def end_loop(self, rounds_asked: int) -> None:
+        """The strategy's loop has ended as it should, though perhaps before its last round."""
         self._remember()
-        self.own_rounds.end()
-        if self.own_rounds.several:  # else the last round's record says so
+        self.own_rounds.end(rounds_asked)
+        # Else the last round's record says all.
+        if self.rounds_done > 0 and not self.own_rounds.as_flower_counts(rounds_asked):
             self._record.commit(None, self._saved(), clients=self._client_table())
 
     def _remember(self) -> None:
         """What the strategy has learned since the round was committed."""
-        if self.rounds_done > 0 and (changes := self._memory.changes()) is not None:
-            self._record.remember(self.rounds_done, changes)
+        if self.rounds_done > 0:
+            self._record.remember(self.rounds_done, self._memory.changes())
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -193,10 +201,10 @@ class Session:
         """
         if has_own_start(self._strategy):  # which may have changed something after the evaluation
             self._remember()
-        self.own_rounds.trains(server_round)
         number = self.own_rounds.number(server_round)
         self.arrays, self.train_config.latest = arrays, config
         choice = self._choice = self._cohorts.choose(grid, partial(self._loss_question, grid))
+        self.own_rounds.trains(server_round)
         chosen = choice.selection.clients.tolist()
         news.tell_choice(choice, self._settings.policy.name, self._identities)
         messages: list[Message] = []
