@@ -304,3 +304,22 @@ def test_lying_about_time_hardly_gains_slots(policy: Any, deployed: bool, most: 
 
     assert gain(lambda: Clock().latency_seconds) <= most
     assert gain(lambda: lambda clients, seen, said: said) > 0.1
+
+
+def test_among_a_few_a_liar_is_seen_through_after_some_answers() -> None:
+    """One of five that needs 3 s and says nothing of it, under 3 to 6.5 s of overhead."""
+    true = np.array([0.01, 1.0, 0.2, 0.5, 3.0])
+    liar, believed, answers = 4, np.zeros(30), np.zeros(30)
+    for seed in range(100):
+        rng, clock, nth = np.random.default_rng(seed), Clock(), 0
+        for _ in range(30):
+            chosen = np.sort(rng.choice(5, 2, replace=False))
+            reported = np.where(chosen == liar, 0.001, true[chosen])
+            elapsed = true[chosen] + rng.uniform(3.0, 6.5, 2)
+            latency = clock.latency_seconds(chosen, elapsed, reported, np.ones(2, np.bool_))
+            if liar in chosen:
+                answers[nth] += 1
+                believed[nth] += latency[chosen == liar][0] < 1.0
+                nth += 1
+    assert believed[1] < 0.35 * answers[1]
+    assert believed[4:].sum() < 0.05 * answers[4:].sum()

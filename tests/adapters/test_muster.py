@@ -656,3 +656,29 @@ def test_who_claims_all_the_data_is_taken_to_have_as_much_as_others(
 
 def test_over_selection_is_not_rounded_up_for_the_sake_of_a_billionth(tmp_path: Path) -> None:
     assert quick(tmp_path, cohort_size=100, over_selection=1.1).settings.num_to_ask == 110
+
+
+def test_one_muster_is_enough(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a Muster already"):
+        quick(tmp_path, quick(tmp_path))
+    with pytest.raises(ConfigError, match="a Muster already"):
+        quick(tmp_path, DifferentialPrivacyServerSideFixedClipping(quick(tmp_path), 1.0, 1.0, 3))
+
+
+def test_who_does_not_evaluate_in_time_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slowly(message: Message, context: Context) -> Message:
+        if context.node_config["client-id"] == "d":
+            grid.nodes[3].delay_seconds = 60.0
+        return evaluated(message, context)
+
+    app = ClientApp(mods=[ReportingMod()])
+    app.train()(trained)
+    app.evaluate()(slowly)
+    grid = InProcessGrid(app, nodes("abcd"))
+    with caplog.at_level(logging.INFO, "flwr"):
+        start(quick(tmp_path, deadline_seconds=0.3), grid, rounds=1)
+    assert (
+        "1 nodes have not evaluated in time, and are left alone until they have: d" in caplog.text
+    )

@@ -162,7 +162,7 @@ class Cohorts:
     def _marks(self, available: BoolArray, network: EdgeView | None) -> dict[str, FloatArray]:
         """Who could be chosen, and why others could not: 0 or 1, for explanations."""
         busy = np.zeros(self.num_clients, dtype=np.bool_)
-        busy[list(self.in_flight.busy)] = True
+        busy[[*self.in_flight.busy, *self.roster.silent]] = True
         marks = {"available": available, "busy": busy}
         if self.budget is not None and self.selector is not None:
             marks["paid_before"] = np.zeros_like(busy)
@@ -180,7 +180,11 @@ class Cohorts:
             client = client_at.get(metadata.dst_node_id)
             if client is not None and metadata.message_id:
                 self.in_flight.add(
-                    metadata.message_id, client=client, node_id=metadata.dst_node_id, round_=round_
+                    metadata.message_id,
+                    client=client,
+                    node_id=metadata.dst_node_id,
+                    round_=round_,
+                    what=metadata.message_type,
                 )
 
     def busy_nodes(self, grid: Grid) -> set[int]:
@@ -228,7 +232,7 @@ class Cohorts:
     def _collect_late(self, grid: Grid) -> None:
         for errand, answered in self.in_flight.collect(grid):
             what = "answered too late, which is not used" if answered else "failed, too late"
-            say(f"{self._name(errand.client)}: {what} (round {errand.round})")
+            say(f"{self._name(errand.client)}: {what} ({errand.what} of round {errand.round})")
 
     def _admit(self, newcomers: int) -> None:
         if newcomers == 0:

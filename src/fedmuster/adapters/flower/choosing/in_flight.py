@@ -12,12 +12,13 @@ from flwr.serverapp import Grid
 
 
 class Errand(NamedTuple):
-    """A message that nobody has answered yet."""
+    """A message that nobody has answered yet, and what it wanted: a training, an evaluation."""
 
     client: int
     node_id: int
     round: int
     since: float
+    what: str
 
 
 class InFlight:
@@ -41,9 +42,11 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._errands)
 
-    def add(self, message_id: str, *, client: int, node_id: int, round_: int) -> None:
+    def add(
+        self, message_id: str, *, client: int, node_id: int, round_: int, what: str = "train"
+    ) -> None:
         """A round was closed without an answer to this message."""
-        self._errands[message_id] = Errand(client, node_id, round_, self._clock())
+        self._errands[message_id] = Errand(client, node_id, round_, self._clock(), what)
 
     def forget_from(self, client: int) -> None:
         """Give up the errands of clients from this one on: they were never on record."""

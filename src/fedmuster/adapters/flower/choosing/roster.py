@@ -71,6 +71,8 @@ class Roster:
         """Of each client; its position is the client's index."""
         self.facts: list[Facts] = []
         """What each client says of itself."""
+        self.silent: frozenset[int] = frozenset()
+        """Clients whose nodes are there, by their keys, and have not answered: most likely busy."""
         self._keys: list[str] = []
         self._by_identity: dict[str, int] = {}
         self._by_key: dict[str, int] = {}
@@ -153,6 +155,7 @@ class Roster:
             nodes[self._admit(identity, new[identity])] = new[identity].node_id
         self._refresh_facts(nodes)
         self._node_of = nodes
+        self.silent = frozenset(held - nodes.keys())
         self._tell(before, nodes, first, new)
         return Meeting(dict(nodes), tuple(range(first, len(self.identities))))
 

@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedmuster.adapters.flower.choosing.cohorts import EndedError, Met
 from fedmuster.adapters.flower.choosing.edge_groups import EdgeGroups
 from fedmuster.adapters.flower.grids.views import TimedGrid
+from fedmuster.adapters.flower.layers import layers
 from fedmuster.adapters.flower.log import say, warn
 from fedmuster.adapters.flower.record.record import Record
 from fedmuster.adapters.flower.server.checks import check_strategy
@@ -19,7 +20,7 @@ from fedmuster.adapters.flower.server.evaluation import EvaluateFn
 from fedmuster.adapters.flower.server.own_methods import has_own_start, in_place
 from fedmuster.adapters.flower.server.session import Session
 from fedmuster.adapters.flower.server.settings import Features, Settings
-from fedmuster.core.errors import BudgetError, CallOrderError
+from fedmuster.core.errors import BudgetError, CallOrderError, ConfigError
 from fedmuster.core.late_answers import Discard
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.shorthand import parse_policy
@@ -78,6 +79,11 @@ class Muster(Strategy):
         edges: EdgeGroups | None = None,
         features: Features | None = None,
     ) -> None:
+        if isinstance(strategy, Strategy) and any(isinstance(e, Muster) for e in layers(strategy)):
+            raise ConfigError(
+                "Muster: the strategy is, or holds, a Muster already, and one must be outermost: "
+                "wrap the strategy itself, once"
+            )
         self.strategy = strategy
         self.settings = Settings(
             policy=parse_policy(policy) if isinstance(policy, str) else policy,

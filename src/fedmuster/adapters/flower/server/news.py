@@ -46,6 +46,15 @@ def tell_replies(
         warn(f"{count} replies are refused: {reason}")
 
 
+def tell_missing(number: int, names: Sequence[str]) -> None:
+    """Whose evaluations did not come in time."""
+    shown = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+    say(
+        f"round {number}: {len(names)} nodes have not evaluated in time, and are left alone until "
+        f"they have: {shown}"
+    )
+
+
 def tell_doubts(liars: IntArray, signals: Mapping[str, int], identities: Sequence[str]) -> None:
     """What was not believed."""
     for client in liars.tolist():

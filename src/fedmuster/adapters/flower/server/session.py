@@ -107,7 +107,7 @@ class Session:
         self._done_before = self.rounds_done
         if self.own_rounds.done == rounds_before > 0:
             self.arrays = arrays
-        grid.silent = lambda messages: self._cohorts.note_silent(messages, round_=self.rounds_done)
+        grid.silent = self._note_silent
         self._evaluations = Evaluations(
             strategy,
             record,
@@ -118,6 +118,12 @@ class Session:
             wait_seconds=settings.wait_seconds,
         )
         self._tell_not_kept()
+
+    def _note_silent(self, messages: Sequence[Message]) -> None:
+        """Of evaluations, which are of the model after the last round."""
+        names = [self._cohorts.name_of_node(m.metadata.dst_node_id) for m in messages]
+        news.tell_missing(self.rounds_done, names)
+        self._cohorts.note_silent(messages, round_=self.rounds_done)
 
     def _tell_not_kept(self) -> None:
         for name in self._memory.not_kept():
