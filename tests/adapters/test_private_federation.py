@@ -106,6 +106,7 @@ def test_a_server_that_dies_in_a_round_lets_nobody_pay_or_send_twice_for_it(
     names = journal.clients["identity"]
     assert len(journal) == 2
     assert not paid & set(names[journal.cohorts[1]].tolist())
+    assert set(names[journal.scores["paid_before"][1] == 1].tolist()) == paid  # as `explain` says
     after = spent(tmp_path)
     assert all(after[name] == before.get(name, 0) + 1 for name in paid)
     found = audit(tmp_path / "ledger.sqlite", [tmp_path / "run"])

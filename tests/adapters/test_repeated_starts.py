@@ -1,11 +1,11 @@
 """Apps that start the same Muster again and again, and starts that fail."""
 
 import logging
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.serverapp import Grid
@@ -108,9 +108,10 @@ def test_a_node_that_has_not_said_who_it_is_does_not_hold_up_evaluation(tmp_path
     grid = federation()
     grid.nodes[5].silent = True
     muster = quick(tmp_path, deadline_seconds=30.0)
+    began = time.monotonic()
     result = muster.start(grid=grid, initial_arrays=model(), num_rounds=3)
+    assert time.monotonic() - began < 30.0  # an evaluation that waits for it takes as long
     journal = JournalReader(tmp_path)
-    assert np.all(journal.columns["seconds"] < 30.0)
     assert all(5 not in cohort for cohort in journal.cohorts)
     assert set(result.evaluate_metrics_clientapp) == {1, 2, 3}
     assert len(journal.clients["identity"]) == 5

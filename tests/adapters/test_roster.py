@@ -314,8 +314,10 @@ def test_a_restarted_server_does_not_count_on_nodes_that_do_not_answer_it() -> N
     restored = Roster.from_bytes(roster.to_bytes())
     grid.nodes[0].delay_seconds = 0.3
     assert meet(restored, grid).nodes == {1: 2, 2: 3}
+    assert restored.silent == {0}
     time.sleep(0.35)
     assert meet(restored, grid).nodes == {0: 1, 1: 2, 2: 3}
+    assert restored.silent == set()
 
 
 def test_nobody_takes_the_place_of_a_node_that_is_busy_when_the_server_restarts() -> None:

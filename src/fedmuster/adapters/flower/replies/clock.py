@@ -21,7 +21,7 @@ What that is worth, if the slowest 30 of 100 clients (0.5 … 4 s) report a tent
 trusted they gain more than 10 % of all slots; here with 0.2 s of overhead at most 0.4 %, and with a
 deployment's 5 … 10 s up to 2 % of the first 100 rounds and 1 % of 200. Lies smaller than the noise
 of the overhead remain unseen: of clients that need 0.1 … 1 s under such overhead, BSFL gives liars
-10 to 12 % more, in rounds that are a quarter of a second longer for it. And it takes some answers
+up to 12 % more, in rounds that are a quarter of a second longer for it. And it takes some answers
 to see through a lie: of five clients one that needs 3 s and says none, under 3 … 6.5 s of overhead,
 is believed in two of three first answers, a quarter of the second, one in 30 from the fifth on.
 """
