@@ -20,7 +20,7 @@ from fedmuster.adapters.flower.wire import (
     question,
 )
 from fedmuster.core.errors import ConfigError
-from fedmuster.privacy.mechanism import Laplace
+from fedmuster.privacy.mechanisms import Laplace
 
 SEEN = list[tuple[str, list[str]]]
 

@@ -21,7 +21,7 @@ from fedmuster.adapters.flower.wire import (
     strip,
 )
 from fedmuster.core.errors import DataError
-from fedmuster.privacy.mechanism import Gaussian, Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
 
 Wired = Ask | Facts | Question | Release | Report
 

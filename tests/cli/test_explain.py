@@ -14,9 +14,9 @@ from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out
+from fedmuster.federation import Checkpoint, RoundRow
 from fedmuster.policies import BSFL
-from fedmuster.simulation import Checkpoint, RoundRow
-from fedmuster.worlds.federation import Federation
+from fedmuster.worlds.real_federation import Federation
 
 WORLD = {"name": "bsfl-rates", "num_clients": 8, "cohort_size": 3}
 

@@ -16,18 +16,16 @@ from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.state import NoState
 from fedmuster.policies import POLICIES
-from fedmuster.policies.all_clients import AllClients
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.clustered_sampling import ClusteredSampling
-from fedmuster.policies.flat import FlatPolicy
-from fedmuster.policies.lifted import Lifted
-from fedmuster.policies.random import Random
+from fedmuster.policies.lifted import FlatPolicy, Lifted
+from fedmuster.policies.random import AllClients, Random
 from fedmuster.policies.rbcs_f import RBCSF
 from fedmuster.policies.refl import REFL
 from fedmuster.policies.safa import SAFA
 from fedmuster.solvers.assignment import FLGreedy
 from fedmuster.testing import Knowledge
-from fedmuster.testing.fresh_process import trajectory
+from fedmuster.testing.repetition_checks import trajectory
 
 FLAT: dict[str, Policy[Any]] = {
     name: kind() for name, kind in POLICIES.items() if not kind.assigns_edges

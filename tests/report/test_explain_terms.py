@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmuster.bandits.means import DiscountedMean, WindowedMean
+from fedmuster.bandits.rewards import repeats
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Problem
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.estimators.mean import DiscountedMean, WindowedMean
 from fedmuster.experiments.journal import rounds_done
 from fedmuster.experiments.replay import play_again
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.diversity import repeats
 from fedmuster.policies import (
     BSFL,
     COCS,
@@ -37,11 +37,10 @@ from fedmuster.policies import (
     Random,
     TiFL,
 )
-from fedmuster.report.explain import Moment, explain, find_run, from_replay
-from fedmuster.report.explain.bottleneck import BestSet, Swaps
-from fedmuster.report.explain.everyone import Untold
-from fedmuster.report.explain.rules import rule_for
-from fedmuster.report.explain.tiers import ByTier
+from fedmuster.policies.explaining.best_set import BestSet, Swaps
+from fedmuster.policies.explaining.simple_rules import Untold
+from fedmuster.policies.tifl import ByTier
+from fedmuster.report.explain import Moment, explain, find_run, from_replay, rule_for
 
 K, M = 9, 3
 Round = tuple[BoolArray, IntArray, dict[str, FloatArray]]

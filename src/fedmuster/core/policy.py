@@ -1,12 +1,92 @@
 """The protocol that every selection policy follows."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
+import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.late_answers import Discard, LateAnswers
-from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.config import check_types, require
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Discard:
+    """They are lost."""
+
+    name: ClassVar[str] = "discard"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stale:
+    """They enter the model of the round in which they come, the less the older they are (REFL).
+
+    Args:
+        beta: how much a late update weighs for being different, against for being fresh.
+            REFL: 0.35.
+        max_rounds: older ones are lost; None for any age.
+    """
+
+    name: ClassVar[str] = "stale"
+
+    beta: float = 0.35
+    max_rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(0 <= self.beta <= 1, self, "beta", "a number in [0, 1]")
+        oldest = self.max_rounds
+        require(oldest is None or oldest >= 1, self, "max_rounds", "an integer >= 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cached:
+    """The server keeps the last model of every client and averages them all (SAFA).
+
+    Args:
+        lag_tolerance: a client that is further behind than so many rounds must start anew from the
+            global model. SAFA: 5.
+    """
+
+    name: ClassVar[str] = "cached"
+
+    lag_tolerance: int = 5
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(self.lag_tolerance >= 1, self, "lag_tolerance", "an integer >= 1")
+
+
+LateAnswers = Discard | Stale | Cached
+
+
+# Whose answers enter a round's model where a policy prefers some (SAFA).
+
+
+def fill_quota(arrivals: IntArray, preferred: BoolArray, quota: int) -> BoolArray:
+    """bool[m]: the first ``quota`` preferred answers; while there is room, others as they came.
+
+    Args:
+        arrivals: positions in the cohort of those that answered, in order of arrival.
+        preferred: bool[m], whose answers count first.
+        quota: how many enter.
+
+    Example:
+        >>> arrivals = np.array([3, 0, 2, 1])
+        >>> fill_quota(arrivals, np.array([True, False, True, False]), 3)
+        array([ True, False,  True,  True])
+    """
+    used = np.zeros(len(preferred), dtype=np.bool_)
+    first = arrivals[preferred[arrivals]][:quota]
+    used[first] = True
+    others = arrivals[~preferred[arrivals]]
+    used[others[: quota - len(first)]] = True
+    return used
+
+
+# The protocol that every selection policy follows.
 
 S = TypeVar("S")
 

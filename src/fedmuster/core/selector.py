@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedmuster.core import state as states
-from fedmuster.core.cohorts import cohort_fault
+from fedmuster.core.checking import checked_view, cohort_fault
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import CallOrderError, ConfigError, DataError, PolicyError, StateError
@@ -29,7 +29,6 @@ from fedmuster.core.records import (
     is_integer,
 )
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.core.views import checked_view
 
 S = TypeVar("S")
 

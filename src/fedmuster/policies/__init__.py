@@ -3,27 +3,22 @@
 from typing import Any, Final
 
 from fedmuster.core.policy import Policy
-from fedmuster.policies.all_clients import AllClients
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.clustered_sampling import ClusteredSampling
-from fedmuster.policies.cocs import COCS
-from fedmuster.policies.cs_ucb import CSUCB
-from fedmuster.policies.cs_ucb_q import CSUCBQ
+from fedmuster.policies.cocs.policy import COCS
+from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
 from fedmuster.policies.cucb import CUCB
-from fedmuster.policies.element_wise_mab_cs import ElementWiseMABCS
-from fedmuster.policies.extended_fedcs import ExtendedFedCS
-from fedmuster.policies.fastest import FastestInExpectation
-from fedmuster.policies.fedcs import FedCS
-from fedmuster.policies.fedsuv import FedSUV
-from fedmuster.policies.genie import Genie
+from fedmuster.policies.fedsuv.policy import FedSUV
+from fedmuster.policies.genie import FastestInExpectation, Genie
 from fedmuster.policies.lifted import Lifted
 from fedmuster.policies.linucb import LinUCB
-from fedmuster.policies.naive_mab_cs import NaiveMABCS
-from fedmuster.policies.oort import Oort
+from fedmuster.policies.mab_cs.fedcs import ExtendedFedCS, FedCS
+from fedmuster.policies.mab_cs.policy import ElementWiseMABCS, NaiveMABCS
+from fedmuster.policies.oort.policy import Oort
 from fedmuster.policies.oracle import Oracle
 from fedmuster.policies.pause import PAUSE
 from fedmuster.policies.power_of_choice import PowerOfChoice
-from fedmuster.policies.random import Random
+from fedmuster.policies.random import AllClients, Random
 from fedmuster.policies.rbcs_f import RBCSF
 from fedmuster.policies.refl import REFL
 from fedmuster.policies.safa import SAFA

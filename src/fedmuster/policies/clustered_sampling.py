@@ -13,10 +13,19 @@ from fedmuster.core.errors import DataError
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
-from fedmuster.policies.published import of_some
 from fedmuster.policies.random import DataState, Random
-from fedmuster.solvers.pouring import Bins, chances, draw, num_certain, pour, pour_groups
-from fedmuster.solvers.ward import MOST_CLIENTS, similar_groups, unit_rows
+from fedmuster.policies.score_columns import of_some
+from fedmuster.solvers.pouring import (
+    MOST_CLIENTS,
+    Bins,
+    chances,
+    draw,
+    num_certain,
+    pour,
+    pour_groups,
+    similar_groups,
+    unit_rows,
+)
 
 
 @dataclass(slots=True)

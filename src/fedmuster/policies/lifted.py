@@ -1,4 +1,4 @@
-"""Any flat policy, lifted to edge servers by an assignment step."""
+"""Flat policies at edge servers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,19 +7,75 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import require
-from fedmuster.core.late_answers import LateAnswers
-from fedmuster.core.policy import CohortRule
-from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
+from fedmuster.core.explaining import Moment, Rule, unlimited_terms
+from fedmuster.core.policy import CohortRule, LateAnswers, Policy
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.words import number
 from fedmuster.policies.bsfl import BSFL
-from fedmuster.policies.flat import FlatPolicy, flattened
-from fedmuster.policies.published import costs
+from fedmuster.policies.clustered_sampling import ClusteredSampling
+from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
+from fedmuster.policies.fedsuv.policy import FedSUV
+from fedmuster.policies.genie import FastestInExpectation, Genie
+from fedmuster.policies.mab_cs.fedcs import ExtendedFedCS, FedCS
+from fedmuster.policies.mab_cs.policy import ElementWiseMABCS, NaiveMABCS
+from fedmuster.policies.oort.policy import Oort
+from fedmuster.policies.pause import PAUSE
+from fedmuster.policies.power_of_choice import PowerOfChoice
+from fedmuster.policies.random import AllClients
+from fedmuster.policies.rbcs_f import RBCSF
+from fedmuster.policies.refl import REFL
+from fedmuster.policies.safa import SAFA
+from fedmuster.policies.score_columns import costs
+from fedmuster.policies.tifl import TiFL
 from fedmuster.solvers.assignment import (
     AssignmentSolver,
     LagrangianAssignment,
     all_pairs,
     fill_in_turns,
 )
+
+FlatPolicy = (
+    BSFL
+    | PAUSE
+    | FedCS
+    | ExtendedFedCS
+    | NaiveMABCS
+    | ElementWiseMABCS
+    | FedSUV
+    | Oort
+    | REFL
+    | SAFA
+    | TiFL
+    | CSUCB
+    | CSUCBQ
+    | RBCSF
+    | PowerOfChoice
+    | ClusteredSampling
+    | AllClients
+    | FastestInExpectation
+    | Genie
+    | Policy[Any]  # of your own: TOML does not know it, Python does
+)
+"""Those that can be lifted to edge servers."""
+
+
+def flattened(view: RoundView) -> RoundView:
+    """The view without its edges: of each client the mean over the edges that cover it.
+
+    Where none does, over all edges, so that nothing is missing.
+    """
+    features = view.pair_features
+    if features is not None:
+        network = view.network
+        weight = np.where(network.covered[:, None], network.coverage, True).astype(np.float64)
+        weight /= weight.sum(axis=1, keepdims=True)
+        features = np.einsum("km,kmd->kd", weight, features)
+    return replace(view, edges=None, features=features)
+
+
+# Any flat policy, lifted to edge servers by an assignment step.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,3 +195,68 @@ class Lifted:
         """What the flat policy thinks of each client, and what it costs at each edge."""
         flat = view if view.edges is None else flattened(view)
         return {**self.policy.scores(state, flat), **costs(view)}
+
+
+# Flat policies at edge servers.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """A flat policy that chooses; who does not fit at any edge leaves room for others.
+
+    Args:
+        flat: how it chooses.
+    """
+
+    flat: Rule
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the flat policy needs."""
+        return self.flat.needs
+
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """Those of the flat policy."""
+        return unlimited_terms(self.flat)
+
+    def about(self, moment: Moment) -> str:
+        """The flat policy's rule, in turns where there are edge servers."""
+        told = self.flat.about(moment)
+        if moment.num_edges == 0:
+            return told
+        return f"{told}; in turns, among those whom some edge can pay, until nothing more fits"
+
+    def merit(self, moment: Moment) -> FloatArray:
+        """The flat policy's."""
+        return self.flat.merit(moment)
+
+    def worth(self, moment: Moment) -> str | None:
+        """The flat policy's, and what the edges have left."""
+        told = self.flat.worth(moment)
+        if moment.num_edges == 0:
+            return told
+        left = f"The edges have {', '.join(map(number, moment.left().tolist()))} left"
+        return left if told is None else f"{told}. {left}"
+
+    def chosen(self, moment: Moment, client: int) -> str:
+        """By the flat policy, and what it costs."""
+        edge, told = moment.edge_of(client), self.flat.chosen(moment, client)
+        if edge is None:
+            return told
+        cost = float(moment.at_edges("cost")[client, edge])
+        return f"{told}. At edge {edge} it costs {number(cost)}"
+
+    def passed_over(self, moment: Moment, client: int) -> str:
+        """By the flat policy, or for lack of budget."""
+        if moment.num_edges == 0:
+            return self.flat.passed_over(moment, client)
+        cost, left = moment.at_edges("cost")[client], moment.left()
+        covered = np.flatnonzero(np.isfinite(cost))
+        told = ", ".join(
+            f"{number(float(cost[edge]))} of {number(float(left[edge]))} left at edge {edge}"
+            for edge in covered
+        )
+        if not (cost[covered] <= left[covered]).any():
+            told = f"{told}: with this cohort there is no room for it"
+        return f"{self.flat.passed_over(moment, client)}. It costs {told}"

@@ -7,17 +7,17 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import CohortRule, PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
-from fedmuster.estimators.linear import (
+from fedmuster.bandits.linear import (
     SharedRidgeState,
     learn_together,
     predict_together,
     shared_ridge,
 )
-from fedmuster.objectives.participation import participated
-from fedmuster.policies.published import at_edges, costs
+from fedmuster.bandits.utility import participated
+from fedmuster.core.config import check_types, require
+from fedmuster.core.policy import CohortRule, PolicyTraits
+from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
+from fedmuster.policies.score_columns import at_edges, costs
 from fedmuster.solvers.assignment import (
     AssignmentSolver,
     LagrangianAssignment,

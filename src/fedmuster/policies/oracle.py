@@ -12,7 +12,7 @@ from fedmuster.core.errors import DataError
 from fedmuster.core.policy import CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.state import NoState
-from fedmuster.policies.published import at_edges, costs
+from fedmuster.policies.score_columns import at_edges, costs
 from fedmuster.solvers.assignment import (
     AssignmentSolver,
     LagrangianAssignment,

@@ -6,16 +6,16 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
+from fedmuster.bandits.means import MeanEstimator, SampleMean
+from fedmuster.bandits.rewards import CohortReward, check_reward
+from fedmuster.bandits.speed import SpeedEstimator, check_speed
 from fedmuster.core.config import check_types
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
-from fedmuster.estimators.mean import MeanEstimator, SampleMean
-from fedmuster.estimators.speed import SpeedEstimator, check_speed
-from fedmuster.objectives.reward import CohortReward, check_reward
-from fedmuster.policies.bottleneck_bandit import BanditState, BottleneckBandit
-from fedmuster.privacy.schedule import Geometric, Schedule
+from fedmuster.policies.bsfl import BanditState, BottleneckBandit
+from fedmuster.privacy.schedules import Geometric, Schedule
+from fedmuster.solvers.best_cohort import Solver
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.cohort import Solver
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

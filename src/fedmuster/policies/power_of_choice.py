@@ -12,9 +12,9 @@ from fedmuster.core.errors import DataError
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
-from fedmuster.policies.published import published
 from fedmuster.policies.random import draw
-from fedmuster.solvers.cohort import highest, nobody
+from fedmuster.policies.score_columns import published
+from fedmuster.solvers.best_cohort import highest, nobody
 
 
 @dataclass(slots=True)

@@ -7,15 +7,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.linear import RidgeState, learn, predict, ridge
+from fedmuster.bandits.rewards import QueueState, empty_queues, queue_length, serve
 from fedmuster.core.config import check_types, require
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import shared
-from fedmuster.estimators.linear import RidgeState, learn, predict, ridge
-from fedmuster.objectives.fairness import QueueState, empty_queues, queue_length, serve
-from fedmuster.policies.published import EVERYBODY
+from fedmuster.policies.score_columns import EVERYBODY
+from fedmuster.solvers.best_cohort import Solver, best_cohort
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.cohort import Solver, best_cohort
 
 
 @dataclass(slots=True)

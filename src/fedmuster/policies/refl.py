@@ -8,8 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.late_answers import LateAnswers, Stale
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.policy import LateAnswers, PolicyTraits, Stale
 from fedmuster.core.records import (
     BoolArray,
     Feedback,
@@ -20,7 +19,7 @@ from fedmuster.core.records import (
     Selection,
 )
 from fedmuster.core.state import shared
-from fedmuster.solvers.cohort import highest
+from fedmuster.solvers.best_cohort import highest
 
 
 @dataclass(slots=True)
@@ -42,7 +41,7 @@ class REFL(PolicyTraits):
     last rounds rests. Where clients do not say, and before a round was ever timed, all are alike.
 
     Late updates are not lost: they enter the model of the round in which they come, weighted by
-    age and novelty, see :class:`~fedmuster.core.late_answers.Stale`.
+    age and novelty, see :class:`~fedmuster.core.policy.Stale`.
 
     Args:
         memory: a, how much of the average of past rounds stays. Authors' code: 0.25.

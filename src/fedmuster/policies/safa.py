@@ -8,8 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.late_answers import Cached, LateAnswers
-from fedmuster.core.policy import CohortRule, PolicyTraits
+from fedmuster.core.policy import Cached, CohortRule, LateAnswers, PolicyTraits
 from fedmuster.core.records import (
     BoolArray,
     Feedback,
@@ -38,7 +37,7 @@ class SAFA(PolicyTraits):
     were not picked in the last round have answered. If that does not happen before the deadline,
     the first of the others to arrive fill the quota. Answers that are not picked, and late ones,
     still count: the server averages the last model of every client, see
-    :class:`~fedmuster.core.late_answers.Cached`. It needs the memory for all these models.
+    :class:`~fedmuster.core.policy.Cached`. It needs the memory for all these models.
 
     Args:
         lag_tolerance: tau, by how many rounds a client may be behind and still go on from its own

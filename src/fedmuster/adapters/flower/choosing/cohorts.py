@@ -14,10 +14,9 @@ from fedmuster.adapters.flower.choosing.questions import Questions
 from fedmuster.adapters.flower.choosing.roster import Roster
 from fedmuster.adapters.flower.log import say, warn
 from fedmuster.adapters.flower.server.settings import Settings
-from fedmuster.core.asking import AskLoss
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.records import BoolArray, FloatArray, IntArray, Problem, Selection
+from fedmuster.core.records import AskLoss, BoolArray, FloatArray, IntArray, Problem, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.privacy.budget import Budget, Grant
 

@@ -34,7 +34,7 @@ from fedmuster.adapters.flower.wire import (
 )
 from fedmuster.core.config import require
 from fedmuster.core.errors import DataError, FedmusterError, StateError
-from fedmuster.privacy.mechanism import Mechanism
+from fedmuster.privacy.mechanisms import Mechanism
 from fedmuster.privacy.randomness import secure_bytes
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -54,7 +54,7 @@ class PrivateMod:
 
     Only a train message that brings a grant is answered with an update: the difference between the
     trained and the received model, all its floating-point arrays as one vector, clipped and noisy
-    (``fedmuster.privacy.mechanism``) with the operating system's randomness, and added to the
+    (``fedmuster.privacy.mechanisms``) with the operating system's randomness, and added to the
     received model again. Other arrays go back as they came. The trained model, metrics, whatever
     else the app or a mod put into its reply, and the texts of exceptions stay here. That a round
     was released is noted before it leaves, and no round of a run is released twice.

@@ -13,7 +13,7 @@ from fedmuster.adapters.flower.readiness.values import UNKNOWN, Expression
 from fedmuster.adapters.flower.server.muster import Muster
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
-from fedmuster.experiments.shorthand import parse_policy
+from fedmuster.experiments.spec_tables import parse_policy
 
 
 def check_muster(server: Server) -> Iterator[Finding]:

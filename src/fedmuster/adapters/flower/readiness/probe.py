@@ -14,7 +14,7 @@ from fedmuster.adapters.flower.readiness import loading
 from fedmuster.adapters.flower.readiness.findings import Finding
 from fedmuster.adapters.flower.readiness.loading import Loaded
 from fedmuster.adapters.flower.readiness.project import Component, Project
-from fedmuster.privacy.ledger.anchor import STATE_FOLDER_VARIABLE
+from fedmuster.privacy.ledger.guards import STATE_FOLDER_VARIABLE
 
 _KINDS: Final[Mapping[Component, str]] = {"serverapp": "ServerApp", "clientapp": "ClientApp"}
 _QUIET: Final = {

@@ -6,7 +6,7 @@ from fedmuster.adapters.flower.readiness.project import Project
 from fedmuster.adapters.flower.readiness.source import Module
 from fedmuster.adapters.flower.readiness.strategies import Built, Strategies
 from fedmuster.adapters.flower.readiness.values import Value
-from fedmuster.core.counting import ceil_of
+from fedmuster.core.arrays import ceil_of
 
 
 class Server:

@@ -10,9 +10,9 @@ from fedmuster.adapters.flower.metrics import signals_of
 from fedmuster.adapters.flower.replies.clock import Clock
 from fedmuster.adapters.flower.replies.credibility import Credibility
 from fedmuster.adapters.flower.replies.sorting import Answer
-from fedmuster.core.quota import fill_quota
+from fedmuster.core.policy import fill_quota
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
-from fedmuster.learning.sketch import sketch
+from fedmuster.training.combine import sketch
 
 _TIMES = frozenset({"compute_seconds", "upload_seconds"})
 """Signals of time, for which nobody's word is taken: the clock decides."""

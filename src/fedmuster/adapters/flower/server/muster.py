@@ -21,9 +21,8 @@ from fedmuster.adapters.flower.server.own_methods import has_own_start, in_place
 from fedmuster.adapters.flower.server.session import Session
 from fedmuster.adapters.flower.server.settings import Features, Settings
 from fedmuster.core.errors import BudgetError, CallOrderError, ConfigError
-from fedmuster.core.late_answers import Discard
-from fedmuster.core.policy import Policy
-from fedmuster.experiments.shorthand import parse_policy
+from fedmuster.core.policy import Discard, Policy
+from fedmuster.experiments.spec_tables import parse_policy
 from fedmuster.privacy.budget import Privacy
 
 

@@ -34,9 +34,9 @@ from fedmuster.adapters.flower.server.own_rounds import OwnRounds
 from fedmuster.adapters.flower.server.settings import Settings
 from fedmuster.core.errors import CallOrderError, DataError, StateError
 from fedmuster.core.records import Feedback
-from fedmuster.learning.trainer import LearningRow
+from fedmuster.federation import EdgeRow, RoundRow
 from fedmuster.privacy.budget import PrivacyRow
-from fedmuster.simulation import EdgeRow, RoundRow
+from fedmuster.training.trainer import LearningRow
 
 
 class Session:

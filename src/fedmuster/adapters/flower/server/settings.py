@@ -10,14 +10,14 @@ from numpy.typing import ArrayLike
 
 from fedmuster.adapters.flower.choosing.edge_groups import EdgeGroups
 from fedmuster.adapters.flower.server.checks import check_policy
+from fedmuster.core.arrays import ceil_of
 from fedmuster.core.config import require
-from fedmuster.core.counting import ceil_of
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import is_integer
 from fedmuster.experiments.spec import Experiment
 from fedmuster.privacy.budget import Privacy
-from fedmuster.worlds.federation import Federation
+from fedmuster.worlds.real_federation import Federation
 
 Features = Callable[[Sequence[str]], ArrayLike]
 """The context of clients, [K, d] (at edges [K, M, d]), of whom it gets the identities."""
