@@ -21,8 +21,8 @@ from fedmuster.core.errors import ConfigError, MissingExtraError, StateError
 from fedmuster.experiments import run
 from fedmuster.experiments.journal import Journal, JournalReader, rounds_done
 from fedmuster.experiments.ray_cluster import RayCluster, check_can_travel, images, worker
-from fedmuster.experiments.ray_cluster.cell_images import bits_here, image_of, put
-from fedmuster.experiments.ray_cluster.journey import News, play
+from fedmuster.experiments.cell_images import bits_here, image_of, put
+from fedmuster.experiments.ray_journey import News, play
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
 from fedmuster.experiments.sweep import find_cells

@@ -60,7 +60,8 @@ _COLUMNS = (*_PLAYED, *_LEARNED, *_SPENT)
 class Journal:
     """One writer at a time (a second one is refused), any number of readers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: str | Path) -> None:
+        folder = Path(folder)
         self.path = folder / FILE_NAME
         self._lock = hold_lock(folder)
         self._synced = False
@@ -195,6 +196,13 @@ class Journal:
                 (loss, accuracy, round_number),
             )
 
+    def forget_evaluation(self, round_number: int) -> None:
+        """Remove a round's loss and accuracy: it was evaluated as the last round, and is not."""
+        with self.together() as database:
+            database.execute(
+                "UPDATE rounds SET loss = NULL, accuracy = NULL WHERE round = ?", (round_number,)
+            )
+
     def note(self, round_number: int, stage: str, metrics: Mapping[str, Any]) -> None:
         """Keep what was reported at a stage of a round, beyond what the columns hold."""
         named = {str(name): value for name, value in metrics.items()}
@@ -253,8 +261,8 @@ class JournalReader:
     cohorts: list[IntArray]
     rejected: list[IntArray]
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE_NAME
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder) / FILE_NAME
         if not self.path.is_file():
             raise StateError(f"{folder} is no run: it holds no {FILE_NAME}")
         with closing(connect(self.path)) as database, plain_errors(self.path):
@@ -371,9 +379,9 @@ class Standing(NamedTuple):
     ending: str | None = None
 
 
-def standing(folder: Path) -> Standing:
+def standing(folder: str | Path) -> Standing:
     """What is committed of a run; nothing before it started."""
-    path = folder / FILE_NAME
+    path = Path(folder) / FILE_NAME
     if not path.is_file():
         return Standing(0, 0.0)
     with closing(connect(path)) as database, plain_errors(path):
@@ -389,7 +397,7 @@ def standing(folder: Path) -> Standing:
     return Standing(0, 0.0) if row is None else Standing(*row)
 
 
-def rounds_done(folder: Path) -> int:
+def rounds_done(folder: str | Path) -> int:
     """How many rounds of a run are committed."""
     return standing(folder).rounds
 

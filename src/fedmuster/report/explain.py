@@ -19,8 +19,6 @@ from fedmuster.core.policy import Policy
 from fedmuster.core.words import MEANING, capital, number, percent, several
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.replay import Replayed
-from fedmuster.experiments.run import SPEC_NAME
-from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import find_cells
 from fedmuster.federation import EdgeRow
 from fedmuster.policies import (
@@ -282,8 +280,7 @@ _MARKS = ("available", "privacy_spent", "paid_before", "busy", "out_of_reach")
 def find_run(folder: Path, *, policy: str | None = None, seed: int | None = None) -> Cell:
     """The run in ``folder``, or the one of an experiment's that is meant."""
     cells = [
-        Cell(folder=path, spec=Experiment.load(path / SPEC_NAME), path=folder)
-        for path in find_cells(folder)
+        Cell(folder=path, spec=spec, path=folder) for path, spec in find_cells(folder).items()
     ]
     found = [
         cell

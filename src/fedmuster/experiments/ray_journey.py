@@ -20,7 +20,7 @@ from typing import Any, Final, NotRequired, TypedDict
 from fedmuster.core.errors import FedmusterError, StateError
 from fedmuster.core.files import write_file
 from fedmuster.experiments.journal import Journal, Standing, standing
-from fedmuster.experiments.ray_cluster.cell_images import (
+from fedmuster.experiments.cell_images import (
     Image,
     bits_here,
     differences,
