@@ -5,14 +5,6 @@ import sys
 import click
 
 import fedmuster
-from fedmuster.cli.claims import claims
-from fedmuster.cli.datasets import data, partition
-from fedmuster.cli.demo import demo
-from fedmuster.cli.explain import explain
-from fedmuster.cli.flower import flower
-from fedmuster.cli.ledger_commands import ledger
-from fedmuster.cli.list_command import list_command, show
-from fedmuster.cli.running import compare, report, resume, run
 from fedmuster.core.errors import FedmusterError
 
 
@@ -22,11 +14,24 @@ def cli() -> None:
     """Which clients should train next? Client selection for federated learning."""
 
 
-for command in (
-    *(list_command, show, compare, run, resume, report, explain, demo),
-    *(data, partition, ledger, flower, claims),
-):
-    cli.add_command(command)
+def _add_commands() -> None:
+    """Here, so that no command hides the module of its name."""
+    from fedmuster.cli.claims import claims
+    from fedmuster.cli.datasets import data, partition
+    from fedmuster.cli.demo import demo
+    from fedmuster.cli.explain import explain
+    from fedmuster.cli.flower import flower
+    from fedmuster.cli.ledger_commands import ledger
+    from fedmuster.cli.list_command import list_command, show
+    from fedmuster.cli.running import compare, report, resume, run
+
+    for command in (list_command, show, compare, run, resume, report, explain, demo):
+        cli.add_command(command)
+    for command in (data, partition, ledger, flower, claims):
+        cli.add_command(command)
+
+
+_add_commands()
 
 
 def main() -> None:

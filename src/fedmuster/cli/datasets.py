@@ -89,8 +89,7 @@ def partition(partition: str | None, data_set: str, clients: int, seed: int, out
             "--clients 30 --out who-has-what.png"
         )
         return
-    from fedmuster.core.config import named
-    from fedmuster.experiments.spec_tables import parse
+    from fedmuster.core.config import named, parse
     from fedmuster.report.figures import save
     from fedmuster.report.partition_figure import describe, partition_figure
     from fedmuster.training.data import DATASETS

@@ -48,14 +48,14 @@ def show_table(
     printed row by row.
     """
     columns = list(zip(header, *rows, strict=True))
-    widths = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in columns]
+    widths = [max(map(len, " ".join(column).split()), default=0) for column in columns]
     if sum(widths) + 3 * len(widths) + 1 > console.width:
         _show_rows(title, header, rows)
         return
     table = Table(title=title, title_justify="left", header_style="bold")
     for number, (name, width) in enumerate(zip(header, widths, strict=True)):
-        justify = "left" if words or number == 0 else "right"
-        table.add_column(name, justify=justify, min_width=width, overflow="fold")
+        left = words or number == 0
+        table.add_column(name, justify="left" if left else "right", min_width=width)
     for row in rows:
         table.add_row(*map(Text, row))  # not markup: labels are the user's
     console.print(table)

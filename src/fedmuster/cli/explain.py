@@ -63,19 +63,21 @@ def _moment(
 ) -> "tuple[Moment, str | None]":
     """The round, and how it is known, where that has to be said."""
     from fedmuster.core.errors import ConfigError
-    from fedmuster.report.explain import can_be_replayed, from_journal, from_replay, suffices
+    from fedmuster.report.explain import from_journal, from_replay, suffices, why_not_replayed
 
     written = from_journal(cell, round_number)
     if client is not None:
         written.client(client)  # before anything is played again for somebody who does not exist
-    repeatable = can_be_replayed(cell)
-    if source == "replay" and not repeatable:
-        raise ConfigError(
-            f"{cell.folder} is a real federation, which cannot be played again: leave --from out, "
-            "its journal has what there is"
-        )
-    if source == "journal" or not repeatable or (source is None and suffices(written)):
+    if source == "journal" or (source is None and suffices(written)):
         return written, None
+    refusal = why_not_replayed(cell)
+    if refusal is not None and source == "replay":
+        raise ConfigError(
+            f"{cell.folder} cannot be played again: {refusal}. Leave --from out, the journal has "
+            "what there is"
+        )
+    if refusal is not None:
+        return written, f"Not played again: {refusal}."
     replayed, note = _played_again(cell.folder, round_number)
     return from_replay(cell, round_number, replayed), note
 
@@ -96,7 +98,10 @@ def _played_again(folder: Path, round_number: int) -> "tuple[Replayed, str]":
         )
     rounds = f"{round_number:,} round{'' if round_number == 1 else 's'}"
     seconds = time.monotonic() - began
-    return replayed, f"Played {rounds} again in {seconds:.1f} s: the same cohorts as in the journal."
+    return (
+        replayed,
+        f"Played {rounds} again in {seconds:.1f} s: the same cohorts as in the journal.",
+    )
 
 
 def _show(explanation: "Explanation", note: str | None) -> None:

@@ -67,10 +67,10 @@ def compare(
     with private=false among them runs without. If the run folder (--out) holds an experiment in
     the same world, the policies, seeds and rounds that it lacks are added to it.
     """
-    from fedmuster.core.config import from_table, named
+    from fedmuster.core.config import from_table, named, parse, parse_settings
     from fedmuster.core.errors import ConfigError
     from fedmuster.experiments.spec import Experiment, reward_kind
-    from fedmuster.experiments.spec_tables import parse, parse_policies, parse_settings
+    from fedmuster.experiments.spec_tables import parse_policies
     from fedmuster.privacy.budget import Privacy
     from fedmuster.training.training import Training
     from fedmuster.worlds import WORLDS

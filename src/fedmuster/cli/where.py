@@ -111,9 +111,7 @@ def _interruptible(folder: Path) -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
-        sys.stderr.write(
-            f"\ninterrupted, saving …; continue with: fedmuster resume {folder}\n"
-        )
+        sys.stderr.write(f"\ninterrupted, saving …; continue with: fedmuster resume {folder}\n")
         sys.stderr.flush()
         raise KeyboardInterrupt
 

@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 
 from fedmuster.core.config import Key, to_table
 from fedmuster.core.errors import ConfigError, MissingExtraError, StateError
-from fedmuster.experiments.journal import standing
 from fedmuster.experiments.cell_images import bits_here
+from fedmuster.experiments.journal import standing
 from fedmuster.experiments.ray_journey import Journey
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import Cells, Progress, unfinished

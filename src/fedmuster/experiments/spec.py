@@ -51,16 +51,19 @@ import tomli_w
 
 from fedmuster.bandits.rewards import CohortReward
 from fedmuster.bandits.utility import EdgeUtility
-from fedmuster.core.config import Key, from_table, named, to_table
+from fedmuster.core.config import Key, from_table, to_table
 from fedmuster.core.errors import ConfigError, FedmusterError
 from fedmuster.core.policy import Policy
-from fedmuster.experiments.spec_tables import UnavailablePolicy, line_of, read_policies
+from fedmuster.experiments.spec_tables import (
+    UnavailableClass,
+    line_of,
+    read_policies,
+    read_world,
+)
 from fedmuster.federation import Horizon, Simulation, Watch
 from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.training.training import Training
-from fedmuster.worlds import WORLDS
-from fedmuster.worlds.real_federation import FEDERATIONS
 from fedmuster.worlds.world import World
 
 _FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there
@@ -178,10 +181,10 @@ class Experiment:
         )
 
     def require_available(self) -> None:
-        """Complain about policies that can be reported on but not run."""
-        for number, policy in enumerate(self.policies.values()):
-            if isinstance(policy, UnavailablePolicy):
-                policy.refuse(key=("policy", str(number)))
+        """Complain about classes without which runs can be reported on, but not played."""
+        for config in (self.world, *self.policies.values()):
+            if isinstance(config, UnavailableClass):
+                config.refuse()
 
     def _protection(self, label: str, folder: Path, run: str) -> Protection | None:
         if self.privacy is None or label in self.unprotected:
@@ -220,8 +223,8 @@ class Experiment:
             of_all = dict(zip(experiment.policies, table.pop("policy"), strict=True))
             common = [label for label in self.policies if label in wanted.policies]
             table["policy"] = {label: of_all[label] for label in common}
-            for key in ("seeds", "rounds", "seconds"):
-                table.pop(key, None)
+            for extendable in ("seeds", "rounds", "seconds"):
+                table.pop(extendable, None)
         difference = first_difference(one, two)
         if difference is None and wanted.rounds < self.rounds:
             difference = ("rounds",), self.rounds, wanted.rounds
@@ -287,8 +290,8 @@ class Experiment:
         Args:
             path: of the TOML file.
             rehearse: whether to play one round of each policy, see :meth:`rehearse`.
-            reading: whether policies whose class cannot be imported are accepted, as
-                :class:`UnavailablePolicy`, because nothing is to be run.
+            reading: whether policies and worlds whose class cannot be imported are accepted, as
+                :class:`UnavailableClass`, because nothing is to be run.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -335,8 +338,9 @@ class Experiment:
         if numbers.seed is not None and numbers.seeds is not None:
             raise ConfigError("give seed or seeds, not both", key=("seed",))
         policies, unprotected = read_policies(table["policy"], reading=reading)
-        kinds = {**WORLDS, **FEDERATIONS}
-        world: World = named(kinds, table["world"], key=("world",), what="world")
+        reward = table.get("reward")
+        at_edges = isinstance(reward, Mapping) and "utility" in reward  # an EdgeUtility
+        world = read_world(table["world"], reading=reading, hierarchical=at_edges)
         tables: dict[str, Any] = {}
         for key, kind in {**_TABLES, "reward": reward_kind(world)}.items():
             if key in table:
@@ -358,25 +362,31 @@ class Experiment:
         """The spec as a table: what is None is left out."""
         policies = []
         for label, policy in self.policies.items():
-            unavailable = isinstance(policy, UnavailablePolicy)
-            settings = dict(policy.table) if unavailable else to_table(policy)
+            settings = _table(policy)
             if label != settings["name"]:
                 settings["label"] = label
             if label in self.unprotected:
                 settings["private"] = False
             policies.append(settings)
-        table = {"rounds": self.rounds, "seconds": self.seconds, "regret": self.regret}
-        table |= {"seeds": list(self.seeds)}
+        table: dict[str, Any] = {
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "regret": self.regret,
+            "seeds": list(self.seeds),
+        }
         for key in ("world", "reward", *_TABLES):
             config = getattr(self, key)
-            table[key] = None if config is None else to_table(config)
-        return {key: value for key, value in table.items() if value is not None} | {
-            "policy": policies
-        }
+            table[key] = None if config is None else _table(config)
+        table["policy"] = policies
+        return {key: value for key, value in table.items() if value is not None}
 
     def to_toml(self) -> str:
         """A spec that :meth:`load` reads back to the same experiment."""
         return tomli_w.dumps(self.to_table())
+
+
+def _table(config: Any) -> dict[str, Any]:
+    return dict(config.table) if isinstance(config, UnavailableClass) else to_table(config)
 
 
 def first_difference(

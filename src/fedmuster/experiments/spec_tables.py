@@ -1,7 +1,6 @@
 """The tables of a spec: ``[[policy]]``, the same in one line, and where a key stands."""
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,21 +8,26 @@ from typing import Any, ClassVar, NoReturn
 
 from numpy.random import Generator
 
-from fedmuster.core.config import Key, named
-from fedmuster.core.errors import ConfigError
-from fedmuster.core.policy import Policy, PolicyTraits
+from fedmuster.core.config import Key, from_text, named, parse, split_text
+from fedmuster.core.errors import ConfigError, UnknownNameError
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, Policy, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
-from fedmuster.policies import POLICIES
+from fedmuster.core.registry import is_outside
+from fedmuster.policies.explaining.simple_rules import Untold
+from fedmuster.worlds import WORLDS
+from fedmuster.worlds.real_federation import FEDERATIONS
+from fedmuster.worlds.world import World, WorldRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnavailablePolicy(PolicyTraits):
-    """Stands for a policy whose class cannot be imported (any more).
+class UnavailableClass:
+    """Stands for a policy or world whose class cannot be imported (any more).
 
-    Reports and explanations read the runs of such a policy; running or resuming is refused.
+    Reports and explanations read runs without it; running or resuming them is refused.
 
     Args:
-        table: the policy in the spec, without ``label`` and ``private``.
+        table: what the spec says, without ``label`` and ``private``.
         reason: why the class cannot be imported.
     """
 
@@ -33,12 +37,17 @@ class UnavailablePolicy(PolicyTraits):
     reason: str = field(compare=False)
 
     def refuse(self, *, key: Key = ()) -> NoReturn:
-        """Complain that the policy cannot run."""
-        raise ConfigError(
-            f"the policy {self.table['name']} cannot run: {self.reason}. Its finished runs can "
-            "still be reported on and explained from their journals",
+        """Complain that it cannot run."""
+        raise UnknownNameError(
+            f"{self.reason}. Without {self.table['name']} the run cannot be played or continued; "
+            "it can be reported on, and explained from its journal",
             key=key,
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnavailablePolicy(UnavailableClass, PolicyTraits):
+    """Stands for a policy whose class cannot be imported."""
 
     def init(self, problem: Problem) -> Any:
         """Refused."""
@@ -52,6 +61,42 @@ class UnavailablePolicy(PolicyTraits):
         """Refused."""
         self.refuse()
 
+    def rule(self) -> Rule:
+        """Not known."""
+        return _UnknownRule()
+
+
+class _UnknownRule(Untold):
+    def about(self, moment: Moment) -> str:
+        """Why nothing can be said."""
+        return "the class of the policy cannot be imported, so its rule is not known"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnavailableWorld(UnavailableClass):
+    """Stands for a world whose class cannot be imported.
+
+    Args:
+        hierarchical: whether there are edge servers, as the spec's ``[reward]`` tells.
+    """
+
+    hierarchical: bool = False
+
+    def start(self, seed: int) -> WorldRun:
+        """Refused."""
+        self.refuse(key=("world", "name"))
+
+
+def read_world(table: Any, *, reading: bool, hierarchical: bool) -> World:
+    """The world of a spec; the arguments are those of the functions and classes above."""
+    try:
+        kinds = {**WORLDS, **FEDERATIONS}
+        world: World = named(kinds, table, key=("world",), what="world")
+    except ConfigError as error:
+        settings = _unavailable(table, error, reading=reading)
+        return UnavailableWorld(table=settings, reason=str(error), hierarchical=hierarchical)
+    return world
+
 
 def read_policies(
     tables: Any, *, reading: bool = False
@@ -61,7 +106,7 @@ def read_policies(
     Args:
         tables: what a spec has as ``policy``: a name, a table, or a list of these.
         reading: whether classes that cannot be imported are accepted, see
-            :class:`UnavailablePolicy`.
+            :class:`UnavailableClass`.
     """
     numbered = isinstance(tables, list)
     policies: dict[str, Policy[Any]] = {}
@@ -76,7 +121,14 @@ def read_policies(
             raise ConfigError(
                 f"private = {private!r}, expected true or false", key=(*key, "private")
             )
-        policy, name = _read_policy(table, key=key, reading=reading)
+        policy: Policy[Any]
+        try:
+            policy = named(POLICIES, table, key=key, what="policy")
+            name = policy.name
+        except ConfigError as error:
+            settings = _unavailable(table, error, reading=reading)
+            policy = UnavailablePolicy(table=settings, reason=str(error))
+            name = settings["name"]
         label = name if label is None else label
         if not isinstance(label, str):
             raise ConfigError(f"label = {label!r}, expected a string", key=(*key, "label"))
@@ -92,65 +144,41 @@ def read_policies(
     return policies, frozenset(unprotected)
 
 
-def _read_policy(table: Any, *, key: Key, reading: bool) -> tuple[Policy[Any], str]:
-    policy: Policy[Any] = named(POLICIES, table, key=key, what="policy")
-    return policy, policy.name
+def _unavailable(table: Any, error: ConfigError, *, reading: bool) -> dict[str, Any]:
+    """The settings of a class that cannot be had; other errors, and if not ``reading`` all, rise.
 
-
-# Policies, worlds and rewards in one line: ``bsfl:alpha=3,beta=1.2``.
-
-_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[{]*[\]}])")
-_CLASS = re.compile(r"(?:[^:=]*[./][^:=]*:[^\W\d]\w*|[^:=]*:[A-Z]\w*)(?=:|$)")
-
-
-def parse(text: str) -> dict[str, Any]:
-    """A table as a spec would have it.
-
-    The name is one of the registry, or ``module:Class`` or ``path/to/file.py:Class``.
-
-    Example:
-        >>> parse('bsfl:alpha=3,solver={name="annealing", steps=500}')
-        {'name': 'bsfl', 'alpha': 3, 'solver': {'name': 'annealing', 'steps': 500}}
-        >>> parse("latency:distribution=normal")
-        {'name': 'latency', 'distribution': 'normal'}
-        >>> parse("./mine.py:EpsGreedy:epsilon=0.2")
-        {'name': './mine.py:EpsGreedy', 'epsilon': 0.2}
+    A class from outside may also have changed since its run was written.
     """
-    found = _CLASS.match(text)
-    name = text.partition(":")[0] if found is None else found[0]
-    table = parse_settings(text[len(name) + 1 :])
-    if "name" in table:
-        raise ConfigError(f"{text!r} names two things, expected one name before the colon")
-    return {"name": name, **table}
-
-
-def parse_settings(text: str) -> dict[str, Any]:
-    """``alpha=3,beta=1.2`` as a table; what is no TOML value is taken as a string."""
-    table = {}
-    for setting in _COMMA_OUTSIDE_BRACKETS.split(text) if text else []:
-        key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"cannot read {setting!r} in {text!r}, expected key=value")
-        try:
-            table[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            table[key.strip()] = value.strip()
-    return table
+    settings = {"name": table} if isinstance(table, str) else table
+    name = settings.get("name") if isinstance(settings, Mapping) else None
+    if not reading or not isinstance(name, str):
+        raise error
+    if not isinstance(error, UnknownNameError) and not is_outside(name):
+        raise error
+    return dict(settings)
 
 
 def parse_policy(text: str) -> Policy[Any]:
-    """The policy of that name, with these settings."""
-    return _read_policy(parse(text), key=(), reading=False)[0]
+    """The policy that a line of text describes, for example ``bsfl:alpha=3``."""
+    return from_text(POLICIES, text)
+
+
+def label_of(text: str) -> str:
+    """What a policy is called that was written so; a label is also a folder's name.
+
+    Example:
+        >>> label_of("bsfl:alpha=3"), label_of("./mine.py:EpsGreedy:epsilon=0.2")
+        ('bsfl:alpha=3', 'EpsGreedy:epsilon=0.2')
+    """
+    name, settings = split_text(text)
+    if not is_outside(name):
+        return text
+    return ":".join(filter(None, (name.partition(":")[2], settings)))
 
 
 def parse_policies(texts: Iterable[str]) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
-    """Policies by what was written, and those of them that run without privacy.
-
-    A label becomes a folder: of the path of a file only the file's name stays.
-    """
-    return read_policies(
-        [{**parse(text), "label": re.sub(r"[^:=]*/", "", text)} for text in texts]
-    )
+    """Policies by what was written, and those of them that run without privacy."""
+    return read_policies([{**parse(text), "label": label_of(text)} for text in texts])
 
 
 # On which line of a TOML text a key stands, which :mod:`tomllib` does not say.

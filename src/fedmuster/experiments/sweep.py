@@ -104,7 +104,9 @@ def _write_cells(folder: Path, experiment: Experiment) -> Cells:
             try:
                 Experiment.load(spec, reading=True).extended(cell)
             except ConfigError as error:
-                raise ConfigError(f"{spec} is of another experiment: {error}", key=error.key)
+                raise ConfigError(
+                    f"{spec} does not fit the experiment: {error}", key=error.key
+                ) from error
         prepare(path, cell)
     return cells
 
