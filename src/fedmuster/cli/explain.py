@@ -73,7 +73,7 @@ def _moment(
     refusal = why_not_replayed(cell)
     if refusal is not None and source == "replay":
         raise ConfigError(
-            f"{cell.folder} cannot be played again: {refusal}. Leave --from out, the journal has "
+            f"{cell.folder} cannot be played again ({refusal}): leave --from out, the journal has "
             "what there is"
         )
     if refusal is not None:

@@ -311,9 +311,8 @@ class Experiment:
             line = line_of(text, error.key)
             where = f"{path}, line {line}" if line else str(path)
             key = ".".join(error.key)
-            raise ConfigError(
-                f"{where}: {key + ': ' if key else ''}{error}", key=error.key
-            ) from None
+            told = f"{where}: {key + ': ' if key else ''}{error}"
+            raise type(error)(told, key=error.key) from None
         return experiment
 
     def beside(self, path: Path) -> Self:

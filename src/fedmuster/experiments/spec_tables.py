@@ -39,8 +39,8 @@ class UnavailableClass:
     def refuse(self, *, key: Key = ()) -> NoReturn:
         """Complain that it cannot run."""
         raise UnknownNameError(
-            f"{self.reason}. Without {self.table['name']} the run cannot be played or continued; "
-            "it can be reported on, and explained from its journal",
+            f"the run cannot be played or continued without {self.table['name']}; it can be "
+            f"reported on, and explained from its journal. {self.reason}",
             key=key,
         )
 
@@ -63,13 +63,16 @@ class UnavailablePolicy(UnavailableClass, PolicyTraits):
 
     def rule(self) -> Rule:
         """Not known."""
-        return _UnknownRule()
+        return _UnknownRule(reason=self.reason)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _UnknownRule(Untold):
+    reason: str
+
     def about(self, moment: Moment) -> str:
         """Why nothing can be said."""
-        return "the class of the policy cannot be imported, so its rule is not known"
+        return f"its rule is not known, and the run cannot be played again ({self.reason})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
