@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from fedmuster.cli import display
-from fedmuster.cli import cli
+from fedmuster.cli import cli, display
 from fedmuster.experiments.journal import JournalReader, Standing, standing
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment

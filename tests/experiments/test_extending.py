@@ -27,7 +27,9 @@ WORLD = {"name": "bsfl-rates", "num_clients": 10, "cohort_size": 3}
 EDGES = {"name": "edge-network", "num_clients": 8}
 
 
-def experiment(*policies: str, rounds: int, seeds: tuple[int, ...] = (0,), **more: Any) -> Experiment:
+def experiment(
+    *policies: str, rounds: int, seeds: tuple[int, ...] = (0,), **more: Any
+) -> Experiment:
     table = {"rounds": rounds, "seeds": list(seeds), "world": WORLD, "policy": list(policies)}
     return Experiment.from_table({**table, **more})
 

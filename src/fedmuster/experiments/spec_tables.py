@@ -3,25 +3,22 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NoReturn
-
-from numpy.random import Generator
 
 from fedmuster.core.config import Key, from_text, named, parse, split_text
 from fedmuster.core.errors import ConfigError, UnknownNameError
 from fedmuster.core.explaining import Moment, Rule
 from fedmuster.core.policy import POLICIES, Policy, PolicyTraits
-from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.registry import is_outside
 from fedmuster.policies.explaining.simple_rules import Untold
 from fedmuster.worlds import WORLDS
 from fedmuster.worlds.real_federation import FEDERATIONS
-from fedmuster.worlds.world import World, WorldRun
+from fedmuster.worlds.world import World
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnavailableClass:
+class UnavailableClass(PolicyTraits):
     """Stands for a policy or world whose class cannot be imported (any more).
 
     Reports and explanations read runs without it; running or resuming them is refused.
@@ -29,37 +26,23 @@ class UnavailableClass:
     Args:
         table: what the spec says, without ``label`` and ``private``.
         reason: why the class cannot be imported.
+        hierarchical: of a world, whether there are edge servers, as the spec's ``[reward]`` tells.
     """
 
     name: ClassVar[str] = "unavailable"
 
     table: Mapping[str, Any]
     reason: str = field(compare=False)
+    hierarchical: bool = False
 
-    def refuse(self, *, key: Key = ()) -> NoReturn:
+    def refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Complain that it cannot run."""
         raise UnknownNameError(
             f"the run cannot be played or continued without {self.table['name']}; it can be "
-            f"reported on, and explained from its journal. {self.reason}",
-            key=key,
+            f"reported on, and explained from its journal. {self.reason}"
         )
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnavailablePolicy(UnavailableClass, PolicyTraits):
-    """Stands for a policy whose class cannot be imported."""
-
-    def init(self, problem: Problem) -> Any:
-        """Refused."""
-        self.refuse()
-
-    def select(self, state: Any, view: RoundView, rng: Generator) -> Selection:
-        """Refused."""
-        self.refuse()
-
-    def observe(self, state: Any, selection: Selection, feedback: Feedback) -> None:
-        """Refused."""
-        self.refuse()
+    init = select = observe = start = refuse
 
     def rule(self) -> Rule:
         """Not known."""
@@ -75,29 +58,13 @@ class _UnknownRule(Untold):
         return f"its rule is not known, and the run cannot be played again ({self.reason})"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnavailableWorld(UnavailableClass):
-    """Stands for a world whose class cannot be imported.
-
-    Args:
-        hierarchical: whether there are edge servers, as the spec's ``[reward]`` tells.
-    """
-
-    hierarchical: bool = False
-
-    def start(self, seed: int) -> WorldRun:
-        """Refused."""
-        self.refuse(key=("world", "name"))
-
-
 def read_world(table: Any, *, reading: bool, hierarchical: bool) -> World:
-    """The world of a spec; the arguments are those of the functions and classes above."""
+    """The world of a spec; see :func:`read_policies` and :class:`UnavailableClass`."""
+    kinds = {**WORLDS, **FEDERATIONS}
     try:
-        kinds = {**WORLDS, **FEDERATIONS}
         world: World = named(kinds, table, key=("world",), what="world")
     except ConfigError as error:
-        settings = _unavailable(table, error, reading=reading)
-        return UnavailableWorld(table=settings, reason=str(error), hierarchical=hierarchical)
+        return replace(_unavailable(table, error, reading=reading), hierarchical=hierarchical)
     return world
 
 
@@ -129,9 +96,8 @@ def read_policies(
             policy = named(POLICIES, table, key=key, what="policy")
             name = policy.name
         except ConfigError as error:
-            settings = _unavailable(table, error, reading=reading)
-            policy = UnavailablePolicy(table=settings, reason=str(error))
-            name = settings["name"]
+            policy = _unavailable(table, error, reading=reading)
+            name = policy.table["name"]
         label = name if label is None else label
         if not isinstance(label, str):
             raise ConfigError(f"label = {label!r}, expected a string", key=(*key, "label"))
@@ -147,18 +113,17 @@ def read_policies(
     return policies, frozenset(unprotected)
 
 
-def _unavailable(table: Any, error: ConfigError, *, reading: bool) -> dict[str, Any]:
-    """The settings of a class that cannot be had; other errors, and if not ``reading`` all, rise.
+def _unavailable(table: Any, error: ConfigError, *, reading: bool) -> UnavailableClass:
+    """What stands for a class that cannot be had; other errors, and if not ``reading`` all, rise.
 
     A class from outside may also have changed since its run was written.
     """
     settings = {"name": table} if isinstance(table, str) else table
     name = settings.get("name") if isinstance(settings, Mapping) else None
-    if not reading or not isinstance(name, str):
+    gone = isinstance(name, str) and (isinstance(error, UnknownNameError) or is_outside(name))
+    if not reading or not gone:
         raise error
-    if not isinstance(error, UnknownNameError) and not is_outside(name):
-        raise error
-    return dict(settings)
+    return UnavailableClass(table=dict(settings), reason=str(error))
 
 
 def parse_policy(text: str) -> Policy[Any]:
