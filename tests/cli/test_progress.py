@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from fedmuster.cli import display
 from fedmuster.cli.display import _Lines, show_table
 from fedmuster.experiments.journal import Journal, Standing, rounds_done
 from fedmuster.federation import Horizon
@@ -39,19 +41,15 @@ def test_lines_come_every_tenth_or_ten_seconds(capsys: pytest.CaptureFixture[str
     assert "400 of 1,000 rounds" in told[0]
 
 
-def test_no_word_is_broken_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    from fedmuster.cli import display
-
+def test_no_word_is_broken_in_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["element-wise-mab-cs", "lifted:policy=power-of-choice"]
     rows = [(name, "0.185 ± 0.006", "no significant difference", "0.1 ± 0.2") for name in names]
     header = ("Policy", "Participants a round", "Simulated time (s)", "Mean reward")
     for width in (40, 60, 80, 120):
-        display.console.width = width
-        try:
-            with display.console.capture() as printed:
-                show_table("Title", header, rows)
-        finally:
-            display.console.width = None  # type: ignore[assignment]
+        console = Console(width=width)
+        monkeypatch.setattr(display, "console", console)
+        with console.capture() as printed:
+            show_table("Title", header, rows)
         for name in (*names, "Participants", "significant"):
             assert name in printed.get(), (width, printed.get())
 
