@@ -17,7 +17,7 @@ from fedmuster.worlds.real_federation import FEDERATIONS
 from fedmuster.worlds.world import World
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class UnavailableClass(PolicyTraits):
     """Stands for a policy or world whose class cannot be imported (any more).
 
@@ -34,6 +34,9 @@ class UnavailableClass(PolicyTraits):
     table: Mapping[str, Any]
     reason: str = field(compare=False)
     hierarchical: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.table["name"])
 
     def refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Complain that it cannot run."""
@@ -94,11 +97,9 @@ def read_policies(
         policy: Policy[Any]
         try:
             policy = named(POLICIES, table, key=key, what="policy")
-            name = policy.name
         except ConfigError as error:
             policy = _unavailable(table, error, reading=reading)
-            name = policy.table["name"]
-        label = name if label is None else label
+        label = policy.name if label is None else label
         if not isinstance(label, str):
             raise ConfigError(f"label = {label!r}, expected a string", key=(*key, "label"))
         if label in policies:
