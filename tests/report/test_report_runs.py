@@ -49,7 +49,7 @@ def test_an_experiment_that_really_ran(tmp_path: Path) -> None:
     assert all(comparison.judged(label) for label in comparison.labels)
     assert all((run.cohort_sizes == 5).all() for run in comparison.runs["bsfl"])
     # The same folders once more, by another way, are the same runs.
-    assert load([tmp_path / "runs", cells[0]]).seeds == (3, 5)
+    assert load([tmp_path / "runs", next(iter(cells))]).seeds == (3, 5)
 
 
 def test_unfinished_runs_are_cut_and_it_is_said(write_run: "WriteRun") -> None:
