@@ -83,7 +83,7 @@ def test_show_a_client(path: Path) -> None:
     table = json.loads(succeed("show", path, "--client", "ann", "--json"))
     assert [debit["units"] for debit in table["debits"]] == [15 * 10**8, 5 * 10**8]
     out = succeed("show", path, "--client", "ann", "--delta", "1e-6")
-    assert "which is ε = 2 at δ = 1e-06, composed by rdp" in out  # two debits: nothing to gain
+    assert "ε = 2 of the update at δ = 1e-06, composed by rdp" in out  # two debits: nothing to gain
     assert "needs --client" in fedmuster("show", path, "--delta", "1e-6").stderr
     done = fedmuster("show", path, "--client", "mallory")
     assert done.returncode == 2

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Final, Literal, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -12,10 +12,7 @@ from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError, DataError
 
 UNITS_PER_ONE: Final = 10**9
-"""One unit is a billionth of ε (or of ρ)."""
-
-Currency = Literal["epsilon", "epsilon-per-coordinate", "rho"]
-"""What a ledger counts: ε of the whole update, ε of each coordinate of it, or ρ of zCDP."""
+"""A unit of a ledger is a billionth of its currency."""
 
 _MOST = 10**6  # a larger ε promises nothing; its units are whole numbers in float64, too
 MOST_UNITS: Final = _MOST * UNITS_PER_ONE
@@ -32,7 +29,7 @@ def to_units(amount: float) -> int:
 
 
 def to_amount(units: int) -> float:
-    """Units as ε (or ρ)."""
+    """Units as an amount of the currency."""
     return units / UNITS_PER_ONE
 
 
