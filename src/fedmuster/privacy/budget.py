@@ -20,7 +20,7 @@ from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError, LedgerError, StateError
 from fedmuster.core.streams import PRIVACY, stream
 from fedmuster.privacy.ledger import ChainHead, Ledger
-from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Laplace, Mechanism, require_own_currency
 from fedmuster.privacy.randomness import RandomBytes, secure_bytes, seeded_bytes
 from fedmuster.privacy.schedules import (
     UNITS_PER_ONE,
@@ -49,12 +49,13 @@ class Privacy:
 
     epsilon: float = 10.0
     schedule: Schedule = field(default_factory=Geometric)
-    mechanism: Laplace | Gaussian | Mechanism = field(default_factory=Laplace)
+    mechanism: Mechanism = field(default_factory=Laplace)
     noise: Literal["seeded", "secure"] = "seeded"
     ledger: str | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
+        require_own_currency(self.mechanism)
         fits = 0 < self.epsilon <= 1e6 and to_units(self.cap) >= 1
         require(fits, self, "epsilon", "a number from 1e-9 (a unit of the ledger) to a million")
 

@@ -20,8 +20,9 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.core.config import check_types, require
+from fedmuster.core.config import check_types, kind_of, named, require
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.registry import Registry, is_outside
 from fedmuster.privacy.accounting import Currency, largest_rho, tighter_epsilon, zcdp_epsilon
 from fedmuster.privacy.discrete_noise import (
     Lattice,
@@ -141,6 +142,16 @@ class Mechanism(ABC):
         return f"{self.noise}: {spent} of the update{delta}"
 
 
+MECHANISMS: Final[Registry[Mechanism]] = Registry(
+    "mechanism",
+    Mechanism,
+    modules=("fedmuster.privacy.mechanisms",),
+    methods=("bound", "cap", "describe", "noise_scale", "release", "whole_vector_epsilon"),
+    group="fedmuster.mechanisms",
+)
+
+
+@MECHANISMS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Laplace(Mechanism):
     """Laplace noise, for pure ε (PAUSE Eq. 5).
@@ -239,6 +250,7 @@ def _zcdp(amounts: Iterable[float], delta: float) -> float:
     return zcdp_epsilon(math.fsum(amounts), delta)  # ρ adds up exactly: nothing is tighter
 
 
+@MECHANISMS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gaussian(Mechanism):
     """Gaussian noise, for ρ-zCDP of the whole update, and so (ε, δ)-DP (Bun and Steinke 2016).
@@ -311,9 +323,39 @@ class Gaussian(Mechanism):
 
 
 def currency_of(key: str, mechanism: str | None = None) -> Currency | None:
-    """What a ledger with this ``currency`` counts; None if no mechanism known here declares it."""
-    units = [unit for kind in (Laplace, Gaussian) for unit in kind.currencies]
-    return next((unit for unit in units if unit.key == key), None)
+    """What a ledger with the currency ``key`` counts; None where no mechanism tells.
+
+    Args:
+        key: as the ledger has it.
+        mechanism: the name or address of the mechanism to ask; None for all that are registered.
+    """
+    kinds: Iterable[type[Mechanism]] = MECHANISMS.values()
+    if mechanism is not None:
+        kinds = [kind_of(MECHANISMS, mechanism, key=("mechanism",), what="mechanism")]
+    units = [unit for kind in kinds for unit in getattr(kind, "currencies", ())]
+    meant = [unit for unit in units if unit.key == key]
+    return meant[0] if meant and all(unit == meant[0] for unit in meant) else None
+
+
+def require_own_currency(mechanism: Mechanism) -> None:
+    """Refuse a mechanism without a currency, or with a key that already means something else."""
+    unit = getattr(mechanism, "currency", None)
+    misfit = "it declares no currency" if not isinstance(unit, Currency) else ""
+    if isinstance(unit, Currency) and currency_of(unit.key) not in (None, unit):
+        misfit = f"its currency {unit.key!r} is another mechanism's: choose a key of its own"
+    if misfit:
+        raise ConfigError(f"{type(mechanism).__name__}: {misfit}", key=("mechanism",))
+
+
+def received_mechanism(table: Any) -> Mechanism:
+    """A mechanism that another machine names: only registered ones, so that it imports nothing."""
+    if isinstance(table, dict) and is_outside(str(table.get("name"))):
+        raise ConfigError(
+            f"mechanism {table['name']!r} is not registered here: install its package, with an "
+            "entry point in the group fedmuster.mechanisms, on clients and server",
+            key=("mechanism", "name"),
+        )
+    return named(MECHANISMS, table, key=("mechanism",), what="mechanism")
 
 
 def _on_lattice(steps: IntArray, noise: IntArray, lattice: Lattice) -> FloatArray:

@@ -202,8 +202,8 @@ def check_contains(chain: Chain, head: ChainHead, *, source: str) -> None:
             "restore the newest copy, with its -wal file if it has one"
         )
     raise LedgerError(
-        f"{chain.path} is not the ledger that {source} knows: entry {head.sequence:,} is another one; "
-        "it was restored from an old backup and written to, tampered with, or replaced"
+        f"{chain.path} is not the ledger that {source} knows: entry {head.sequence:,} is another "
+        "one; it was restored from an old backup and written to, tampered with, or replaced"
     )
 
 
