@@ -178,8 +178,8 @@ def test_summary_and_history(path: Path) -> None:
     )
     summary = summarise(path, top=2)
     assert summary.head == head
-    assert (summary.clients, summary.unspent, summary.debits, summary.runs) == (10, 7, 7, 2)
-    assert summary.at_least == {50: 2, 90: 1, 99: 1, 100: 1}
+    assert (summary.clients, summary.clients_unspent, summary.debits, summary.runs) == (10, 7, 7, 2)
+    assert summary.clients_at_least_percent == {50: 2, 90: 1, 99: 1, 100: 1}
     assert [(each.identity, each.spent_units) for each in summary.top] == [
         ("client-0", 4),
         ("client-1", 2),

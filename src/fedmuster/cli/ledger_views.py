@@ -31,10 +31,13 @@ _TEXTS = {"kind", "text", "digest", "run_id", "identity"}
 def show_ledger(path: Path, *, mechanism: str | None, as_json: bool) -> None:
     """Totals, how much of the budgets is spent, and the clients that have spent most."""
     summary = summarise(path)
-    if as_json:
-        _print_json(summary.to_table())
-        return
     info = summary.info
+    if as_json:
+        top = [account._asdict() for account in summary.top]
+        table = {**info._asdict(), **summary._asdict(), "head": summary.head._asdict(), "top": top}
+        table.pop("info")
+        _print_json(table)
+        return
     say(f"{path}: a ledger of {info.kind} budgets in {info.currency}")
     unit = currency_of(info.currency, mechanism)
     say(
@@ -45,8 +48,11 @@ def show_ledger(path: Path, *, mechanism: str | None, as_json: bool) -> None:
     say(f"id {info.id}, made {utc(info.created_us)}")
     _say_head(summary.head, summary.newest_us)
     say(f"{summary.clients:,} clients, {summary.debits:,} debits by {summary.runs:,} runs")
-    rows = [("nothing", f"{summary.unspent:,}")]
-    rows += [(f"{level} % or more", f"{count:,}") for level, count in summary.at_least.items()]
+    rows = [("nothing", f"{summary.clients_unspent:,}")]
+    rows += [
+        (f"{level} % or more", f"{count:,}")
+        for level, count in summary.clients_at_least_percent.items()
+    ]
     show_table("How much of their cap clients have spent", ("spent", "clients"), rows)
     if summary.top:
         show_table(

@@ -40,14 +40,14 @@ class Anchor:
 
     def read(self) -> Note | None:
         """What the file says; None if it is missing."""
-        try:
-            with plain_errors(self.path), self.path.open("rb") as file:
+        with plain_errors(self.path):
+            try:
+                file = self.path.open("rb")
+            except FileNotFoundError:
+                return None
+            with file:
                 fcntl.flock(file, fcntl.LOCK_SH)
                 return self._parse(file.read())
-        except LedgerError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise
 
     def write(self, note: Note) -> None:
         """Replace the file."""

@@ -53,45 +53,22 @@ class Payment(NamedTuple):
     """What the client had spent after it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LedgerSummary:
-    """A ledger in few numbers.
-
-    Args:
-        info: what it is.
-        head: its newest entry.
-        newest_us: when that was written (or the ledger made).
-        clients: how many have an account.
-        unspent: how many of them never paid.
-        at_least: for each of :data:`LEVELS_PERCENT`, how many have spent that much of their cap.
-        debits: how many there are.
-        runs: how many runs have debited.
-        top: the accounts that have spent the largest share of their cap, the largest first.
-    """
+class LedgerSummary(NamedTuple):
+    """A ledger in few numbers."""
 
     info: Info
     head: ChainHead
     newest_us: int
+    """When the newest entry was written (or the ledger made)."""
     clients: int
     debits: int
     runs: int
-    unspent: int
-    at_least: dict[int, int]
+    clients_unspent: int
+    """How many clients never paid."""
+    clients_at_least_percent: dict[int, int]
+    """For each of :data:`LEVELS_PERCENT`, how many clients have spent that much of their cap."""
     top: list[Account]
-
-    def to_table(self) -> dict[str, object]:
-        """For JSON."""
-        return {
-            **self.info._asdict(),
-            "head": self.head._asdict(),
-            "newest_us": self.newest_us,
-            "clients": self.clients,
-            "debits": self.debits,
-            "runs": self.runs,
-            "clients_unspent": self.unspent,
-            "clients_at_least_percent": self.at_least,
-            "top": [account._asdict() for account in self.top],
-        }
+    """The accounts that have spent the largest share of their cap, the largest first."""
 
 
 def summarise(path: Path, *, top: int = 10) -> LedgerSummary:
@@ -117,8 +94,8 @@ def summarise(path: Path, *, top: int = 10) -> LedgerSummary:
         head=last.head,
         newest_us=last.time_us,
         clients=clients,
-        unspent=unspent,
-        at_least=dict(zip(LEVELS_PERCENT, reached, strict=True)),
+        clients_unspent=unspent,
+        clients_at_least_percent=dict(zip(LEVELS_PERCENT, reached, strict=True)),
         debits=debits,
         runs=runs,
         top=[Account(*row) for row in spenders],

@@ -7,11 +7,12 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 from uuid import uuid4
 from weakref import WeakSet
 
 from fedmuster.core.errors import LedgerError
+from fedmuster.core.files import sync_folder
 from fedmuster.privacy.ledger.chain import (
     Chain,
     ChainHead,
@@ -55,14 +56,15 @@ class WriterLock:
             try:
                 fcntl.flock(self._file, wanted | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = _read(self._file)
+                self._file.seek(0)
+                holder = self._file.read() or "another process that shares it with others"
                 self._file.close()
                 raise LedgerError(
                     f"{ledger} is in use by {holder}: wait until it is done, or give this run a "
                     "ledger of its own"
                 ) from None
             _OPEN.add(self)
-            # Nobody is alone now but we: what an earlier run left here is out of date.
+            # This process has the lock, so what an earlier run left here is out of date.
             self._file.truncate(0)
             if exclusive_for is not None:
                 self._file.write(f"run {exclusive_for!r} (process {os.getpid()} on ")
@@ -86,16 +88,11 @@ def folder_lock(folder: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _read(file: TextIO) -> str:
-    file.seek(0)
-    return file.read() or "another process that shares it with others"
-
-
 _OPEN: WeakSet[WriterLock] = WeakSet()
 
 
 def _let_go_in_child() -> None:
-    """A forked child inherits the lock; were it to outlive us, nobody could resume the run."""
+    """A forked child inherits the lock; if it outlived its parent, no run could be resumed."""
     for lock in _OPEN:
         lock.close()
 
@@ -131,7 +128,7 @@ def create_if_missing(path: Path, *, currency: str, kind: LedgerKind, now_us: in
             except BaseException:
                 unnamed.unlink(missing_ok=True)
                 raise
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
 
 def _refuse_if_lost(path: Path, kind: LedgerKind) -> None:
@@ -152,14 +149,6 @@ def _refuse_if_lost(path: Path, kind: LedgerKind) -> None:
             f"{note.head.sequence:,} entries was here; restore it (if it was moved, open it once "
             "at its new place), or choose another place for a new ledger"
         )
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)  # the new name
-    finally:
-        os.close(handle)
 
 
 Clock = Callable[[], int]
@@ -217,7 +206,7 @@ class Writer:
             raise
         try:
             with plain_errors(path):
-                self.database.execute("BEGIN IMMEDIATE")  # now the log is there, too
+                self.database.execute("BEGIN IMMEDIATE")  # now the log exists, too
                 self._files = OpenFiles(path)
                 self.chain = Chain(path, self.database, read_info(path, self.database))
                 self.anchors = anchors_of(path, self.chain.info)
