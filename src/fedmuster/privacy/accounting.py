@@ -89,7 +89,6 @@ Method = Literal["basic", "rdp", "pld"]
 COARSEST_RATE: Final = 2.0**-10 * (1 + 2.0**-10)
 """What a step of the lattice costs at most: a noise scale is at least 2^10 steps, but for the
 clip's rounding down to whole steps, by less than one in 2^10."""
-
 _ORDERS: Final[FloatArray] = 1 + np.logspace(-3, 9, 4096)
 """Orders α of Rényi DP. Each of them gives a valid ε, so a finite choice of them is safe."""
 
@@ -138,7 +137,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     _check_delta(delta)
     if not 0 <= rho < math.inf:
         raise ConfigError(f"zcdp_epsilon: rho = {rho!r}, expected a number >= 0")
-    return rdp_epsilon(_ORDERS, gaussian_rdp(rho, _ORDERS), delta)
+    return rdp_epsilon(_ORDERS, _ORDERS * rho, delta)  # α ρ by definition (Bun and Steinke 2016)
 
 
 def largest_rho(epsilon: float, delta: float) -> float:
@@ -154,11 +153,6 @@ def largest_rho(epsilon: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if zcdp_epsilon(middle, delta) <= epsilon else (low, middle)
     return low
-
-
-def gaussian_rdp(rho: float, order: FloatArray) -> FloatArray:
-    """Rényi DP of ``rho``-zCDP: ``α rho``, by definition (Bun and Steinke 2016)."""
-    return order * rho
 
 
 def laplace_rdp(epsilon: float, order: FloatArray, *, rate: float = COARSEST_RATE) -> FloatArray:

@@ -66,7 +66,7 @@ class Privacy:
 
     @property
     def simulated(self) -> bool:
-        """Whether the noise protects nobody."""
+        """Whether the noise is seeded, which protects no client."""
         return self.noise == "seeded"
 
 
@@ -74,10 +74,7 @@ class Privacy:
 class PrivacyRow:
     """What clients have spent after a round, in the ledger's currency; NaN without a ledger.
 
-    Args:
-        spent_max: by the one that has spent most.
-        spent_mean: on average over all.
-        num_exhausted: how many can never be asked again.
+    ``num_exhausted`` is how many clients can never be asked again.
     """
 
     spent_max: float = np.nan
@@ -122,7 +119,10 @@ class Budget:
         """bool[K], the clients that can be asked once more."""
         self.left: FloatArray = np.ones(everyone)
         """[K], the share of the budget that each client has left (PAUSE Eq. 7)."""
-        self._open: tuple[int, set[int]] = (0, set())  # the round, and who has not sent yet
+        self._open: tuple[int, set[int]] = (
+            0,
+            set(),
+        )  # round, clients that may send
         self._replayed_until: int | None = None  # a round, where rounds are played again
         self._ledger = Ledger.open(
             path,
@@ -236,7 +236,7 @@ class Budget:
 
     def standing(self) -> PrivacyRow:
         """What has been spent so far."""
-        if len(self._spent) == 0:  # a federation that nobody has joined yet
+        if len(self._spent) == 0:  # a federation without clients so far
             return PrivacyRow(spent_max=0.0, spent_mean=0.0)
         return PrivacyRow(
             spent_max=to_amount(int(self._spent.max())),

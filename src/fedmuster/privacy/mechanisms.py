@@ -121,7 +121,7 @@ class Mechanism(ABC):
         return f"ε {sign} {epsilon:g}{delta}{' per coordinate' * self.currency.per_coordinate}"
 
     def describe(self, amount: float, num_coordinates: int | None) -> str:
-        """What ``amount`` promises of an update with so many coordinates, None if that is unknown.
+        """What ``amount`` promises of an update of ``num_coordinates``, None if that is unknown.
 
         Example:
             >>> Laplace(mode="per-coordinate").describe(40.0, 26_000)

@@ -266,7 +266,7 @@ def require_there(path: Path) -> None:
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Tell what SQLite and the operating system complain about as a :class:`LedgerError`."""
+    """Turn errors of SQLite and of the operating system into a :class:`LedgerError`."""
     try:
         yield
     except sqlite3.Error as error:

@@ -70,7 +70,7 @@ class Anchor:
             return head
 
     def check_writable(self) -> None:
-        """Complain now rather than after a debit."""
+        """Raise an error before a debit if the file cannot be written."""
         with plain_errors(self.path):
             os.close(os.open(self.path, os.O_RDWR))
 
@@ -135,7 +135,6 @@ def _damaged(path: Path) -> LedgerError:
 
 LARGEST_STEP_BACK_US: Final = 60_000_000
 _TAIL: Final = 256
-_MICROSECONDS: Final = 1_000_000
 
 
 class OpenFiles:
@@ -245,7 +244,7 @@ def utc(time_us: int) -> str:
         '2023-11-14 22:13:20 UTC'
     """
     try:
-        return f"{datetime.fromtimestamp(time_us // _MICROSECONDS, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):  # a year that no calendar has
         return f"{time_us} µs after 1970"
 

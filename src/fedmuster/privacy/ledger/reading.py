@@ -196,12 +196,8 @@ def _journals_in(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audit:
-    """Faults make a ledger, or a run, untrustworthy; remarks are for a person to judge.
-
-    Args:
-        verification: of the ledger itself.
-        faults: of runs against the ledger.
-        remarks: what is unusual, or could not be checked.
+    """What an auditor found: ``faults`` of runs against the ledger, beyond those of the ledger
+    itself (``verification``), and ``remarks`` for a person to judge.
     """
 
     verification: Verification
@@ -301,7 +297,7 @@ def _compare(chain: Chain, journal: RunJournal, client_name: str, found: Audit) 
     run = chain.run_number(journal.run) or 0
     asked = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *journal.cohorts.values()]))
     identity_of = {client: _identity(journal, client, client_name) for client in asked.tolist()}
-    twice = [who for who, times in Counter(identity_of.values()).items() if times > 1]
+    twice = [same for same, times in Counter(identity_of.values()).items() if times > 1]
     if twice:  # one's debit would stand for the other's
         found.faults.append(f"{name}: it calls several clients the same: {_few('', twice)}")
     account_of = np.zeros(int(asked.max(initial=0)) + 1, dtype=np.int64)

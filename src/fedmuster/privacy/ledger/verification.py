@@ -37,25 +37,18 @@ from fedmuster.privacy.ledger.writer import Clock, Writer
 from fedmuster.privacy.schedules import MOST_UNITS
 
 MOST_FAULTS: Final = 100
-_CHUNK: Final = 5_000  # so many times the largest debit fits into int64
+_CHUNK: Final = 5_000  # rows; the sum of that many largest debits fits into int64
 _COLUMNS: Final = len(Entry._fields)
 
 
 @dataclass(kw_only=True, slots=True)
 class Verification:
-    """What was found.
+    """What was found in a ledger; a good one has no faults.
 
-    Args:
-        info: what the ledger is; None if not even that could be read.
-        head: its newest entry.
-        clients: how many accounts there are.
-        debits: how many debits there are.
-        faults: what does not fit and where, the first :data:`MOST_FAULTS`; empty for a good ledger.
-        num_faults: how many there are in all.
-        remarks: what could not be checked here.
+    ``faults`` holds the first :data:`MOST_FAULTS` of ``num_faults``; ``remarks`` what could not be
+    checked here.
     """
 
-    info: Info | None = None
     head: ChainHead | None = None
     clients: int = 0
     debits: int = 0
@@ -80,8 +73,9 @@ def verify(path: Path) -> Verification:
             info = chain.info
         outside = _heads_outside(path, info, result)  # first: meanwhile others may append
         with reading(path) as chain:
-            result.info = info
-            _check_file(chain, result)
+            for (line,) in chain.database.execute(f"PRAGMA integrity_check({MOST_FAULTS})"):
+                if line != "ok":
+                    result.blame(f"SQLite's integrity check: {line}")
             accounts = _Accounts(chain, result)
             _check_chain(chain, accounts, result)
             accounts.check_balances()
@@ -117,12 +111,6 @@ def _heads_outside(path: Path, info: Info, result: Verification) -> list[tuple[s
         else:
             heads.append((str(anchor.path), note.head))
     return heads
-
-
-def _check_file(chain: Chain, result: Verification) -> None:
-    for (line,) in chain.database.execute(f"PRAGMA integrity_check({MOST_FAULTS})"):
-        if line != "ok":
-            result.blame(f"SQLite's integrity check: {line}")
 
 
 def require_sound(path: Path) -> None:

@@ -18,6 +18,7 @@ from fedmuster.privacy.ledger.chain import (
     ChainHead,
     EntryKind,
     Info,
+    Last,
     LedgerKind,
     lay_out,
     link,
@@ -113,7 +114,7 @@ def create_if_missing(path: Path, *, currency: str, kind: LedgerKind, now_us: in
         _refuse_if_lost(path, kind)
         with plain_errors(path):
             for left in path.parent.glob(f".{glob.escape(path.name)}.*.new*"):
-                left.unlink()  # of a process that died here; the lock says that nobody is at it
+                left.unlink()  # of a process that died; under the lock no live one has it
         info = Info(str(uuid4()), currency, kind, now_us)
         start = ChainHead(0, info.digest().hex())
         unnamed = path.with_name(f".{path.name}.{info.id}.new")
@@ -160,9 +161,8 @@ _APPEND: Final = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 class Links:
     """Entries to be appended in one transaction, with the same time."""
 
-    def __init__(self, *, sequence: int, digest: bytes, time_us: int) -> None:
-        self.sequence = sequence
-        self.digest = digest
+    def __init__(self, last: Last, time_us: int) -> None:
+        self.sequence, _, self.digest = last
         self.rows: list[tuple[object, ...]] = []
         """The columns of each entry, and its digest."""
         self._time_us = time_us
@@ -245,7 +245,10 @@ class Writer:
                 self._files.check()
                 check_contains(self.chain, self._seen, source="this process")
                 check_anchors(self.chain, anchors)
-                links = self._continued(clock_may_go_back)
+                last, now_us = self.chain.last(), self._clock() // 1000
+                if not clock_may_go_back:
+                    now_us = time_of_next(self.path, last, now_us)
+                links = Links(last, now_us)
                 yield links
                 self.database.executemany(_APPEND, links.rows)
                 self.database.execute("COMMIT")
@@ -253,7 +256,7 @@ class Writer:
                 if self.database.in_transaction:
                     self.database.execute("ROLLBACK")
                 raise
-            self._files.check()  # or the commit went into a file that nobody will find
+            self._files.check()  # or the commit went into a file that no reader finds
             self._seen = links.head
             self._move(anchors, links.head)
 
@@ -268,9 +271,3 @@ class Writer:
                 f"{self.path}: the entries up to {head.sequence:,} are on record, but their head "
                 f"could not be noted: {error}"
             ) from error
-
-    def _continued(self, clock_may_go_back: bool) -> Links:
-        last = self.chain.last()
-        now_us = self._clock() // 1000
-        time_us = now_us if clock_may_go_back else time_of_next(self.path, last, now_us)
-        return Links(sequence=last.sequence, digest=last.digest, time_us=time_us)
