@@ -31,7 +31,9 @@ CASES: dict[str, tuple[Laplace | Gaussian, float]] = {
 }
 
 
-def textbook(mechanism: Laplace | Gaussian, update: FloatArray, scale: float, rng: Generator) -> FloatArray:
+def textbook(
+    mechanism: Laplace | Gaussian, update: FloatArray, scale: float, rng: Generator
+) -> FloatArray:
     """What one does with numpy: clip, add floating-point noise."""
     if isinstance(mechanism, Gaussian):
         clipped = update / max(1.0, float(np.linalg.norm(update)))
