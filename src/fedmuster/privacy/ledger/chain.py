@@ -256,9 +256,9 @@ def require_there(path: Path) -> None:
     if path.is_file():
         return
     folder = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())
-    patterns = ("", "*/", "*/*/") if folder != Path(folder.anchor) else ()
+    patterns = ("", "*/", "*/*/", "*/*/*/") if folder != Path(folder.anchor) else ()
     near = [str(file) for start in patterns for file in sorted(folder.glob(start + _USUAL_NAME))]
-    advice = f"{folder} has no ledgers; a run keeps one if its experiment has a [privacy] table"
+    advice = f"none was found in {folder}; a run keeps one if its spec has a [privacy] table"
     if near:
         advice = f"{folder} has {', '.join(near[:_NAMED])}{' and others' * (len(near) > _NAMED)}"
     raise LedgerError(f"{path} is {'a folder' if path.is_dir() else 'not there'}: {advice}")
