@@ -258,7 +258,7 @@ def require_there(path: Path) -> None:
     folder = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())
     patterns = ("", "*/", "*/*/", "*/*/*/") if folder != Path(folder.anchor) else ()
     near = [str(file) for start in patterns for file in sorted(folder.glob(start + _USUAL_NAME))]
-    advice = f"none was found in {folder}; a run keeps one if its spec has a [privacy] table"
+    advice = "a run keeps a ledger only if its spec has a [privacy] table"
     if near:
         advice = f"{folder} has {', '.join(near[:_NAMED])}{' and others' * (len(near) > _NAMED)}"
     raise LedgerError(f"{path} is {'a folder' if path.is_dir() else 'not there'}: {advice}")
