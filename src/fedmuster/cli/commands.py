@@ -12,7 +12,7 @@ import fedmuster
 from fedmuster.cli.claims import claims
 from fedmuster.cli.explain import explain
 from fedmuster.cli.flower import flower
-from fedmuster.cli.ledger_commands import ledger
+from fedmuster.cli.ledger import ledger
 from fedmuster.cli.where import Where, processes_option, where_to_run
 from fedmuster.core.config import from_table, named
 from fedmuster.core.errors import ConfigError

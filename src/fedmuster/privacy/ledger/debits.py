@@ -1,64 +1,49 @@
-"""Who has spent how much privacy, durably: debit first, then ask.
+"""The ledger that runs debit: debit first, then ask.
 
-A debit is checked and written in one transaction that is on disk before anybody is asked. Budgets
-follow a client's identity over all runs that use the ledger.
+A debit is checked and written in one transaction that is on disk before any client is asked.
+Budgets follow a client's identity over all runs that use the ledger.
 """
 
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, TypedDict, Unpack
+from typing import Final, NamedTuple, Self, TypedDict, Unpack
 
 import numpy as np
 
+from fedmuster.core.arrays import BoolArray, IntArray
 from fedmuster.core.errors import BudgetError, DataError, LedgerError
-from fedmuster.core.records import BoolArray, IntArray, is_integer
+from fedmuster.core.records import is_integer
 from fedmuster.privacy.ledger.chain import (
-    Head,
+    ChainHead,
     LedgerKind,
-    accounts_of,
-    balances_of,
-    debits_of_round,
     digest_of_identities,
-    identities_of,
-    integer_table,
-    last_entry,
-    run_number,
+    plain_errors,
 )
 from fedmuster.privacy.ledger.guards import check_contains
-from fedmuster.privacy.ledger.schema import plain_errors
 from fedmuster.privacy.ledger.verification import require_sound
 from fedmuster.privacy.ledger.writer import Clock, Writer, create_if_missing
-from fedmuster.privacy.schedules import MOST_UNITS, Currency, to_amount
+from fedmuster.privacy.schedules import MOST_UNITS, to_amount
 
 _LONGEST_NAME: Final = 200
 _NAMED: Final = 5  # clients that a message names
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Balances:
-    """How accounts stand: int64[n] each.
-
-    Args:
-        spent_units: the sum of their debits.
-        debits: how many those are, over all runs.
-        cap_units: what they may spend in all.
-    """
+class Balances(NamedTuple):
+    """The balances of accounts, int64[n] each: what they spent, how often, and their caps."""
 
     spent_units: IntArray
     debits: IntArray
     cap_units: IntArray
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Debit:
+class Debit(NamedTuple):
     """What is on record for a cohort.
 
-    Args:
-        fresh: bool[n], False for a debit that had been on record before.
-        units: int64[n], what each of them has paid for this round.
+    ``fresh`` is bool[n], False for a debit that had been on record before; ``units`` is int64[n],
+    what each account has paid for this round.
     """
 
     fresh: BoolArray
@@ -71,7 +56,7 @@ class _OfRound(TypedDict):
     round: int
 
 
-class Ledger:
+class Ledger(AbstractContextManager["Ledger"]):
     """A ledger that may be written to; :meth:`open` makes one.
 
     Example:
@@ -92,17 +77,16 @@ class Ledger:
 
     def __init__(self, writer: Writer, *, exclusive_for: str | None) -> None:
         self._writer = writer
-        self._database = writer.database
+        self._chain = writer.chain
         self._exclusive_for = exclusive_for
-        self.path = writer.path
-        self.info = writer.info
+        self.path, self._database, self.info = writer.chain
 
     @classmethod
     def open(
         cls,
         path: Path,
         *,
-        currency: Currency,
+        currency: str,
         kind: LedgerKind,
         exclusive_for: str | None = None,
         thorough: bool = True,
@@ -112,24 +96,25 @@ class Ledger:
 
         Args:
             path: of the file; its folder must be there.
-            currency: what it counts; another than that of an existing ledger is refused.
+            currency: the key of what it counts; an existing ledger must have the same.
             kind: ``real``, or ``simulated`` for clients that exist in a simulation only.
             exclusive_for: the id of a run that wants to be the only writer. Without it any
                 number of processes may write in turns.
             thorough: whether to compute every digest and balance anew, which takes seconds for a
-                million entries; else only the newest entries are checked, and who made an old
-                balance smaller goes unnoticed.
+                million entries; else only the newest entries are checked, and an old balance that
+                somebody made smaller goes unnoticed.
             clock: nanoseconds since 1970.
         """
         if exclusive_for is not None:
             _check_name("open: exclusive_for", exclusive_for)
+        _check_name("open: currency", currency)
         path = path.resolve()
         create_if_missing(path, currency=currency, kind=kind, now_us=clock() // 1000)
         writer = Writer(path, exclusive_for=exclusive_for, clock=clock)
         try:
             for what, found, wanted in (
-                ("kind", writer.info.kind, kind),
-                ("currency", writer.info.currency, currency),
+                ("kind", writer.chain.info.kind, kind),
+                ("currency", writer.chain.info.currency, currency),
             ):
                 if found != wanted:
                     raise LedgerError(
@@ -143,32 +128,23 @@ class Ledger:
             raise
         return cls(writer, exclusive_for=exclusive_for)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let others use it."""
+        """Let other runs use the ledger."""
         self._writer.close()
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ChainHead:
         """The newest entry."""
         with plain_errors(self.path):
-            last = last_entry(self._database, self.info)
-        return Head(last.sequence, last.digest.hex())
+            return self._chain.last().head
 
-    def require(self, head: Head) -> None:
-        """Complain unless ``head`` is in this ledger's chain: it would be old, or another one."""
+    def require(self, head: ChainHead) -> None:
+        """Refuse a ledger without ``head`` in its chain: it is an old copy, or another ledger."""
         with plain_errors(self.path):
-            check_contains(self.path, self._database, self.info, head, source="the run")
+            check_contains(self._chain, head, source="the run")
 
     def register(self, identities: Sequence[str], cap_units: int) -> IntArray:
         """int64[n], the accounts of known and new clients, in order.
@@ -183,7 +159,7 @@ class Ledger:
         if not is_integer(cap_units, least=0) or cap_units > MOST_UNITS:
             raise DataError(f"register: cap_units is {cap_units!r}, expected 0 … {MOST_UNITS:,}")
         with self._writer.transaction() as links:
-            places, known, caps = accounts_of(self._database, names).T
+            places, known, caps = self._chain.accounts_of(names).T
             if (different := caps != cap_units).any():
                 first = int(np.flatnonzero(different)[0])
                 raise LedgerError(
@@ -217,7 +193,7 @@ class Ledger:
         return accounts
 
     def balances(self, accounts: IntArray) -> Balances:
-        """How these accounts stand."""
+        """The balances of these accounts, in order."""
         with plain_errors(self.path):
             return self._balances(_integers("balances: accounts", accounts))
 
@@ -237,8 +213,8 @@ class Ledger:
         accounts, units = self._checked(run, key["round"], accounts, units)
         number = int(key["round"])
         with self._writer.transaction() as links:
-            run_entry = run_number(self._database, run)
-            recorded = debits_of_round(self._database, run_entry or 0, number)
+            run_entry = self._chain.run_number(run)
+            recorded = self._chain.debits_of_round(run_entry or 0, number)
             fresh = ~np.isin(accounts, recorded[:, 0])
             order = np.flatnonzero(fresh)[np.argsort(accounts[fresh])]  # as they lie in the file
             payers, amounts = accounts[order], units[order]
@@ -262,16 +238,22 @@ class Ledger:
     def debits_of(self, run: str, *, after_round: int) -> tuple[IntArray, IntArray]:
         """Accounts and units of the run's debits in rounds after ``after_round``, by round."""
         with plain_errors(self.path):
-            rows = self._database.execute(
+            accounts, units = self._chain.integers(
                 "SELECT account, units FROM entries "
                 "WHERE kind = 'debit' AND run = ? AND round > ? ORDER BY round, account",
-                (run_number(self._database, run) or 0, int(after_round)),
-            )
-            accounts, units = integer_table(rows, width=2).T.copy()
+                self._chain.run_number(run) or 0,
+                int(after_round),
+                width=2,
+            ).T.copy()
         return accounts, units
 
     def _balances(self, accounts: IntArray) -> Balances:
-        found = balances_of(self._database, accounts)
+        found = self._chain.integers(
+            "SELECT account, spent_units, debits, cap_units FROM json_each(?) AS wanted "
+            "JOIN accounts ON account = wanted.value",
+            json.dumps(accounts.tolist()),
+            width=4,
+        )
         found = found[np.argsort(found[:, 0])]
         if len(found) < len(accounts):
             unknown = accounts[~np.isin(accounts, found[:, 0])]
@@ -279,8 +261,7 @@ class Ledger:
                 f"{self.path} has no account {unknown[0]} (nor {len(unknown) - 1:,} others): "
                 "register its client first"
             )
-        _, spent, debits, caps = found[np.searchsorted(found[:, 0], accounts)].T.copy()
-        return Balances(spent_units=spent, debits=debits, cap_units=caps)
+        return Balances(*found[np.searchsorted(found[:, 0], accounts), 1:].T.copy())
 
     def _checked(
         self, run: str, number: int, accounts: IntArray, units: IntArray
@@ -306,18 +287,13 @@ class Ledger:
         over = np.flatnonzero(units > balances.cap_units - balances.spent_units)
         if len(over) == 0:
             return
-        named = over[:_NAMED]
-        lines = [
-            f"{identity}: spent {self._say(spent)} of {self._say(cap)}, wanted {self._say(wanted)}"
-            for identity, spent, cap, wanted in zip(
-                identities_of(self._database, accounts[named]),
-                balances.spent_units[named],
-                balances.cap_units[named],
-                units[named],
-                strict=True,
-            )
-        ]
-        more = f"; and {len(over) - len(named):,} more" if len(over) > len(named) else ""
+        find = "SELECT identity FROM accounts WHERE account = ?"
+        lines = []
+        for row in over[:_NAMED].tolist():
+            (identity,) = self._database.execute(find, (int(accounts[row]),)).fetchone()
+            spent, _, cap = (self._say(values[row]) for values in balances)
+            lines.append(f"{identity}: spent {spent} of {cap}, wanted {self._say(units[row])}")
+        more = f"; and {len(over) - _NAMED:,} more" if len(over) > _NAMED else ""
         raise BudgetError(
             f"{self.path}: {len(over):,} of {len(accounts):,} clients cannot pay, so nobody has: "
             + "; ".join(lines)
