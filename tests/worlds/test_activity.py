@@ -14,10 +14,9 @@ from scipy import stats
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import FloatArray
-from fedmuster.worlds.availability import ActivityRun, ActivityTrace, OnOff
+from fedmuster.worlds.availability import ActivityRun, ActivityTrace, OnOff, read_activity
 from fedmuster.worlds.intervals import Intervals
-from fedmuster.worlds.traces.trace_files import TraceError
-from fedmuster.worlds.traces.trace_tables import read_activity
+from fedmuster.worlds.trace_files import TraceError
 
 K = 20_000
 

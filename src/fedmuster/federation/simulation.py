@@ -8,8 +8,10 @@ import numpy as np
 
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.checking import warn_if_everyone
+from fedmuster.core.config import configured
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.policy import Policy
+from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import Feedback, Late, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.federation.regret import Verdict, judge_for
@@ -18,7 +20,7 @@ from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Grant, PrivacyRow, Protection
 from fedmuster.training.trainer import LearningRow
 from fedmuster.training.training import Learner
-from fedmuster.worlds.world import World, WorldRound
+from fedmuster.worlds.world import WORLDS, World, WorldRound
 
 S = TypeVar("S")
 
@@ -27,16 +29,16 @@ class Simulation(Generic[S]):
     """A policy in a world, round by round.
 
     Args:
-        policy: who chooses.
-        world: who answers, when.
+        policy: chooses the cohorts: a policy, or its name with settings, such as "bsfl:alpha=3".
+        world: simulates the clients: a world, or its name, such as "bsfl-rates:num_clients=50".
         seed: of world and policy; two policies with the same seed face the same luck.
-        genie: whose reward measures regret, or where there are edge servers the utility that does;
-            None to do without (faster).
-        must_judge: whether to complain where regret is not defined, instead of doing without.
+        genie: the reward that measures regret, or where there are edge servers the utility that
+            does; None for no regret (faster).
+        must_judge: whether to complain where regret is not defined; else the run has no regret.
         training: what the chosen clients train; None for selection alone.
-        horizon: when the run ends, so that its last round is evaluated; None for open end.
-        protection: what is promised to clients and the ledger that keeps it; None for no privacy.
-        watch: whose scores to write down; None for nobody's.
+        horizon: when the run ends, so that its last round is evaluated; None for an open end.
+        protection: the privacy promise to clients and the ledger that keeps it; None for none.
+        watch: the clients whose scores the journal keeps; None for no scores.
 
     Example:
         >>> from fedmuster.policies import BSFL, Genie
@@ -49,8 +51,8 @@ class Simulation(Generic[S]):
 
     def __init__(
         self,
-        policy: Policy[S],
-        world: World,
+        policy: Policy[S] | str,
+        world: World | str,
         *,
         seed: int,
         genie: Genie | EdgeUtility | None = None,
@@ -60,7 +62,8 @@ class Simulation(Generic[S]):
         protection: Protection | None = None,
         watch: Watch | None = None,
     ) -> None:
-        self.world = world.start(seed)
+        policy = as_policy(policy, owner="Simulation")
+        self.world = configured(WORLDS, world, owner="Simulation").start(seed)
         problem = self.world.problem
         if genie is not None and not self.world.waits_for_all:
             if must_judge:
@@ -105,6 +108,8 @@ class Simulation(Generic[S]):
     def step(self) -> RoundRow:
         """Play one round."""
         selector, budget = self.selector, self.budget
+        if selector.round == 1:
+            warn_if_everyone(selector.policy, selector.problem)
         drawn = self.world.realise(selector.round, now_seconds=self.elapsed_seconds)
         drawn = self._reachable(drawn)
         # The truth of a contextual world costs as much as a round: only for who may see it.

@@ -224,12 +224,12 @@ class ActivityRun:
 class OnOff:
     """Each client is on and off in turn, for exponential times, with the means of FedScale's trace.
 
-    FedScale's availability trace (107,749 clients) publishes means: a client is active for 20.26 %
-    of the time, in 20.81 intervals, and its trace lasts 393,232 s (4.5 days) before it repeats. So an
-    interval lasts 3,829 s on average. All else is this package's choice: shares follow a Beta law
-    with the given mean and standard deviation; a client has 1 + Poisson intervals in a period;
-    its on-times are exponential given that they add up to its share of the period, and its
-    off-times given that they add up to the rest; its clock starts at a random moment.
+    Published means of FedScale's availability trace (107,749 clients): a client is active for
+    20.26 % of the time, in 20.81 intervals of 3,829 s, and its trace lasts 393,232 s (4.5 days)
+    before it repeats. All else is this package's choice: shares follow a Beta law with the given
+    mean and standard deviation; a client has 1 + Poisson intervals in a period; its on-times are
+    exponential given that they add up to its share of the period, and its off-times given that
+    they add up to the rest; its clock starts at a random moment.
 
     Args:
         share: the share of the time that a client is on, averaged over clients.

@@ -16,7 +16,6 @@ from fedmuster.worlds.setting import Setting
 from fedmuster.worlds.trace_files import TraceTable, accept_path, read_columns, trace_reader
 from fedmuster.worlds.world import WORLDS, Clients, RoundDraw, WorldRun
 
-
 _LATENCIES = TraceTable(
     required=("client", "round", "latency_seconds"),
     whole=("round",),
