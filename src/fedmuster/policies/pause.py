@@ -15,8 +15,8 @@ from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.policies.bsfl import BANDIT_TERMS, BanditState, BottleneckBandit
 from fedmuster.privacy.schedules import Geometric, Schedule
-from fedmuster.solvers.best_cohort import Solver
 from fedmuster.solvers.bottleneck import Exact
+from fedmuster.solvers.bottleneck_problem import Solver
 
 
 @POLICIES.register

@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.solvers.instance import Instance, check_values
+from fedmuster.solvers.bottleneck_problem import SOLVERS, BottleneckProblem, check_values
 
 NeighbourhoodName = Literal["swap", "alsa", "pause"]
 
@@ -41,7 +41,7 @@ class Ranking:
     at_weight_rank: Sequence[int]
 
     @classmethod
-    def of(cls, instance: Instance, rng: Generator) -> "Ranking":
+    def of(cls, instance: BottleneckProblem, rng: Generator) -> "Ranking":
         """Sort once. Ties are ordered at random, so that no position is favoured."""
         shuffled = rng.permutation(len(instance.weight))
         by_bottleneck = shuffled[np.argsort(instance.bottleneck[shuffled], kind="stable")]
@@ -154,9 +154,6 @@ NEIGHBOURHOODS: Final[Mapping[NeighbourhoodName, Neighbourhood]] = {
 }
 
 
-# Simulated annealing over m-sets, as BSFL (SA and ALSA) and PAUSE (SA-PAUSE) search.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnnealingTrace:
     """How a run went (BSFL Fig. 4).
@@ -172,6 +169,7 @@ class AnnealingTrace:
     positions: IntArray
 
 
+@SOLVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Annealing:
     """Walk from a random set to random neighbours, less and less willing to get worse.
@@ -205,7 +203,7 @@ class Annealing:
 
     Example:
         >>> u, w = np.array([0.9, 0.1, 0.8, 0.6]), np.array([0.1, 1.0, 0.0, 0.8])
-        >>> instance = Instance(bottleneck=u, weight=w, size=2)
+        >>> instance = BottleneckProblem(bottleneck=u, weight=w, size=2)
         >>> Annealing(steps=100).solve(instance, np.random.default_rng(0))
         array([0, 3])
     """
@@ -220,14 +218,14 @@ class Annealing:
         require(self.steps >= 1, self, "steps", "at least 1")
         require(self.kappa > 0 and isfinite(self.kappa), self, "kappa", "a number > 0")
 
-    def solve(self, instance: Instance, rng: Generator) -> IntArray:
+    def solve(self, instance: BottleneckProblem, rng: Generator) -> IntArray:
         """The best set seen, as increasing positions."""
         walk = Walk(self, instance, rng)
         for step in range(1, self.steps + 1):
             walk.step(step)
         return walk.best_positions()
 
-    def trace(self, instance: Instance, rng: Generator) -> AnnealingTrace:
+    def trace(self, instance: BottleneckProblem, rng: Generator) -> AnnealingTrace:
         """The same walk as :meth:`solve` takes with the same ``rng``, with all its energies."""
         walk = Walk(self, instance, rng)
         current = np.empty(self.steps + 1)
@@ -245,7 +243,7 @@ class Annealing:
 class Walk:
     """The inspected vertex of an :class:`Annealing`, its energy, and the best vertex so far."""
 
-    def __init__(self, config: Annealing, instance: Instance, rng: Generator) -> None:
+    def __init__(self, config: Annealing, instance: BottleneckProblem, rng: Generator) -> None:
         check_values(instance)
         ranking = Ranking.of(instance, rng)
         landscape = Landscape.of(instance, ranking)
@@ -290,7 +288,7 @@ class Walk:
             self.best_energy, self.best_ranks = energy, self.members.by_bottleneck.copy()
 
     def value(self) -> float:
-        """The energy as :meth:`Instance.energy` has it: infinite when nobody was seen before."""
+        """The energy as :meth:`BottleneckProblem.energy` has it: infinite when nobody was seen before."""
         return self.energy if self.members.by_bottleneck[0] < self._num_seen else inf
 
     def best_positions(self) -> IntArray:
@@ -329,7 +327,7 @@ class Landscape:
     spread: float
 
     @classmethod
-    def of(cls, instance: Instance, ranking: Ranking) -> "Landscape":
+    def of(cls, instance: BottleneckProblem, ranking: Ranking) -> "Landscape":
         """The landscape of ``instance``, in the order of ``ranking``."""
         size = instance.size
         weight = instance.weight[ranking.positions][ranking.at_weight_rank]

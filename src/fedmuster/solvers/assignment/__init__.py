@@ -16,14 +16,15 @@ Read in this order:
 """
 
 from fedmuster.solvers.assignment.exact import ExactAssignment
-from fedmuster.solvers.assignment.filling import all_pairs, first_come
 from fedmuster.solvers.assignment.fl_greedy import FLGreedy
 from fedmuster.solvers.assignment.lagrangian import LagrangianAssignment
 from fedmuster.solvers.assignment.placing import (
     AssignmentSolver,
+    all_pairs,
     best_placement,
     explore,
     fill_in_turns,
+    first_come,
 )
 from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.solvers.assignment.offers import Offers, density, sum_by_edge
 from fedmuster.solvers.assignment.prices import Prices
-from fedmuster.solvers.assignment.problem import Offers, density, sum_by_edge
 
 ROUNDING = 1e-11
 """Sums of shares may be so far off; who breaks a budget by less is let pass, so bounds hold."""
@@ -228,7 +228,7 @@ def _most_promising(
 # Finish what prices leave open: every placement that could still be better, client by client.
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search found.
 
     Args:
@@ -268,7 +268,7 @@ class Core:
         """How many are undecided: the levels of the search."""
         return len(self._clients)
 
-    def search(self, width: int, fits: Callable[[IntArray], bool]) -> Found:
+    def search(self, width: int, fits: Callable[[IntArray], bool]) -> SearchResult:
         """Keeps at most ``width`` partial placements a level; of whole ones ``fits`` decides."""
         offers, placed = self._offers, self._placed
         value = np.array([offers.value[placed].sum()])
@@ -276,7 +276,7 @@ class Core:
         left[0, :-1] -= sum_by_edge(offers.edge[placed], offers.share[placed], offers.num_edges)
         left[0, -1] = offers.size - len(placed)
         if self._hopeless or left.min() < -ROUNDING:
-            return Found(None, -np.inf)
+            return SearchResult(None, -np.inf)
         self._arrange()
         self._look_ahead(_nearby(self._given))
         ceiling = -np.inf
@@ -298,8 +298,8 @@ class Core:
                 break
             pairs = np.concatenate((self._placed, walk_back(trail, np.array([last]))))
             if fits(pairs):  # sums of shares are rounded
-                return Found(pairs, ceiling)
-        return Found(None, ceiling)
+                return SearchResult(pairs, ceiling)
+        return SearchResult(None, ceiling)
 
     def _arrange(self) -> None:
         """A row of pairs for each client, in the order of the levels."""

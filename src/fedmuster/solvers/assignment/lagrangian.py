@@ -9,11 +9,11 @@ from numpy.random import Generator
 from fedmuster.bandits.utility import UtilityName
 from fedmuster.core.arrays import BoolArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.solvers.assignment.filling import fill
 from fedmuster.solvers.assignment.fl_greedy import FLGreedy
 from fedmuster.solvers.assignment.knapsacks import Core, Items, best_loads
+from fedmuster.solvers.assignment.offers import Offers, fill, sum_by_edge
 from fedmuster.solvers.assignment.prices import Incumbent, Prices, start
-from fedmuster.solvers.assignment.problem import AssignmentProblem, Offers, Placement, sum_by_edge
+from fedmuster.solvers.assignment.problem import ASSIGNMENT_SOLVERS, AssignmentProblem, Placement
 
 _BIDDING_PATIENCE = 3
 _SHORTENING = 0.6
@@ -138,6 +138,7 @@ _PROGRESS = 0.9
 """Bidding goes on as long as this many rounds of it bring the gap down to this part of itself."""
 
 
+@ASSIGNMENT_SOLVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LagrangianAssignment:
     """A placement, and a bound that proves how far from the best it can be; numpy alone.

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
-from fedmuster.solvers.assignment.filling import by_density, fill
-from fedmuster.solvers.assignment.problem import AssignmentProblem, Offers, Placement, sum_by_edge
+from fedmuster.solvers.assignment.offers import Offers, by_density, fill, sum_by_edge
+from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
 from fedmuster.solvers.top_k import top_k
 
 _ROUNDING = 1e-13
@@ -213,7 +213,7 @@ class Incumbent:
 # How solvers begin: the easy cases, a greedy placement, and prices that prove a bound.
 
 
-class Start(NamedTuple):
+class Opening(NamedTuple):
     """What is known of a problem that is not easy.
 
     Args:
@@ -229,7 +229,7 @@ class Start(NamedTuple):
     prices: Prices
 
 
-def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Start | Placement:
+def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Opening | Placement:
     """Where to begin, with at most ``steps`` of the prices; or the best placement, if easy."""
     if budgets_cannot_bind(problem):
         return best_of_each(problem, rng)
@@ -241,7 +241,7 @@ def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Start | Pla
     incumbent.propose(fill(offers, order))
     prices = lowest_bound(offers, incumbent.value, steps)
     incumbent.lower(safe_bound(offers, prices))
-    return Start(offers, order, incumbent, prices)
+    return Opening(offers, order, incumbent, prices)
 
 
 def _with_budgets_in_reach(problem: AssignmentProblem) -> AssignmentProblem:
