@@ -1,6 +1,6 @@
 """Simulated annealing over m-sets, as BSFL (SA and ALSA) and PAUSE (SA-PAUSE) search.
 
-Kept so that the papers' comparisons can be run: the exact solver is both faster and better.
+Kept for the papers' comparisons: the exact solver is both faster and better.
 """
 
 from bisect import bisect_left, insort
@@ -103,7 +103,7 @@ def swap(members: Members, draw: Draw) -> tuple[int, int]:
 
 
 def pause(members: Members, draw: Draw) -> tuple[int, int]:
-    """Whoever leaves or joins has the lowest u of its own set (PAUSE section IV.A, N1 and N2).
+    """The client that leaves or joins has the lowest u of its set (PAUSE IV.A, N1 and N2).
 
     N2b is part of N1. All clients ranked below the lowest member are outsiders, and as many as
     its rank says, so N2a needs no search.
@@ -118,10 +118,10 @@ def pause(members: Members, draw: Draw) -> tuple[int, int]:
 
 
 def alsa(members: Members, draw: Draw) -> tuple[int, int]:
-    """Whoever leaves or joins has the lowest u or the lowest w of its own set (BSFL Eq. 19).
+    """The client that leaves or joins has the lowest u or the lowest w of its set (BSFL Eq. 19).
 
-    The member of lowest u and that of lowest w may be replaced by anyone. Any other member leaves
-    the two lowest in place, so only clients below the one or below the other may replace it.
+    Any outsider may replace the member of lowest u or that of lowest w. Any other member leaves the
+    two lowest in place, so only clients below the one or below the other may replace it.
     """
     ranks, outside = members.by_bottleneck, members.num_outsiders
     at_weight_rank = members.ranking.at_weight_rank
@@ -288,7 +288,7 @@ class Walk:
             self.best_energy, self.best_ranks = energy, self.members.by_bottleneck.copy()
 
     def value(self) -> float:
-        """The energy as :meth:`BottleneckProblem.energy` has it: infinite when nobody was seen before."""
+        """The energy as in ``BottleneckProblem.energy``: infinite for a set of unseen clients."""
         return self.energy if self.members.by_bottleneck[0] < self._num_seen else inf
 
     def best_positions(self) -> IntArray:

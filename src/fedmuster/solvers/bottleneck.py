@@ -45,9 +45,9 @@ class Field(NamedTuple):
     Args:
         bottleneck: u.
         weight: w.
-        clusters: where a penalty couples clients, else None.
+        clusters: of the clients where there is a penalty, else None.
         size: m.
-        charge: ``m * penalty``, what a client costs that is not the best of its cluster.
+        charge: ``m * penalty``, the cost of a client that is not the best of its cluster.
         ceiling: no cohort has a larger mean of adjusted weights.
     """
 
@@ -217,13 +217,8 @@ def compact(clusters: IntArray) -> tuple[IntArray, int]:
     return labels, len(names)
 
 
-def best_thresholds(field: Field) -> tuple[list[float], IntArray | slice]:
-    """Every threshold on u that reaches the optimum, and an index of all clients above them."""
-    frontier, near = _search(field)
-    return frontier.pivots, near
-
-
 def _search(field: Field) -> tuple[Frontier, IntArray | slice]:
+    """The frontier of those clients that matter, and an index of all clients above its pivots."""
     num_clients = len(field.bottleneck)
     # About stride * m clients survive a sample of n / stride: the two are balanced here.
     # Odd, because periods of two are common among client numbers.
@@ -348,7 +343,8 @@ class Exact:
             if num_unseen >= size:
                 everyone = num_unseen == len(u)
                 return _largest(field, slice(None) if everyone else np.flatnonzero(unseen), rng)
-        pivots, near = best_thresholds(field)
+        frontier, near = _search(field)
+        pivots = frontier.pivots
         pivot = pivots[int(rng.integers(len(pivots)))] if len(pivots) > 1 else pivots[0]
         above = np.flatnonzero(u[near] >= pivot)
         return _largest(field, above if isinstance(near, slice) else near[above], rng)

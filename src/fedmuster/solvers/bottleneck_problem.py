@@ -48,8 +48,8 @@ class BottleneckProblem:
         shape = self.bottleneck.shape
         if len(shape) != 1 or self.weight.shape != shape:
             raise DataError(
-                f"BottleneckProblem: bottleneck {shape} and weight {self.weight.shape} must be two lists "
-                "of the same length"
+                f"BottleneckProblem: bottleneck {shape} and weight {self.weight.shape} must be two "
+                "lists of the same length"
             )
         if not is_integer(self.size, least=1) or self.size > shape[0]:
             raise DataError(f"BottleneckProblem: size is {self.size}, expected 1 … {shape[0]}")
@@ -59,7 +59,8 @@ class BottleneckProblem:
             labels = np.asarray(self.clusters)
             if labels.shape != shape or not np.issubdtype(labels.dtype, np.integer):
                 raise DataError(
-                    f"BottleneckProblem: clusters is {labels.dtype}{labels.shape}, expected int64{shape}"
+                    f"BottleneckProblem: clusters is {labels.dtype}{labels.shape}, expected "
+                    f"int64{shape}"
                 )
             object.__setattr__(self, "clusters", labels.astype(np.int64, copy=False))
         if self.penalty > 0 and self.clusters is None:

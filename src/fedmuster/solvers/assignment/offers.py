@@ -1,4 +1,4 @@
-"""The pairs of a problem as solvers want them: by client, in random order, scaled; greedy filling."""
+"""The pairs of a problem by client, in random order and scaled; the greedy step of solvers."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ _NEARLY_NOTHING = 1e-250
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Offers:
-    """What each client offers: itself, at one of several edges.
+    """The affordable pairs of each client.
 
-    Clients and edges are numbered at random, so whatever a solver does with equals, it favours
-    nobody. Pairs that cost more than their edge's whole budget are left out. Values are divided by
-    the largest, costs by their edge's budget: each edge has 1 to spend.
+    Clients and edges are numbered at random, so that solvers favour no client among equals. Pairs
+    that cost more than their edge's whole budget are left out. Values are divided by the largest,
+    costs by their edge's budget: each edge has 1 to spend.
 
     Args:
         origin: int64[P], the position of each pair in the problem.

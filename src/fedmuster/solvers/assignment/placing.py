@@ -14,7 +14,7 @@ from fedmuster.solvers.assignment.problem import AssignmentProblem, AssignmentSo
 
 _CHUNK = 4096
 _CLOSE = 1e-9
-"""By how much of it a running sum of nine million costs may be wrong."""
+"""The relative error of a running sum of nine million costs."""
 
 
 def all_pairs(view: RoundView) -> AssignmentProblem:
@@ -66,7 +66,7 @@ def take_in_order(problem: AssignmentProblem, order: IntArray) -> IntArray:
 def _still_possible(
     problem: AssignmentProblem, pairs: IntArray, free: BoolArray, purses: list["_Purse"]
 ) -> list[int]:
-    """Without those that are certainly out, so that the loop sees few pairs that do not fit."""
+    """Without the pairs that certainly do not fit, so that the loop sees few of those."""
     spent = np.array([purse.spent for purse in purses])
     edges = problem.edges[pairs]
     payable = spent[edges] + problem.cost[pairs] <= (1 + _CLOSE) * problem.budget[edges]
@@ -156,7 +156,7 @@ def explore(
 
 
 Choose = Callable[[IntArray, int], IntArray]
-"""Whom of these clients, of whom so many are wanted."""
+"""(clients, how many are wanted) -> the chosen ones."""
 
 
 def fill_in_turns(
