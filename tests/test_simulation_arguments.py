@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedmuster import Problem, Selector
@@ -15,7 +16,7 @@ from fedmuster.worlds import BSFLRates, ContextualWorld, TraceWorld
 
 
 def test_names_are_objects() -> None:
-    by_name = Simulation("bsfl:alpha=3.0", "bsfl-rates:num_clients=30", seed=2)
+    by_name: Simulation[Any] = Simulation("bsfl:alpha=3.0", "bsfl-rates:num_clients=30", seed=2)
     by_object = Simulation(BSFL(alpha=3.0), BSFLRates(num_clients=30), seed=2)
     for _ in range(20):
         assert by_name.step().clients.tolist() == by_object.step().clients.tolist()
@@ -64,9 +65,8 @@ def test_a_selector_says_it_too() -> None:
     selector = Selector(Random(), Problem(num_clients=2, cohort_size=3))
     with pytest.warns(FedmusterWarning):
         cohort = selector.select()
-    selector.observe(
-        Feedback(round=1, clients=cohort.clients, latency_seconds=cohort.clients + 1.0)
-    )
+    seconds = np.array([1.0, 2.0])
+    selector.observe(Feedback(round=1, clients=cohort.clients, latency_seconds=seconds))
     assert len(selector.select().clients) == 2
     Selector(Random(), Problem(num_clients=2, cohort_size=3)).select(cohort_size=2)
 

@@ -73,7 +73,7 @@ def test_it_is_played_and_judged(world: Any) -> None:
     assert all(len(row.clients) == 3 and row.regret >= 0 for row in rows)
     seconds = np.array([row.seconds for row in rows]).reshape(4, 10)
     assert seconds[:, 5:].mean() > 1.5 * seconds[:, :5].mean()
-    again = Simulation("bsfl", "./my_world.py:MyWorld", seed=1, genie=Genie())
+    again: Simulation[Any] = Simulation("bsfl", "./my_world.py:MyWorld", seed=1, genie=Genie())
     assert [again.step().clients.tolist() for _ in range(40)] == [r.clients.tolist() for r in rows]
 
 

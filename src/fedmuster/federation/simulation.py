@@ -112,7 +112,7 @@ class Simulation(Generic[S]):
             warn_if_everyone(selector.policy, selector.problem)
         drawn = self.world.realise(selector.round, now_seconds=self.elapsed_seconds)
         drawn = self._reachable(drawn)
-        # The truth of a contextual world costs as much as a round: only for who may see it.
+        # The truth of a contextual world costs as much as a round: only for oracle policies.
         truth = drawn.truth if selector.policy.oracle else None
         privacy_left = None if budget is None else budget.left
         selection = selector.select(
@@ -130,7 +130,7 @@ class Simulation(Generic[S]):
         # With a quota the round does not wait for the cohort, and regret is not defined.
         if self.judge is not None and selection.quota is None:
             verdict = self.judge.assess(self._whole_view(drawn, privacy_left), selection)
-        # From here on clients are asked: whoever is must have paid.
+        # Clients are asked from here on: each of them must have paid.
         grant = None if budget is None else budget.debit(selection.round, selection.clients)
         outcome = drawn.play(selection)
         feedback, late = outcome.feedback, outcome.late
@@ -139,8 +139,7 @@ class Simulation(Generic[S]):
         if self.judge is not None:
             self.judge.record(selection, feedback)
         self.elapsed_seconds += outcome.round_seconds
-        learning = LearningRow()
-        release = None
+        learning, release = LearningRow(), None
         if budget is not None and grant is not None:
             release = partial(budget.release, grant)
         if self.trainer is not None:
@@ -154,12 +153,18 @@ class Simulation(Generic[S]):
                 ends_at_seconds=self.elapsed_seconds,
             )
         report = selector.observe(feedback)
-        # At edge servers who takes part is what the policy hears; speed is as it was measured.
+        # At edge servers the policy hears of participants; elsewhere speed is as it was measured.
         heard = outcome.feedback if drawn.edges is None else feedback
+        reward, tau_min = np.nan, self.world.tau_min_seconds
+        if self.judge is not None:
+            reward = self.judge.reward(verdict, heard, tau_min_seconds=tau_min)
+        network = None
+        if drawn.edges is not None:
+            network = EdgeRow.of(drawn.edges, selection, heard, drawn.position_km)
         return RoundRow(
             round=selection.round,
             seconds=outcome.round_seconds,
-            reward=self._reward(verdict, heard),
+            reward=reward,
             regret=verdict.regret,
             num_available=int(np.count_nonzero(drawn.available)),
             num_completed=len(selection.clients) - len(report.not_completed),
@@ -168,7 +173,7 @@ class Simulation(Generic[S]):
             learning=learning,
             privacy=PrivacyRow() if budget is None else budget.standing(),
             scores=scores,
-            network=self._edge_row(drawn, selection, heard),
+            network=network,
         )
 
     def checkpoint(self) -> Checkpoint:
@@ -219,7 +224,7 @@ class Simulation(Generic[S]):
         if self.budget is None:
             return None
         problem, able = self.selector.problem, int(np.count_nonzero(self.budget.able))
-        # At edge servers the cohort size is a limit, and nobody's wish.
+        # At edge servers the cohort size is only a limit.
         wanted = 1 if problem.num_edges > 0 else min(problem.cohort_size, problem.num_clients)
         if able >= wanted:
             return None
@@ -235,9 +240,9 @@ class Simulation(Generic[S]):
         return self.budget is None or self.budget.privacy.simulated
 
     def _reachable(self, drawn: WorldRound) -> WorldRound:
-        """The round without those who have no privacy left or are still busy with an earlier one.
+        """The round without clients that have no privacy left or are busy with an earlier round.
 
-        If that leaves nobody, the server waits for the first who is done.
+        If no client is left, the server waits for the first that is done.
         """
         available, wait = drawn.available, drawn.wait_seconds
         if self.budget is not None:
@@ -255,17 +260,6 @@ class Simulation(Generic[S]):
             return None
         watched = self.watch.watched(self.selector.problem.num_clients)
         return {name: values[watched] for name, values in self.selector.scores().items()}
-
-    def _reward(self, verdict: Verdict, feedback: Feedback) -> float:
-        if self.judge is None:
-            return np.nan
-        return self.judge.reward(verdict, feedback, tau_min_seconds=self.world.tau_min_seconds)
-
-    @staticmethod
-    def _edge_row(drawn: WorldRound, selection: Selection, feedback: Feedback) -> EdgeRow | None:
-        if drawn.edges is None:
-            return None
-        return EdgeRow.of(drawn.edges, selection, feedback, drawn.position_km)
 
     def _is_last(self, selection: Selection) -> bool:
         """Whether the run ends with this round, for which its cohort has paid."""
@@ -296,7 +290,7 @@ class Simulation(Generic[S]):
 
 
 def _releasable(feedback: Feedback, late: Late, grant: Grant) -> tuple[Feedback, Late]:
-    """The same, but who may not send does not complete, and does not come late either."""
+    """Clients that may not send do not complete, and do not come late either."""
     sends = np.isin(late.clients, grant.clients[grant.releasable])
     return (
         replace(feedback, completed=feedback.answered & grant.releasable),

@@ -80,19 +80,16 @@ class RoundByRound:
 
     def at(self, round_number: int, now_seconds: float = 0.0) -> BoolArray:
         """See :class:`AvailabilityRun`."""
-        del now_seconds
         return self._mask(round_number)
 
     def forecast(
         self, round_number: int, now_seconds: float, window_seconds: float
     ) -> tuple[BoolArray, BoolArray]:
         """See :class:`AvailabilityRun`."""
-        del now_seconds, window_seconds
         return self._mask(round_number), self._mask(round_number + 1)
 
     def wait_seconds(self, now_seconds: float) -> float:
         """See :class:`AvailabilityRun`."""
-        del now_seconds
         return 0.0
 
 
@@ -197,14 +194,12 @@ class ActivityRun:
 
     def at(self, round_number: int, now_seconds: float) -> BoolArray:
         """See :class:`AvailabilityRun`; the round does not matter."""
-        del round_number
         return _read_only(self.intervals.at(now_seconds))
 
     def forecast(
         self, round_number: int, now_seconds: float, window_seconds: float
     ) -> tuple[BoolArray, BoolArray]:
         """The clients that are there in all of (now, now + window], and in the window after it."""
-        del round_number
         middle = now_seconds + window_seconds
         return (
             self.intervals.throughout(now_seconds, middle),
@@ -348,14 +343,12 @@ def read_activity(path: Path) -> Intervals:
         return read_behaviour(path)
     columns = read_columns(path, _ACTIVITY)
     client = columns.clients()
-    start = columns.numbers("start_seconds", "a number >= 0", low=0.0, high=LONGEST_SECONDS)
-    end = columns.numbers("end_seconds", "a number > 0", low=SHORTEST_SECONDS, high=LONGEST_SECONDS)
+    start = columns.numbers("start_seconds", low=0.0, high=LONGEST_SECONDS)
+    end = columns.numbers("end_seconds", low=SHORTEST_SECONDS, high=LONGEST_SECONDS)
     columns.refuse_where(end < start, "end_seconds", "at least start_seconds")
     period = np.full(int(client.max()) + 1, end.max())
     if "period_seconds" in columns.values:
-        of_row = columns.numbers(
-            "period_seconds", "a number > 0", low=SHORTEST_SECONDS, high=LONGEST_SECONDS
-        )
+        of_row = columns.numbers("period_seconds", low=SHORTEST_SECONDS, high=LONGEST_SECONDS)
         period[client] = of_row
         columns.refuse_where(of_row != period[client], "period_seconds", "the same in all its rows")
         columns.refuse_where(end > of_row, "end_seconds", "at most period_seconds")

@@ -188,11 +188,11 @@ def read_devices(path: Path) -> Devices:
     again[order[1:]] = client[order[1:]] == client[order[:-1]]
     columns.refuse_where(again, "client", "each client once")
     compute, bandwidth = (
-        columns.numbers(name, "a number > 0", low=1e-9, high=1e15)[order]
+        columns.numbers(name, low=1e-9, high=1e15)[order]
         for name in ("compute_ms_per_sample", "bandwidth_kbit_per_second")
     )
     known = {
-        name: columns.numbers(name, "a number >= 0", low=0.0, high=1e15)[order]
+        name: columns.numbers(name, low=0.0, high=1e15)[order]
         for name in OPTIONAL_COLUMNS
         if name in columns.values
     }
@@ -292,9 +292,9 @@ class DeviceWorld(Setting):
         law = self._law(devices)
 
         def answers(rng: Generator) -> tuple[FloatArray, dict[str, FloatArray]]:
-            compute, communication = law.draw_stages(rng)
+            latency, compute, communication = law.draw_stages(rng)
             signals = {"compute_seconds": compute, "upload_seconds": communication / _WAYS}
-            return law.total(compute, communication), signals
+            return latency, signals
 
         usual = law.mean_seconds()
         return self.begin(

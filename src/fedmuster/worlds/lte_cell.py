@@ -1,7 +1,7 @@
 """The world of MAB-CS's experiments: one cell of a mobile network."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal
 
 import numpy as np
@@ -12,7 +12,6 @@ from fedmuster.core.config import require
 from fedmuster.core.records import SHORTEST_SECONDS
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.laws.latency import gauss_legendre, normal_density, partial_mean_inverse
-from fedmuster.worlds.laws.two_stages import TwoStages
 from fedmuster.worlds.layout import ClientData, UniformSizes, speed_groups
 from fedmuster.worlds.round_time import RoundTime
 from fedmuster.worlds.setting import DATA_KEY, Setting
@@ -113,7 +112,7 @@ _CHUNK = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UpdateUploadLatency(TwoStages):
+class UpdateUploadLatency:
     """``tau = samples / compute + bits / throughput``, with rates that fluctuate independently.
 
     Args:
@@ -128,11 +127,15 @@ class UpdateUploadLatency(TwoStages):
     bits: float
     throughput: FluctuatingRate
 
-    def draw_stages(self, rng: Generator) -> tuple[FloatArray, FloatArray]:
-        """Update and upload, see :class:`~fedmuster.worlds.laws.two_stages.TwoStages`."""
+    def draw_stages(self, rng: Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """tau, update and upload of one round."""
         upload = self.bits / self.throughput.draw(rng)  # Eq. 11
         update = self.samples / self.compute.draw(rng)  # Eq. 10
-        return update, upload
+        return update + upload, update, upload
+
+    def draw(self, rng: Generator) -> FloatArray:
+        """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
+        return self.draw_stages(rng)[0]
 
     def shortest_seconds(self) -> float:
         """The shortest latency that any client can have."""
@@ -149,12 +152,8 @@ class UpdateUploadLatency(TwoStages):
         result = np.empty_like(self.samples)
         for first in range(0, len(result), _CHUNK):
             rows = slice(first, first + _CHUNK)
-            part = UpdateUploadLatency(
-                samples=self.samples[rows],
-                compute=self.compute.rows(rows),
-                bits=self.bits,
-                throughput=self.throughput.rows(rows),
-            )
+            compute, throughput = self.compute.rows(rows), self.throughput.rows(rows)
+            part = replace(self, samples=self.samples[rows], compute=compute, throughput=throughput)
             result[rows] = part._mean_inverse(deadline_seconds)
         return result
 
@@ -171,7 +170,7 @@ class UpdateUploadLatency(TwoStages):
         )
 
     def _needed(self, seconds: FloatArray) -> FloatArray:
-        """The Z of the slowest computation that takes at most so many seconds, in [-1, 1]."""
+        """The Z of the slowest computation that takes at most ``seconds``, in [-1, 1]."""
         rate = self.samples / np.maximum(seconds, SHORTEST_SECONDS)
         return np.clip((rate - self.compute.mean) / self.compute.scale, -1.0, 1.0)
 
@@ -300,9 +299,8 @@ class LTECell(Setting):
         tau_min = law.shortest_seconds()
 
         def answers(rng: Generator) -> tuple[FloatArray, dict[str, FloatArray]]:
-            update, upload = law.draw_stages(rng)
-            signals = {"compute_seconds": update, "upload_seconds": upload}
-            return law.total(update, upload), signals
+            latency, update, upload = law.draw_stages(rng)
+            return latency, {"compute_seconds": update, "upload_seconds": upload}
 
         usual_latency = law.mean_seconds()
         return self.begin(

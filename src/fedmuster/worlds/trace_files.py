@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.arrays import BoolArray, IntArray
 from fedmuster.core.errors import ConfigError, DataError, MissingExtraError
 
 
@@ -83,31 +83,17 @@ class Columns:
         index = {name: number for number, name in enumerate(distinct)}
         return np.fromiter((index[name] for name in names), dtype=np.int64, count=len(names))
 
-    def whole_numbers(self, name: str, expected: str) -> IntArray:
-        """A column of integers."""
-        return self._numbers(name, int, np.int64, expected)
-
-    def numbers(self, name: str, expected: str, *, low: float, high: float) -> FloatArray:
-        """A column of numbers between ``low`` and ``high``, and so without NaN."""
-        numbers: FloatArray = self._numbers(name, float, np.float64, expected)
-        in_range = f"a number in [{low:g}, {high:g}]"
-        self.refuse_where(~((numbers >= low) & (numbers <= high)), name, in_range)
-        return numbers
-
-    def _numbers(
-        self,
-        name: str,
-        kind: Callable[[Any], Any],
-        dtype: type[np.int64] | type[np.float64],
-        expected: str,
-    ) -> NDArray[Any]:
-        values = self.values[name]
-        numbers, row = np.empty(len(values), dtype=dtype), 0
+    def numbers(self, name: str, *, low: float, high: float, whole: bool = False) -> NDArray[Any]:
+        """A column of numbers in [low, high], and so without NaN; int64 where ``whole``."""
+        values, kind = self.values[name], int if whole else float
+        expected = f"a {'whole ' if whole else ''}number in [{low:g}, {high:g}]"
+        numbers, row = np.empty(len(values), dtype=np.int64 if whole else np.float64), 0
         try:
             for row, value in enumerate(values):
                 numbers[row] = kind(value)
         except (TypeError, ValueError, OverflowError):
             self.refuse(row, f"{name} = {values[row]!r}, expected {expected}")
+        self.refuse_where(~((numbers >= low) & (numbers <= high)), name, expected)
         return numbers
 
 

@@ -44,11 +44,8 @@ def read_trace(path: Path) -> Trace:
     """The trace in a file with the columns ``client``, ``round`` and ``latency_seconds``."""
     columns = read_columns(path, _LATENCIES)
     client = columns.clients()
-    rounds = columns.whole_numbers("round", "a whole number >= 1")
-    columns.refuse_where(rounds < 1, "round", "a whole number >= 1")
-    latency = columns.numbers(
-        "latency_seconds", "a number > 0", low=SHORTEST_SECONDS, high=LONGEST_SECONDS
-    )
+    rounds = columns.numbers("round", low=1, high=2**62, whole=True)
+    latency = columns.numbers("latency_seconds", low=SHORTEST_SECONDS, high=LONGEST_SECONDS)
     order = np.lexsort((rounds, client))
     client, rounds, latency = client[order], rounds[order], latency[order]
     again = np.flatnonzero((client[1:] == client[:-1]) & (rounds[1:] == rounds[:-1]))
