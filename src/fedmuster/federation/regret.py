@@ -38,6 +38,7 @@ class Judge(Protocol):
 
     def record(self, selection: Selection, feedback: Feedback) -> None:
         """Learn what the policy did; nothing for a judge without a history."""
+        return
 
     def to_bytes(self) -> bytes:
         """An image of the history."""
@@ -45,6 +46,7 @@ class Judge(Protocol):
 
     def load(self, image: bytes, *, source: str) -> None:
         """Take over the history of :meth:`to_bytes`."""
+        return
 
 
 _ROUNDING = 1e-9

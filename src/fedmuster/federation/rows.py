@@ -94,15 +94,15 @@ class EdgeRow:
     @classmethod
     def of(
         cls,
-        network: EdgeView,
+        network: EdgeView | None,
         selection: Selection,
         feedback: Feedback,
         position_km: FloatArray | None,
-    ) -> "EdgeRow":
-        """Of a cohort that was played; ``feedback`` has its rows in the same order."""
-        assert selection.edges is not None
-        clients = selection.clients
-        context = selection.features
+    ) -> "EdgeRow | None":
+        """Of a cohort that was played, with its feedback in the same order; None without edges."""
+        if network is None or selection.edges is None:
+            return None
+        clients, context = selection.clients, selection.features
         return cls(
             edges=selection.edges,
             in_time=participated(feedback),

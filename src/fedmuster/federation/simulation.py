@@ -92,8 +92,7 @@ class Simulation(Generic[S]):
             problem = self.trainer.describe(problem)
         self.selector = Selector(policy, problem, seed=seed)
         self.judge = None if genie is None else judge_for(genie, problem, seed=seed)
-        self.horizon = horizon
-        self.watch = watch
+        self.horizon, self.watch = horizon, watch
         self.elapsed_seconds = 0.0
         self.budget = None
         if protection is not None:
@@ -112,15 +111,13 @@ class Simulation(Generic[S]):
             warn_if_everyone(selector.policy, selector.problem)
         drawn = self.world.realise(selector.round, now_seconds=self.elapsed_seconds)
         drawn = self._reachable(drawn)
-        # The truth of a contextual world costs as much as a round: only for oracle policies.
-        truth = drawn.truth if selector.policy.oracle else None
         privacy_left = None if budget is None else budget.left
         selection = selector.select(
             available=drawn.available,
             cohort_size=self.world.num_to_ask,
             features=drawn.features,
             edges=drawn.edges,
-            truth=truth,
+            truth=drawn.truth if selector.policy.oracle else None,  # costs as much as a round
             privacy_left=privacy_left,
             ask_loss=None if self.trainer is None else self._ask_loss,
             forecast=drawn.forecast,
@@ -145,7 +142,7 @@ class Simulation(Generic[S]):
         if self.trainer is not None:
             feedback, learning = self.trainer.train(
                 feedback,
-                evaluate=self._is_last(selection),
+                evaluate=self._reached(selection.round) or self.exhausted is not None,
                 release=release,
                 sketch_size=selector.policy.wanted_sketch_size,
                 edges=selection.edges,
@@ -158,9 +155,7 @@ class Simulation(Generic[S]):
         reward, tau_min = np.nan, self.world.tau_min_seconds
         if self.judge is not None:
             reward = self.judge.reward(verdict, heard, tau_min_seconds=tau_min)
-        network = None
-        if drawn.edges is not None:
-            network = EdgeRow.of(drawn.edges, selection, heard, drawn.position_km)
+        network = EdgeRow.of(drawn.edges, selection, heard, drawn.position_km)
         return RoundRow(
             round=selection.round,
             seconds=outcome.round_seconds,
@@ -207,7 +202,7 @@ class Simulation(Generic[S]):
         self.elapsed_seconds = checkpoint.elapsed_seconds
 
     def close(self) -> None:
-        """End what training has started (worker processes), and let go of the ledger."""
+        """End worker processes of the training, and release the ledger."""
         if self.trainer is not None:
             self.trainer.close()
         if self.budget is not None:
@@ -260,10 +255,6 @@ class Simulation(Generic[S]):
             return None
         watched = self.watch.watched(self.selector.problem.num_clients)
         return {name: values[watched] for name, values in self.selector.scores().items()}
-
-    def _is_last(self, selection: Selection) -> bool:
-        """Whether the run ends with this round, for which its cohort has paid."""
-        return self._reached(selection.round) or self.exhausted is not None
 
     def _reached(self, rounds: int) -> bool:
         return self.horizon is not None and self.horizon.reached(rounds, self.elapsed_seconds)
