@@ -210,7 +210,7 @@ class Simulation(Generic[S]):
 
     @property
     def finished(self) -> bool:
-        """Whether the horizon is reached, or the clients' privacy spent."""
+        """Whether the horizon is reached, or the clients' privacy is spent."""
         return self._reached(self.selector.round - 1) or self.exhausted is not None
 
     @property

@@ -234,9 +234,7 @@ class Annealing:
             walk.step(step)
             current[step] = walk.value()
         return AnnealingTrace(
-            current=current,
-            best=np.maximum.accumulate(current),
-            positions=walk.best_positions(),
+            current=current, best=np.maximum.accumulate(current), positions=walk.best_positions()
         )
 
 

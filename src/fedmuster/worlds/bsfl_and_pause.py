@@ -63,8 +63,7 @@ class BSFLGroups(Setting):
         groups = shuffled_groups(self.num_clients, self.num_groups, stream(seed, LAYOUT))
         mean = np.linspace(self.fastest_seconds, self.slowest_seconds, self.num_groups)[groups]
         law = NormalLatency(mean=mean, sd=self.relative_sd * mean, floor=self.tau_min_seconds)
-        clients = self.stationary(law, self.tau_min_seconds)
-        return self.begin(seed, clients, tau_min_seconds=self.tau_min_seconds, groups=groups)
+        return self.begin(seed, law, tau_min_seconds=self.tau_min_seconds, groups=groups)
 
 
 @WORLDS.register
@@ -133,8 +132,7 @@ class BSFLRates(Setting):
             tau_min=self._TAU_MIN,
             slowest_rate=self._SLOWEST_RATE,
         )
-        clients = self.stationary(law, self._TAU_MIN)
-        return self.begin(seed, clients, tau_min_seconds=self._TAU_MIN, groups=groups)
+        return self.begin(seed, law, tau_min_seconds=self._TAU_MIN, groups=groups)
 
 
 _CLUSTER_KEY = 2
@@ -199,7 +197,7 @@ class PauseGroups(Setting):
         law = NormalLatency(mean=ladder[rank], sd=np.full(K, self._SD), floor=self._TAU_MIN)
         return self.begin(
             seed,
-            self.stationary(law, self._TAU_MIN),
+            law,
             tau_min_seconds=self._TAU_MIN,
             groups=(rank >= fast).astype(np.int64),
             clusters=clusters,

@@ -46,13 +46,8 @@ class ReachablePairs:
 
     @property
     def client(self) -> IntArray:
-        """int64[P]."""
+        """int64[P], the client of each pair."""
         return np.nonzero(self.coverage)[0]
-
-    @property
-    def edge(self) -> IntArray:
-        """int64[P]."""
-        return np.nonzero(self.coverage)[1]
 
     def table(self, values: FloatArray, *, elsewhere: float) -> FloatArray:
         """[K, M, …], the ``values`` [P, …] of the pairs, and ``elsewhere`` where there is none."""
@@ -96,11 +91,7 @@ class ReachablePairs:
     ) -> Truth:
         """What to expect of a client given its download rate and its compute alone.
 
-        Args:
-            law: of the upload rate given the download rate.
-            deadline: tau_dead, in seconds.
-            tau_min_seconds: the shortest latency there can be.
-            dropout: probability that a client never answers.
+        ``law`` is that of the upload rate given the download rate.
         """
         stays = 1.0 - dropout
         everywhere = np.arange(len(self.download_rate))
@@ -135,7 +126,8 @@ class ReachablePairs:
         """[n, …], the probability that the uploads of n pairs are done after [n, …] seconds."""
         needed = np.full(passed_seconds.shape, np.inf)
         np.divide(self.upload_mbit, passed_seconds, out=needed, where=passed_seconds > 0)
-        return law.at_least(self.edge[pair], self.download_rate[pair], needed)
+        edge = np.nonzero(self.coverage)[1]
+        return law.at_least(edge[pair], self.download_rate[pair], needed)
 
 
 _SAMPLE_KEY, _USUAL_KEY = 2, 3  # layout streams of their own, beside that of the data
@@ -279,10 +271,7 @@ class EdgeNetwork(Setting):
                 latency_seconds=pairs.table(pairs.latency_seconds, elsewhere=np.inf),
                 expectation=cache(
                     lambda: pairs.truth(
-                        law(),
-                        deadline=self.deadline,
-                        tau_min_seconds=fastest,
-                        dropout=self.dropout,
+                        law(), deadline=self.deadline, tau_min_seconds=fastest, dropout=self.dropout
                     )
                 ),
                 features=self._context(pairs),

@@ -111,12 +111,8 @@ class LatencyWorld(Setting):
         else:
             mean = log_uniform(low, high, K, rng)
         law = self.distribution.law(mean, self.tau_min_seconds)
-        return self.begin(
-            seed,
-            self.stationary(law, self.tau_min_seconds),
-            tau_min_seconds=self.tau_min_seconds,
-            groups=speed_groups(mean),
-        )
+        tau_min, groups = self.tau_min_seconds, speed_groups(mean)
+        return self.begin(seed, law, tau_min_seconds=tau_min, groups=groups)
 
 
 @WORLDS.register

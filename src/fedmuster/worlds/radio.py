@@ -132,11 +132,7 @@ class UplinkLaw:
 
     @classmethod
     def of(
-        cls,
-        log_snr: Sequence[FloatArray],
-        *,
-        shadowing: float,
-        bandwidth_mhz: tuple[float, float],
+        cls, log_snr: Sequence[FloatArray], *, shadowing: float, bandwidth_mhz: tuple[float, float]
     ) -> Self:
         """The law for a uniform bandwidth and this sample of ``ln G``.
 

@@ -137,7 +137,7 @@ class Setting:
     def begin(
         self,
         seed: int,
-        clients: Clients,
+        clients: Clients | LatencyLaw,
         *,
         tau_min_seconds: float,
         groups: IntArray,
@@ -152,11 +152,14 @@ class Setting:
     ) -> WorldRun:
         """A run of these ``clients`` with the setting's availability, deadline and data.
 
+        ``clients`` is a function that draws a round, or the law of latencies in all rounds.
         ``time`` holds what is special about the end of a round; the setting adds deadline,
         over-selection and clusters. The last five describe the clients to the server, see
         :class:`~fedmuster.core.records.Problem`; the others are those of
         :class:`~fedmuster.worlds.world.WorldRun`.
         """
+        if not callable(clients):
+            clients = self.stationary(clients, tau_min_seconds)
         num_clients, cohort_size = len(groups), self.cohort_size
         if cohort_size == self.unlimited_cohort:
             cohort_size = num_clients

@@ -92,10 +92,7 @@ class TraceWorld(Setting):
         trace = read_trace(self.path)
         law = EmpiricalLatency(seconds=trace.latency_seconds, counts=np.bincount(trace.client))
         tau_min = float(trace.latency_seconds.min())
-        if self.mode == "bootstrap":
-            clients = self.stationary(law, tau_min)
-        else:
-            clients = self._replay(trace, law, tau_min)
+        clients = law if self.mode == "bootstrap" else self._replay(trace, law, tau_min)
         groups = speed_groups(law.mean_seconds())
         return self.begin(seed, clients, tau_min_seconds=tau_min, groups=groups)
 

@@ -254,8 +254,8 @@ class World(Protocol):
       ``stream(seed, LAYOUT)`` and returns ``self.begin(seed, clients, tau_min_seconds=…,
       groups=…)``;
     - ``clients(round, rng)``, handed to ``begin``, which draws one round from ``rng`` as a
-      :class:`RoundDraw`. Where latencies follow the same law in all rounds,
-      ``self.stationary(law, tau_min)`` is such a function.
+      :class:`RoundDraw`. Where latencies follow the same law in all rounds, ``begin`` takes that
+      law instead, for example a :class:`~fedmuster.worlds.laws.latency.NormalLatency`.
 
     A world without ``Setting`` needs ``name``, ``hierarchical`` and ``start``.
     """

@@ -107,10 +107,7 @@ def best_placement(
 
 
 def explore(
-    problem: AssignmentProblem,
-    under_explored: BoolArray,
-    solver: AssignmentSolver,
-    rng: Generator,
+    problem: AssignmentProblem, under_explored: BoolArray, solver: AssignmentSolver, rng: Generator
 ) -> IntArray:
     """As many under-explored pairs as fit, then the best of the others with what is left.
 

@@ -155,12 +155,7 @@ class _NarrowAndWide:
 
         return self._mean(given, scale=1.0 / (self.narrow + self.wide))
 
-    def _mean(
-        self,
-        given: "_Given",
-        *,
-        scale: float | FloatArray,
-    ) -> FloatArray:
+    def _mean(self, given: "_Given", *, scale: float | FloatArray) -> FloatArray:
         """The mean of what is ``given`` a value of the narrow part.
 
         By the trapezoidal rule in its normal quantile, with twice as many nodes as long as that
