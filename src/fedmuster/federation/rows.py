@@ -121,18 +121,15 @@ class RoundRow:
         round: t.
         seconds: how long the round took in simulated time.
         reward: realised ``min tau_min/tau + alpha Phi_g + gamma Phi_p`` (BSFL Eq. 5; PAUSE Eq. 9),
-            or the utility of participants at edge servers (COCS Eq. 8, 19); NaN where nobody
-            judges.
-        regret: expected loss against the best cohort (BSFL Eq. 7; COCS Eq. 11); NaN where nobody
-            judges.
-        num_available: how many could have been asked.
-        num_completed: how many of the cohort answered.
+            or the utility of participants at edge servers (COCS Eq. 8, 19); NaN without a judge.
+        regret: expected loss against the best cohort (BSFL Eq. 7; COCS Eq. 11); NaN likewise.
+        num_available: the clients that could be asked.
+        num_completed: the clients of the cohort that answered.
         num_refused: feedback rows that could not be right.
         clients: the cohort.
         learning: what the round did to the model, if there is one.
         privacy: what clients have spent, if a ledger is kept.
-        scores: what the policy thought of the watched clients when it chose, by name; None where
-            nobody watched.
+        scores: the policy's scores of the watched clients, by name; None where none are kept.
         network: what happened at the edge servers; None where there are none.
     """
 

@@ -186,13 +186,10 @@ class Simulation(Generic[S]):
         """Continue from a checkpoint. The world needs none: its rounds follow from the seed."""
         for what in ("judge", "trainer", "budget"):
             if (getattr(self, what) is None) != (getattr(checkpoint, what) is None):
-                raise StateError(
-                    f"{source} was written {'with' if getattr(self, what) is None else 'without'} "
-                    f"a {what}"
-                )
-        self.selector = Selector.from_bytes(
-            checkpoint.selector, self.selector.policy, source=source
-        )
+                written = "with" if getattr(self, what) is None else "without"
+                raise StateError(f"{source} was written {written} a {what}")
+        policy = self.selector.policy
+        self.selector = Selector.from_bytes(checkpoint.selector, policy, source=source)
         if self.judge is not None and checkpoint.judge is not None:
             self.judge.load(checkpoint.judge, source=source)
         if self.trainer is not None and checkpoint.trainer is not None:

@@ -156,13 +156,7 @@ NEIGHBOURHOODS: Final[Mapping[NeighbourhoodName, Neighbourhood]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnnealingTrace:
-    """How a run went (BSFL Fig. 4).
-
-    Args:
-        current: the energy of the inspected set after 0, 1, … steps.
-        best: the best of them so far.
-        positions: the best set seen, what :meth:`Annealing.solve` returns.
-    """
+    """A run (BSFL Fig. 4): energies after 0, 1, … steps, the best so far, and the best set."""
 
     current: FloatArray
     best: FloatArray

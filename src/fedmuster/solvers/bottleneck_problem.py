@@ -148,12 +148,9 @@ def best_cohort(
     """The best cohort of ``candidates`` for a bottleneck reward, see :class:`BottleneckProblem`."""
     if view.num_to_choose == 0:
         return nobody(view)
+    size = view.num_to_choose
     instance = BottleneckProblem(
-        bottleneck=bottleneck,
-        weight=weight,
-        size=view.num_to_choose,
-        clusters=clusters,
-        penalty=penalty,
+        bottleneck=bottleneck, weight=weight, size=size, clusters=clusters, penalty=penalty
     )
     return Selection.of(view, candidates, solver.solve(instance, rng))
 
