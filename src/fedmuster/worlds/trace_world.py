@@ -44,7 +44,7 @@ def read_trace(path: Path) -> Trace:
     """The trace in a file with the columns ``client``, ``round`` and ``latency_seconds``."""
     columns = read_columns(path, _LATENCIES)
     client = columns.clients()
-    rounds = columns.numbers("round", low=1, high=2**62, whole=True)
+    rounds = columns.numbers("round", low=1, high=1e15, whole=True)
     latency = columns.numbers("latency_seconds", low=SHORTEST_SECONDS, high=LONGEST_SECONDS)
     order = np.lexsort((rounds, client))
     client, rounds, latency = client[order], rounds[order], latency[order]
