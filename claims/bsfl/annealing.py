@@ -16,7 +16,7 @@ from fedmuster.core.streams import stream
 from fedmuster.report.tables import Table
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,29 +26,29 @@ _CLAIMED = 0.983
 _ALPHA = 2.0
 
 
-def _drawn(num_clients: int, cohort_size: int, rng: Generator) -> Instance:
+def _drawn(num_clients: int, cohort_size: int, rng: Generator) -> BottleneckProblem:
     """Indices and generalisation values drawn at random, as for the paper's Fig. 3."""
-    return Instance(
+    return BottleneckProblem(
         bottleneck=rng.random(num_clients),
         weight=_ALPHA * rng.uniform(-1.0, 1.0, num_clients),
         size=cohort_size,
     )
 
 
-def _bandit(num_clients: int, cohort_size: int, rng: Generator) -> Instance:
+def _bandit(num_clients: int, cohort_size: int, rng: Generator) -> BottleneckProblem:
     """Eq. 9 and 3 on counts that favour fast clients, as BSFL's own rounds have them."""
     rounds = int(rng.integers(200, 10_000))
     speed = rng.uniform(0.1, 1.0, num_clients)
     share = cohort_size / num_clients
     count = 1 + rng.poisson(rounds * share * (0.5 + speed))
-    return Instance(
+    return BottleneckProblem(
         bottleneck=speed + np.sqrt((cohort_size + 1) * math.log(rounds) / count),
         weight=_ALPHA * generalisation(count, rounds, np.array(share), beta=1.0),
         size=cohort_size,
     )
 
 
-_FAMILIES: dict[str, Callable[[int, int, Generator], Instance]] = {
+_FAMILIES: dict[str, Callable[[int, int, Generator], BottleneckProblem]] = {
     "drawn": _drawn,
     "bandit": _bandit,
 }

@@ -20,9 +20,8 @@ from claims.pause.networks import KAPPA, LARGE, SMALL, Network, sa_pause
 from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import stream
 from fedmuster.report.tables import Table
-from fedmuster.solvers.best_cohort import Solver
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.instance import BruteForce, Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem, BruteForce, Solver
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,7 +117,7 @@ def search(network: Network, *, seeds: int, rounds: Sequence[int], steps: int) -
     )
 
 
-def _solve(solver: Solver, instance: Instance, rng: Generator) -> tuple[float, float]:
+def _solve(solver: Solver, instance: BottleneckProblem, rng: Generator) -> tuple[float, float]:
     """The energy reached, and the processor seconds it took: others may use the machine, too."""
     start = process_time()
     positions = solver.solve(instance, rng)
@@ -126,7 +125,7 @@ def _solve(solver: Solver, instance: Instance, rng: Generator) -> tuple[float, f
     return instance.energy(positions), seconds
 
 
-def _random_energy(instance: Instance, rng: Generator) -> float:
+def _random_energy(instance: BottleneckProblem, rng: Generator) -> float:
     num_clients = len(instance.weight)
     energies = [
         instance.energy(rng.choice(num_clients, instance.size, replace=False))
@@ -135,18 +134,18 @@ def _random_energy(instance: Instance, rng: Generator) -> float:
     return float(np.mean(energies))
 
 
-def small_instances(count: int) -> list[Instance]:
+def small_instances(count: int) -> list[BottleneckProblem]:
     """So small that every cohort can be tried: half drawn at random, half from PAUSE's rounds."""
     drawn = [_drawn(stream(number, "pause-exact drawn")) for number in range(count // 2)]
     rounds = range(1, count - len(drawn) + 1)  # from the first, when nobody has been seen
     return drawn + list(_TINY.problems(seed=0, rounds=rounds))
 
 
-def _drawn(rng: Generator) -> Instance:
+def _drawn(rng: Generator) -> BottleneckProblem:
     """With ties, and with clients that were never seen."""
     num_clients = int(rng.integers(5, 13))
     speed = rng.integers(0, 8, num_clients) / 4
-    return Instance(
+    return BottleneckProblem(
         bottleneck=np.where(rng.random(num_clients) < 0.2, np.inf, speed),
         weight=rng.integers(-6, 7, num_clients) / 4,
         size=int(rng.integers(1, num_clients)),
@@ -155,7 +154,7 @@ def _drawn(rng: Generator) -> Instance:
     )
 
 
-def agrees_with_brute_force(instance: Instance, rng: Generator) -> bool:
+def agrees_with_brute_force(instance: BottleneckProblem, rng: Generator) -> bool:
     """Whether the exact solver's cohort is as good as the best of all.
 
     Where nobody in either cohort was seen before, both energies are infinite, and what is

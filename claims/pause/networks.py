@@ -9,7 +9,7 @@ from fedmuster.federation import Simulation
 from fedmuster.policies import PAUSE
 from fedmuster.policies.bsfl import BanditState
 from fedmuster.solvers.annealing import Annealing
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 from fedmuster.worlds import PauseGroups
 
 KAPPA = 30.0
@@ -62,7 +62,7 @@ class Network:
         """The same with other costs of a repeat; 0 is the reward R1 (PAUSE Eq. 18)."""
         return replace(self, policy=replace(self.policy, rho=rho))
 
-    def problems(self, *, seed: int, rounds: Collection[int]) -> Iterator[Instance]:
+    def problems(self, *, seed: int, rounds: Collection[int]) -> Iterator[BottleneckProblem]:
         """What the policy has to solve in each of ``rounds`` of its own run (PAUSE Eq. 14)."""
         simulation = Simulation(self.policy, self.world, seed=seed)
         for round_ in range(1, max(rounds) + 1):
@@ -70,13 +70,13 @@ class Network:
                 yield self._problem(simulation)
             simulation.step()
 
-    def _problem(self, simulation: Simulation[BanditState]) -> Instance:
+    def _problem(self, simulation: Simulation[BanditState]) -> BottleneckProblem:
         selector, policy = simulation.selector, self.policy
         state = selector.state
         speed = SpeedEstimator(
             estimator=policy.estimator, tau_min_seconds=policy.tau_min_seconds, zeta=policy.zeta
         )
-        return Instance(
+        return BottleneckProblem(
             bottleneck=speed.upper_bound(
                 state.speed, slice(None), round_=selector.round, cohort_size=self.cohort_size
             ),

@@ -20,7 +20,7 @@ from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Simulation
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 
 
 @pytest.mark.parametrize("network", [SMALL, LARGE, LARGE.with_rho(0.0)], ids=str)
@@ -37,7 +37,7 @@ def test_the_problems_are_those_that_the_policy_solves(network: Network) -> None
         assert worth(instance, row.clients) == pytest.approx(worth(instance, best), abs=1e-9)
 
 
-def worth(instance: Instance, cohort: IntArray) -> float:
+def worth(instance: BottleneckProblem, cohort: IntArray) -> float:
     """The energy; of cohorts of which nobody was seen, what decides between them."""
     slowest, rest = instance.parts(cohort)
     return 1e6 + rest if np.isinf(slowest) else slowest + rest
@@ -60,7 +60,7 @@ def test_small_instances_have_ties_unseen_clients_and_clusters() -> None:
 
 def test_a_wrong_solver_does_not_agree_with_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:
     class FirstCome:
-        def solve(self, instance: Instance, rng: Generator) -> IntArray:
+        def solve(self, instance: BottleneckProblem, rng: Generator) -> IntArray:
             return np.arange(instance.size)
 
     monkeypatch.setattr(pause_search, "Exact", FirstCome)

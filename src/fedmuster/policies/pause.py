@@ -10,8 +10,8 @@ from fedmuster.core.config import check_types
 from fedmuster.core.policy import POLICIES
 from fedmuster.policies.bsfl import BottleneckBandit, BottleneckPolicy
 from fedmuster.privacy.schedules import Geometric, Schedule
-from fedmuster.solvers.best_cohort import Solver
 from fedmuster.solvers.bottleneck import Exact
+from fedmuster.solvers.bottleneck_problem import Solver
 
 
 @POLICIES.register

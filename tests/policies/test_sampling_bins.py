@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmuster.core.records import IntArray
-from fedmuster.solvers.pouring import Bins, draw, num_certain, pour, pour_groups
+from fedmuster.policies.clustered_sampling import SamplingBins, draw, num_certain, pour, pour_groups
 
 
-def shares(bins: Bins) -> list[dict[int, Fraction]]:
-    """The distributions as the definition of Bins says, unit by unit of each line."""
+def shares(bins: SamplingBins) -> list[dict[int, Fraction]]:
+    """The distributions as the definition of SamplingBins says, unit by unit of each line."""
     found: list[dict[int, Fraction]] = []
     own_at = 0
     for begin, end in zip(bins.room_edges[:-1].tolist(), bins.room_edges[1:].tolist(), strict=True):
@@ -62,7 +62,7 @@ def grouped(draw_: st.DrawFn) -> tuple[IntArray, IntArray, int]:
     return sizes, np.unique(groups, return_inverse=True)[1], count
 
 
-def assert_exact(bins: Bins, sizes: IntArray, count: int) -> None:
+def assert_exact(bins: SamplingBins, sizes: IntArray, count: int) -> None:
     found = shares(bins)
     assert len(found) == len(bins) == count
     assert all(sum(law.values()) == 1 for law in found)
@@ -96,7 +96,7 @@ def test_pouring_by_groups_is_exact(case: tuple[IntArray, IntArray, int], seed: 
         assert len(homes) == 1
 
 
-def assert_drawn_as_held(bins: Bins, seed: int) -> None:
+def assert_drawn_as_held(bins: SamplingBins, seed: int) -> None:
     """Every bin gives somebody whom it holds, and nobody is given twice."""
     for chosen in (draw(bins, np.random.default_rng(seed + i)).tolist() for i in range(10)):
         assert len(set(chosen)) == len(bins)
@@ -135,7 +135,7 @@ class EveryOutcome:
         return np.array(self.answers[done : len(self.highs)], dtype=np.int64)
 
 
-def outcomes(bins: Bins) -> Iterator[list[int]]:
+def outcomes(bins: SamplingBins) -> Iterator[list[int]]:
     probe: Any = EveryOutcome((0,) * (2 * len(bins)))
     draw(bins, probe)
     assert prod(probe.highs) < 300_000

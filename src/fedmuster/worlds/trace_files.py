@@ -1,6 +1,7 @@
-"""Read columns from CSV or Parquet, and say in which line something cannot be right."""
+"""Read files of measurements: columns from CSV or Parquet, with errors that name the line."""
 
 import csv
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,20 +13,20 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.arrays import BoolArray, IntArray
 from fedmuster.core.errors import ConfigError, DataError, MissingExtraError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class TraceTable:
     """Which columns a file has. Others are ignored.
 
     Args:
-        required: all of them must be there; the first is ``client``.
-        optional: those that may be there.
-        whole: those that hold whole numbers.
-        also_known_as: other names, and what they stand for.
-        one_row_for: what a row is, for messages.
+        required: columns that must be there; the first is ``client``.
+        one_row_for: what a row describes, for messages.
+        optional: columns that may be there.
+        whole: columns that hold whole numbers.
+        also_known_as: other names of columns.
     """
 
     required: tuple[str, ...]
@@ -82,35 +83,21 @@ class Columns:
         index = {name: number for number, name in enumerate(distinct)}
         return np.fromiter((index[name] for name in names), dtype=np.int64, count=len(names))
 
-    def whole_numbers(self, name: str, expected: str) -> IntArray:
-        """A column of integers."""
-        return self._numbers(name, int, np.int64, expected)
-
-    def numbers(self, name: str, expected: str, *, low: float, high: float) -> FloatArray:
-        """A column of numbers between ``low`` and ``high``, and so without NaN."""
-        numbers: FloatArray = self._numbers(name, float, np.float64, expected)
-        in_range = f"a number in [{low:g}, {high:g}]"
-        self.refuse_where(~((numbers >= low) & (numbers <= high)), name, in_range)
-        return numbers
-
-    def _numbers(
-        self,
-        name: str,
-        kind: Callable[[Any], Any],
-        dtype: type[np.int64] | type[np.float64],
-        expected: str,
-    ) -> NDArray[Any]:
-        values = self.values[name]
-        numbers, row = np.empty(len(values), dtype=dtype), 0
+    def numbers(self, name: str, *, low: float, high: float, whole: bool = False) -> NDArray[Any]:
+        """A column of numbers in [low, high], and so without NaN; int64 where ``whole``."""
+        values, kind = self.values[name], int if whole else float
+        expected = f"a {'whole ' if whole else ''}number in [{low:g}, {high:g}]"
+        numbers, row = np.empty(len(values), dtype=np.int64 if whole else np.float64), 0
         try:
             for row, value in enumerate(values):
                 numbers[row] = kind(value)
         except (TypeError, ValueError, OverflowError):
             self.refuse(row, f"{name} = {values[row]!r}, expected {expected}")
+        self.refuse_where(~((numbers >= low) & (numbers <= high)), name, expected)
         return numbers
 
 
-def read_columns(path: Path, table: Table) -> Columns:
+def read_columns(path: Path, table: TraceTable) -> Columns:
     """The columns of a file whose name ends like one of :data:`READERS`."""
     columns = READERS[path.suffix.lower()](path, table)
     if not columns.places:
@@ -118,7 +105,7 @@ def read_columns(path: Path, table: Table) -> Columns:
     return columns
 
 
-def _read_csv(path: Path, table: Table) -> Columns:
+def _read_csv(path: Path, table: TraceTable) -> Columns:
     places: list[int] = []
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, skipinitialspace=True)
@@ -144,7 +131,7 @@ def _read_csv(path: Path, table: Table) -> Columns:
     return Columns(source=str(path), unit="line", places=places, values=values)
 
 
-def _read_parquet(path: Path, table: Table) -> Columns:
+def _read_parquet(path: Path, table: TraceTable) -> Columns:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -167,14 +154,11 @@ def _read_parquet(path: Path, table: Table) -> Columns:
     return Columns(source=str(path), unit="row", places=places, values=values)
 
 
-READERS: Final[Mapping[str, Callable[[Path, Table], Columns]]] = {
+READERS: Final[Mapping[str, Callable[[Path, TraceTable], Columns]]] = {
     ".csv": _read_csv,
     ".parquet": _read_parquet,
 }
 """By the end of the file's name."""
-
-
-# What all files of measurements have in common: when they are read, and for how many clients.
 
 T = TypeVar("T")
 
@@ -183,7 +167,7 @@ FEDSCALE_ENDINGS: Final = ("", ".pkl", ".pickle")
 
 
 class TraceError(DataError):
-    """A file of measurements says what cannot be right.
+    """A file of measurements holds values that cannot be right.
 
     ``key`` is where a world's table names the file, for example ``("devices", "path")``.
     """
@@ -196,14 +180,14 @@ class TraceError(DataError):
 def trace_reader(
     what: str, *, key: tuple[str, ...], fedscale: bool = False
 ) -> Callable[[Callable[[Path], T]], Callable[[str], T]]:
-    """Makes a reader not read a file again that has not changed since, and say where it is named.
+    """Decorates a reader: it reads a file again only if the file has changed, and errors name it.
 
-    What it returns is shared and must not be written to.
+    What the reader returns is shared and must not be written to.
 
     Args:
-        what: the file is, for messages.
-        key: where a world's table has its path.
-        fedscale: whether it may be FedScale's own, and not only a table.
+        what: what the file is called in messages.
+        key: where a world's table has the file's path.
+        fedscale: whether the file may be one of FedScale's own, and not only a table.
     """
     endings = (*READERS, *FEDSCALE_ENDINGS) if fedscale else tuple(READERS)
     tables = " or ".join(READERS)
@@ -241,11 +225,17 @@ def trace_reader(
     return decorate
 
 
+def accept_path(config: Any) -> None:
+    """Used by ``__post_init__``: store a ``path`` that is an ``os.PathLike`` as a string."""
+    if isinstance(config.path, os.PathLike):
+        object.__setattr__(config, "path", os.fspath(config.path))
+
+
 def rows_for(num_clients: int, num_rows: int, rng: Generator) -> IntArray:
     """[K], which of a file's clients each client is.
 
-    The k-th, if there are as many; else at random, and nobody twice before all others once: a
-    sorted file must not make low ids special.
+    Client k is the k-th of the file if there are as many; else they are drawn at random, no client
+    of the file twice before all others once. So a sorted file does not make low ids special.
     """
     if num_rows == num_clients:
         return np.arange(num_clients)

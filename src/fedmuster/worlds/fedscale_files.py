@@ -19,24 +19,20 @@ from fedmuster.worlds.intervals import Intervals
 
 _NEWEST_PROTOCOL = 5
 _ORDERED_DICT: Final = object()
-"""Stands for the class on the machine's stack; the class itself is never there."""
+"""Stands for the class on the machine's stack, which never holds the class itself."""
 _KEYS = frozenset([int, str, bytes, float, bool, type(None)])
-_NUMBERS = frozenset(
-    ["INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"]
+_LITERALS: Final = frozenset[str]().union(
+    ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    ("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    ("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
 )
-_BYTES = frozenset(
-    ["STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"]
-)
-_TEXTS = frozenset(["UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"])
-_LITERALS = _NUMBERS | _BYTES | _TEXTS
+"""Instructions that push a number, bytes or text."""
 
 
 def read_plain_pickle(data: bytes, *, source: str) -> object:
-    """The value that ``data`` describes, if it is made of plain data only.
+    """The value of a pickle of any protocol 0 … 5, if it is made of plain data only.
 
-    Args:
-        data: a pickle of any protocol, 0 … 5.
-        source: where it comes from, for messages.
+    ``source`` names the file in messages.
 
     Example:
         >>> read_plain_pickle(b"(lp0\\nI1\\naF2.5\\na.", source="example")
@@ -65,7 +61,7 @@ def read_plain_pickle(data: bytes, *, source: str) -> object:
 
 
 class _NotPlainError(Exception):
-    """An instruction beyond plain data."""
+    """An instruction that makes more than plain data."""
 
 
 class _Machine:
@@ -77,7 +73,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def follow(self, name: str, argument: Any) -> None:
-        """Do what one instruction says; the frequent ones come first."""
+        """Follow one instruction; the frequent ones come first."""
         stack = self._stack
         if name in _LITERALS:
             stack.append(argument)
@@ -102,8 +98,18 @@ class _Machine:
             case "SETITEM":
                 pair = self._take(2)
                 _expect(stack[-1], dict).update(_table(pair))
-            case "APPENDS" | "SETITEMS" | "LIST" | "DICT" | "TUPLE" | "POP_MARK":
-                self._gather(name, self._take_marked())
+            case "APPENDS":
+                values = self._take_marked()
+                _expect(self._stack[-1], list).extend(values)
+            case "SETITEMS":
+                values = self._take_marked()
+                _expect(self._stack[-1], dict).update(_table(values))
+            case "LIST" | "DICT" | "TUPLE":
+                values = self._take_marked()
+                made: Any = values if name == "LIST" else tuple(values)
+                self._stack.append(_table(values) if name == "DICT" else made)
+            case "POP_MARK":
+                self._take_marked()
             case "NONE" | "NEWTRUE" | "NEWFALSE":
                 stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
             case "EMPTY_TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
@@ -130,7 +136,6 @@ class _Machine:
                 raise _NotPlainError(name)
 
     def result(self) -> Any:
-        """What is left in the end."""
         (value,) = self._stack
         return value
 
@@ -144,22 +149,8 @@ class _Machine:
         return values
 
     def _take_marked(self) -> list[Any]:
-        """All values since the last mark."""
         values, self._stack = self._stack, self._below_marks.pop()
         return values
-
-    def _gather(self, name: str, values: list[Any]) -> None:
-        match name:
-            case "APPENDS":
-                _expect(self._stack[-1], list).extend(values)
-            case "SETITEMS":
-                _expect(self._stack[-1], dict).update(_table(values))
-            case "LIST":
-                self._stack.append(values)
-            case "DICT":
-                self._stack.append(_table(values))
-            case "TUPLE":
-                self._stack.append(tuple(values))
 
 
 def _class(name: str) -> object:
@@ -197,8 +188,6 @@ def _expect_pair(value: Any) -> Any:
         raise TypeError(f"{type(value).__name__} in place of a pair")
     return value
 
-
-# Read FedScale's own trace files, which are pickles, without unpickling them.
 
 _BEGINNINGS = (b"\x80", b"(", b"}", b"ccollections\n")
 """Of pickled dicts, in protocols 2 … 5, 0, 1, and of an OrderedDict in the first two."""

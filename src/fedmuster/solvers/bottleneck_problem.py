@@ -1,9 +1,9 @@
-"""The combinatorial problem behind every bottleneck bandit, and the energy of a cohort."""
+"""The combinatorial problem behind every bottleneck bandit, its solvers' protocol, brute force."""
 
 from dataclasses import dataclass
 from itertools import chain, combinations
 from math import comb
-from typing import ClassVar
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -11,11 +11,13 @@ from numpy.random import Generator
 from fedmuster.bandits.rewards import repeats
 from fedmuster.core.arrays import LARGEST_SUMMAND, FloatArray, IntArray, blocks
 from fedmuster.core.errors import DataError
-from fedmuster.core.records import is_integer
+from fedmuster.core.records import RoundView, Selection, is_integer
+from fedmuster.core.registry import Registry
+from fedmuster.solvers.top_k import nobody
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Instance:
+class BottleneckProblem:
     """Maximise ``min_S u + (1/m) sum_S w - penalty * sum_r max(0, |S ∩ C_r| - 1)`` over m-sets S.
 
     BSFL Eq. 13 and PAUSE Eq. 14 with 18 have no penalty; PAUSE Eq. 22 has ``penalty = alpha rho``.
@@ -40,26 +42,29 @@ class Instance:
             object.__setattr__(self, "bottleneck", np.asarray(self.bottleneck, dtype=np.float64))
             object.__setattr__(self, "weight", np.asarray(self.weight, dtype=np.float64))
         except (TypeError, ValueError) as error:
-            raise DataError(f"Instance: bottleneck and weight must hold numbers: {error}") from None
+            raise DataError(
+                f"BottleneckProblem: bottleneck and weight must hold numbers: {error}"
+            ) from None
         shape = self.bottleneck.shape
         if len(shape) != 1 or self.weight.shape != shape:
             raise DataError(
-                f"Instance: bottleneck {shape} and weight {self.weight.shape} must be two lists "
-                "of the same length"
+                f"BottleneckProblem: bottleneck {shape} and weight {self.weight.shape} must be two "
+                "lists of the same length"
             )
         if not is_integer(self.size, least=1) or self.size > shape[0]:
-            raise DataError(f"Instance: size is {self.size}, expected 1 … {shape[0]}")
+            raise DataError(f"BottleneckProblem: size is {self.size}, expected 1 … {shape[0]}")
         if not self.penalty >= 0 or not np.isfinite(self.penalty):
-            raise DataError(f"Instance: penalty is {self.penalty}, expected a number >= 0")
+            raise DataError(f"BottleneckProblem: penalty is {self.penalty}, expected a number >= 0")
         if self.clusters is not None:
             labels = np.asarray(self.clusters)
             if labels.shape != shape or not np.issubdtype(labels.dtype, np.integer):
                 raise DataError(
-                    f"Instance: clusters is {labels.dtype}{labels.shape}, expected int64{shape}"
+                    f"BottleneckProblem: clusters is {labels.dtype}{labels.shape}, expected "
+                    f"int64{shape}"
                 )
             object.__setattr__(self, "clusters", labels.astype(np.int64, copy=False))
         if self.penalty > 0 and self.clusters is None:
-            raise DataError("Instance: a penalty needs clusters")
+            raise DataError("BottleneckProblem: a penalty needs clusters")
 
     def energy(self, positions: IntArray) -> float:
         """The value of the cohort at ``positions`` (BSFL Eq. 13; PAUSE Eq. 19, 22)."""
@@ -78,10 +83,7 @@ class Instance:
         return float(self.bottleneck[positions].min()), rest
 
 
-# Refuse values that no solver can order, before one of them yields a silent wrong answer.
-
-
-def check_values(instance: Instance) -> tuple[float, float]:
+def check_values(instance: BottleneckProblem) -> tuple[float, float]:
     """Complain unless u is finite or ``+inf`` and w finite; returns the largest u and w.
 
     Minima and maxima hand a NaN on, so reductions without temporaries see everything.
@@ -103,17 +105,60 @@ def _largest(name: str, values: FloatArray, limit: float, expected: str) -> floa
     if not fits:
         wrong = np.flatnonzero(~((values > -np.inf) & (values <= limit)))
         raise DataError(
-            f"Instance: {name} holds {values[wrong[0]]} at position {wrong[0]} "
+            f"BottleneckProblem: {name} holds {values[wrong[0]]} at position {wrong[0]} "
             f"({len(wrong)} such values), expected numbers that are {expected}"
         )
     return float(highest)
 
 
-# Try every set: the reference that all other solvers are checked against.
+class Solver(Protocol):
+    """A frozen, keyword-only dataclass with a ``name`` that solves a :class:`BottleneckProblem`."""
+
+    name: ClassVar[str]
+
+    def solve(self, instance: BottleneckProblem, rng: Generator, /) -> IntArray:
+        """Increasing positions of the cohort; ``rng`` decides between equals."""
+        ...
+
+
+SOLVERS: Final[Registry[Solver]] = Registry(
+    "solver",
+    Solver,
+    modules=(
+        "fedmuster.solvers.annealing",
+        "fedmuster.solvers.bottleneck",
+        "fedmuster.solvers.bottleneck_problem",
+    ),
+    methods=("solve",),
+    group="fedmuster.solvers",
+)
+
+
+def best_cohort(
+    view: RoundView,
+    candidates: IntArray | slice,
+    *,
+    bottleneck: FloatArray,
+    weight: FloatArray,
+    clusters: IntArray | None = None,
+    penalty: float = 0.0,
+    solver: Solver,
+    rng: Generator,
+) -> Selection:
+    """The best cohort of ``candidates`` for a bottleneck reward, see :class:`BottleneckProblem`."""
+    if view.num_to_choose == 0:
+        return nobody(view)
+    size = view.num_to_choose
+    instance = BottleneckProblem(
+        bottleneck=bottleneck, weight=weight, size=size, clusters=clusters, penalty=penalty
+    )
+    return Selection.of(view, candidates, solver.solve(instance, rng))
+
 
 MOST_SETS = 1_000_000
 
 
+@SOLVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BruteForce:
     """The best of all m-sets, one of them at random where several are best.
@@ -122,14 +167,14 @@ class BruteForce:
 
     Example:
         >>> speed, weight = np.array([3.0, 1.0, 2.0]), np.array([0.0, 5.0, 1.0])
-        >>> instance = Instance(bottleneck=speed, weight=weight, size=2)
+        >>> instance = BottleneckProblem(bottleneck=speed, weight=weight, size=2)
         >>> BruteForce().solve(instance, np.random.default_rng(0))
         array([1, 2])
     """
 
     name: ClassVar[str] = "brute-force"
 
-    def solve(self, instance: Instance, rng: Generator) -> IntArray:
+    def solve(self, instance: BottleneckProblem, rng: Generator) -> IntArray:
         """Increasing positions of the best cohort."""
         check_values(instance)
         num_clients, size = len(instance.bottleneck), instance.size
