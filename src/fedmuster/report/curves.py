@@ -1,11 +1,11 @@
-"""Curves over rounds and over simulated time: a mean over seeds, and how sure it is.
+"""Curves over rounds and over simulated time: the mean over seeds with its interval.
 
 A band reaches as far as the shortest run of its policy. The mean of what stays (a model, privacy
-spent) goes on to the end of the longest, with what each finished run has: it ends with the number
-that tables tell, and does not jump where a seed ends.
+spent) goes on to the end of the longest run, with the last value of each finished run: it ends with
+the number in the tables, and does not jump where a seed ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -17,7 +17,7 @@ from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import mean_and_half_width
 
 Axis = Literal["round", "seconds", "spent_max"]
-"""Against what: rounds, simulated time, or the privacy that the client who spent most has spent."""
+"""Rounds, simulated time, or the privacy spent by the client that spent most."""
 
 N = TypeVar("N", bound=np.number)
 
@@ -38,13 +38,9 @@ class Curve:
 def running_totals(comparison: Comparison, column: str) -> list[Curve]:
     """The sum of a column up to each round; policies without it (no judge) are left out."""
     curves = []
-    for label, runs in comparison.runs.items():
-        length = min(run.rounds for run in runs)
-        totals = np.stack([np.cumsum(run.columns[column][:length]) for run in runs])
-        if np.isnan(totals).any():
-            continue
-        rounds = plotted_rounds(length)
-        mean, half_width = mean_and_half_width(totals[:, rounds - 1])
+    for label, values in _complete(comparison, column):
+        rounds = plotted_rounds(values.shape[1])
+        mean, half_width = mean_and_half_width(np.cumsum(values, axis=1)[:, rounds - 1])
         curves.append(
             Curve(label=label, x=rounds.astype(np.float64), mean=mean, half_width=half_width)
         )
@@ -59,20 +55,25 @@ def moving_means(comparison: Comparison, column: str) -> list[Curve]:
     """
     width = window(comparison)
     curves = []
-    for label, runs in comparison.runs.items():
-        length = min(run.rounds for run in runs)
-        values = np.stack([run.columns[column][:length] for run in runs])
-        if np.isnan(values).any():
-            continue
-        sums = np.concatenate([np.zeros((len(runs), 1)), np.cumsum(values, axis=1)], axis=1)
-        rounds = plotted_rounds(length)
+    for label, values in _complete(comparison, column):
+        sums = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
+        rounds = plotted_rounds(values.shape[1])
         # At the ends there are fewer.
         first = np.maximum(rounds - 1 - width // 2, 0)
-        last = np.minimum(rounds + width // 2, length)
+        last = np.minimum(rounds + width // 2, values.shape[1])
         mean = ((sums[:, last] - sums[:, first]) / (last - first)).mean(axis=0)
         absent = np.full(len(mean), np.nan)
         curves.append(Curve(label=label, x=rounds.astype(np.float64), mean=mean, half_width=absent))
     return curves
+
+
+def _complete(comparison: Comparison, column: str) -> Iterator[tuple[str, FloatArray]]:
+    """[seeds, rounds] of each policy that has the column in all rounds that its runs share."""
+    for label, runs in comparison.runs.items():
+        length = min(run.rounds for run in runs)
+        values = np.stack([run.columns[column][:length] for run in runs])
+        if not np.isnan(values).any():
+            yield label, values
 
 
 def window(comparison: Comparison) -> int:
@@ -90,7 +91,7 @@ def evaluations(comparison: Comparison, column: str, axis: Axis) -> list[Curve]:
         steps = [_evaluated(run, column, axis) for run in runs]
         if any(len(x) == 0 for x, _ in steps):
             continue
-        ends = [_end(run, axis) for run in runs]
+        ends = [float(_places(run, axis)[-1]) for run in runs]
         x = np.unique(np.concatenate([*(x for x, _ in steps), ends]))
         x = thinned(x[x >= max(own[0] for own, _ in steps)])
         mean, half_width = mean_and_half_width(np.stack([last_before(x, *one) for one in steps]))
@@ -146,10 +147,6 @@ def _places(run: Run, axis: Axis) -> FloatArray:
     if axis == "seconds":
         return np.cumsum(run.columns["seconds"])
     return run.columns[axis]
-
-
-def _end(run: Run, axis: Axis) -> float:
-    return float(_places(run, axis)[-1])
 
 
 def spans_decades(curves: Sequence[Curve]) -> bool:
