@@ -98,16 +98,8 @@ def _findings(summary: Summary) -> Iterable[str]:
 _STYLES = ("uPlot-1.6.32.min.css", "page.css")
 _LIBRARY = "uPlot-1.6.32.min.js"
 _SCRIPTS = (
-    "dom",
-    "policies",
-    "charts",
-    "bars",
-    "heatmaps",
-    "planes",
-    "network",
-    "scores",
-    "clients",
-    "start",
+    *("dom", "policies", "charts", "bars", "canvases", "heatmaps"),
+    *("network", "scores", "clients", "start"),
 )
 
 

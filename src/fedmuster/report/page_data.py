@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.report.charts import Chart, all_charts
-from fedmuster.report.curves import Curve, common_grid, last_before, thinned
+from fedmuster.report.curves import Chart, Curve, all_charts, common_grid, last_before, thinned
 from fedmuster.report.edge_views import (
     HIGH,
     LOW,

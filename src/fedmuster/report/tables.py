@@ -9,22 +9,16 @@ from dataclasses import dataclass
 from fedmuster.core.words import percent, plus_minus, several
 from fedmuster.report.edge_views import budget_check, utility_words
 from fedmuster.report.promise import in_words
-from fedmuster.report.statistics import LEVEL, Difference
+from fedmuster.report.statistics import LEVEL
 from fedmuster.report.summary import Metric, PolicySummary, Summary
 
-_KINDS = ("learning", "privacy", "network", "selection")
 _TITLES = {
-    "learning": "What the model learned: {}",
-    "privacy": "What it cost in privacy: {}",
-    "network": "At the edge servers: {}",
-    "selection": "{}",
+    "learning": ("What the model learned: {}", "Learning compared with {}, seed by seed"),
+    "privacy": ("What it cost in privacy: {}", "Privacy compared with {}, seed by seed"),
+    "network": ("At the edge servers: {}", "At the edge servers, compared with {}, seed by seed"),
+    "selection": ("{}", "Compared with {}, seed by seed"),
 }
-_DIFFERENCE_TITLES = {
-    "learning": "Learning compared with {}, seed by seed",
-    "privacy": "Privacy compared with {}, seed by seed",
-    "network": "At the edge servers, compared with {}, seed by seed",
-    "selection": "Compared with {}, seed by seed",
-}
+"""Of the means and of the differences, by what metrics are about."""
 _REGRET_WORDS = (
     "Regret: what the best placement within coverage and budgets has more in expected utility "
     "(COCS Eq. 11)."
@@ -47,7 +41,7 @@ def tables(summary: Summary) -> tuple[Table, ...]:
     What was learned, the privacy it cost and what edge servers did, if any, stand in tables of
     their own: all columns side by side would not fit into a terminal.
     """
-    kinds = [kind for kind in _KINDS if any(metric.about == kind for metric in summary.metrics)]
+    kinds = [kind for kind in _TITLES if any(metric.about == kind for metric in summary.metrics)]
     shown = [_means(summary, kind, last=kind == kinds[-1]) for kind in kinds]
     if len(summary.policies) > 1:
         shown += [_differences(summary, kind, last=kind == kinds[-1]) for kind in kinds]
@@ -91,26 +85,30 @@ def to_markdown(items: Iterable[Table]) -> str:
 
 def to_csv(summary: Summary) -> str:
     """One line a policy, unrounded; empty where there is no number."""
-    header = ["policy", "seeds", "rounds"]
-    for metric in summary.metrics:
-        header += [f"{metric.key}_{part}" for part in ("mean", "half_width")]
-        header += [f"{metric.key}_reached"] if metric.may_be_missing else []
-    for metric in summary.tested:
-        header += [f"{metric.key}_difference_{part}" for part in ("mean", "low", "high")]
-        header.append(f"{metric.key}_verdict")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    comparison = summary.comparison
+    comparison, rows = summary.comparison, []
     for policy in summary.policies:
-        row: list[object] = [policy.label, len(comparison.seeds), comparison.rounds]
+        row: dict[str, object] = {
+            "policy": policy.label,
+            "seeds": len(comparison.seeds),
+            "rounds": comparison.rounds,
+        }
         for metric in summary.metrics:
             around = policy.means[metric.key]
-            row += [csv_cell(around.mean), csv_cell(around.half_width)]
-            row += [policy.reached(metric.key)] if metric.may_be_missing else []
+            row[f"{metric.key}_mean"] = csv_cell(around.mean)
+            row[f"{metric.key}_half_width"] = csv_cell(around.half_width)
+            if metric.may_be_missing:
+                row[f"{metric.key}_reached"] = policy.reached(metric.key)
         for metric in summary.tested:
-            row += _csv_difference(policy.differences.get(metric.key))
-        writer.writerow(row)
+            difference = policy.differences.get(metric.key)
+            for part in ("mean", "low", "high"):
+                end = math.nan if difference is None else getattr(difference.interval, part)
+                row[f"{metric.key}_difference_{part}"] = csv_cell(end)
+            row[f"{metric.key}_verdict"] = "" if difference is None else difference.verdict
+        rows.append(row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 
@@ -119,26 +117,16 @@ def csv_cell(value: float | str) -> str:
     return value if isinstance(value, str) else "" if math.isnan(value) else repr(value)
 
 
-def _csv_difference(difference: Difference | None) -> list[str]:
-    if difference is None:
-        return [""] * 4
-    around = difference.interval
-    ends = [csv_cell(end) for end in (around.mean, around.low, around.high)]
-    return [*ends, difference.verdict]
-
-
 def _means(summary: Summary, kind: str, *, last: bool) -> Table:
     comparison = summary.comparison
+    seeds = several(len(comparison.seeds), "seed")
     shown = [
         metric
         for metric in summary.metrics
         if metric.about == kind and not _goes_without_saying(metric, summary)
     ]
     return Table(
-        title=_TITLES[kind].format(
-            f"{comparison.length}, {several(len(comparison.seeds), 'seed')}, "
-            f"{comparison.who_is_chosen}"
-        ),
+        title=_TITLES[kind][0].format(f"{comparison.length}, {seeds}, {comparison.who_is_chosen}"),
         columns=("Policy", *(metric.heading for metric in shown)),
         rows=tuple(
             (policy.label, *(mean_text(metric, policy) for metric in shown))
@@ -203,7 +191,7 @@ def _differences(summary: Summary, kind: str, *, last: bool) -> Table:
     others = [policy for policy in summary.policies if policy is not base]
     shown = [metric for metric in summary.tested if metric.about == kind]
     return Table(
-        title=_DIFFERENCE_TITLES[kind].format(summary.baseline),
+        title=_TITLES[kind][1].format(summary.baseline),
         columns=("Policy", *(metric.title for metric in shown)),
         rows=tuple(
             (policy.label, *(difference_text(metric, policy, base) for metric in shown))

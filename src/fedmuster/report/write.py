@@ -52,8 +52,20 @@ def write_report(
         parquet: whether to write the numbers as Parquet too (needs pyarrow).
         tensorboard: whether to write event files for TensorBoard (needs tensorboardX).
     """
-    comparison = load(paths)
-    summary = summarise(comparison, baseline, target)
+    summary = summarise(load(paths), baseline, target)
+    return write_summary(summary, out, formats, parquet=parquet, tensorboard=tensorboard)
+
+
+def write_summary(
+    summary: Summary,
+    out: Path,
+    formats: Sequence[str],
+    *,
+    parquet: bool = False,
+    tensorboard: bool = False,
+) -> list[Path]:
+    """As :func:`write_report`, of runs that are loaded and summarised already."""
+    comparison = summary.comparison
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file, expected a folder to write the report into")
     pictures = _draw(summary, out, formats)

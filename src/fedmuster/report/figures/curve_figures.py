@@ -5,8 +5,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedmuster.report.charts import (
+from fedmuster.report.curves import (
     TIME_AND_ROUNDS,
+    Axis,
     Chart,
     against,
     learning,
@@ -14,7 +15,6 @@ from fedmuster.report.charts import (
     spending,
     total,
 )
-from fedmuster.report.curves import Axis
 from fedmuster.report.edge_views import utility_words
 from fedmuster.report.figures.choice_figures import draw_bars, draw_heat_maps
 from fedmuster.report.figures.style import PLAIN, add_legend, draw_chart, new_figure, styled

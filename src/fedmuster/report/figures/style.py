@@ -20,8 +20,7 @@ from fedmuster.core.arrays import FloatArray
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.files import write_file
 from fedmuster.core.words import percent, plain
-from fedmuster.report.charts import Chart
-from fedmuster.report.curves import Curve
+from fedmuster.report.curves import Chart, Curve
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL
 
