@@ -132,11 +132,11 @@ def plotted_rounds(rounds: int) -> IntArray:
     return np.unique(np.rint(np.concatenate(both)).astype(np.int64))
 
 
-def thinned(x: NDArray[N]) -> NDArray[N]:
-    """At most MOST_POINTS of the x, evenly chosen, first and last among them."""
-    if len(x) <= MOST_POINTS:
+def thinned(x: NDArray[N], most: int = MOST_POINTS) -> NDArray[N]:
+    """At most ``most`` entries, evenly chosen, first and last among them."""
+    if len(x) <= most:
         return x
-    return x[np.rint(np.linspace(0, len(x) - 1, MOST_POINTS)).astype(np.int64)]
+    return x[np.rint(np.linspace(0, len(x) - 1, most)).astype(np.int64)]
 
 
 def _evaluated(run: Run, column: str, axis: Axis) -> tuple[FloatArray, FloatArray]:

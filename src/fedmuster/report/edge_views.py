@@ -9,6 +9,7 @@ import numpy as np
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.report.runs import Comparison, Run
+from fedmuster.report.statistics import quotients
 
 LOW, HIGH = 5, 95
 """Per cent of the rounds."""
@@ -56,9 +57,7 @@ class Dots(NamedTuple):
     @property
     def success(self) -> FloatArray:
         """The share of those chosen who were in time; NaN where nobody was."""
-        share = np.full(len(self.chosen), np.nan)
-        np.divide(self.in_time, self.chosen, out=share, where=self.chosen > 0)
-        return share
+        return quotients(self.in_time, self.chosen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

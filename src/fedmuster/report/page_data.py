@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.arrays import FloatArray
 from fedmuster.report.curves import Chart, Curve, all_charts, common_grid, last_before, thinned
 from fedmuster.report.edge_views import (
     HIGH,
@@ -148,7 +148,8 @@ def client_tables(comparison: Comparison) -> dict[str, Any]:
 def _seed(runs: Sequence[Run]) -> dict[str, Any]:
     """``runs`` of all policies; they met the same clients."""
     first = runs[0]
-    kept = _sampled(first)
+    # Of too many clients an even choice in their order.
+    kept = np.sort(thinned(np.argsort(first.ranking, kind="stable"), MOST_CLIENTS))
     latency = first.typical_latency_seconds
     if first.answered is not None:  # of the others nothing was measured
         answered = [run.answered for run in runs if run.answered is not None]
@@ -171,15 +172,6 @@ def _seed(runs: Sequence[Run]) -> dict[str, Any]:
         },
         "chosen": [run.selection_counts()[kept].tolist() for run in runs],
     }
-
-
-def _sampled(run: Run) -> IntArray:
-    """All clients, or of too many an even choice in their order (:attr:`Run.ranking`)."""
-    if run.num_clients <= MOST_CLIENTS:
-        return np.arange(run.num_clients)
-    in_order = np.argsort(run.ranking, kind="stable")
-    places = np.rint(np.linspace(0, run.num_clients - 1, MOST_CLIENTS)).astype(np.int64)
-    return np.sort(in_order[places])
 
 
 # The network: maps of policies, and what edge servers spent of their budgets.

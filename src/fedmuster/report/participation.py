@@ -7,6 +7,7 @@ import numpy as np
 
 from fedmuster.core.records import FloatArray
 from fedmuster.report.runs import Comparison, Run
+from fedmuster.report.statistics import quotients
 
 _MOST_ROWS, _MOST_BINS = 100, 200
 _FEWEST_ROWS, _FEWEST_BINS = 20, 25
@@ -107,7 +108,4 @@ def resolution(comparison: Comparison) -> tuple[int, int]:
 
 def _group_means(runs: Sequence[Run], values: Sequence[FloatArray]) -> FloatArray:
     groups = np.concatenate([run.groups for run in runs])
-    sizes = np.bincount(groups)
-    sums = np.bincount(groups, weights=np.concatenate(values))
-    with np.errstate(invalid="ignore"):  # 0 / 0 for an empty group
-        return np.asarray(sums / sizes)
+    return quotients(np.bincount(groups, weights=np.concatenate(values)), np.bincount(groups))

@@ -307,6 +307,7 @@ def load(paths: Iterable[Path]) -> Comparison:
     ]
     _check_same_clients(kept, runs)
     experiment = together(kept, seeds)
+    versions = [entry for journal in journals for entry in journal.versions]
     endings = [
         Ending(cell.label, cell.seed, rounds, journal.ending)
         for cell, journal, rounds in zip(kept, journals, lengths, strict=True)
@@ -330,7 +331,7 @@ def load(paths: Iterable[Path]) -> Comparison:
             *statement(experiment),
         ),
         experiment=experiment,
-        versions=_distinct(entry for journal in journals for entry in journal.versions),
+        versions=tuple({tuple(entry.items()): entry for entry in versions}.values()),
     )
 
 
@@ -402,7 +403,3 @@ def _check_same_clients(cells: Sequence[Cell], runs: Sequence[Run]) -> None:
                 f"{cells[0].folder} has {runs[0].num_clients:,} clients and {cell.folder} has "
                 f"{run.num_clients:,}: their world has changed between them"
             )
-
-
-def _distinct(entries: Iterable[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
-    return tuple({tuple(entry.items()): entry for entry in entries}.values())

@@ -11,6 +11,7 @@ from fedmuster.policies.fedsuv.candidates import ELIMINATED
 from fedmuster.report.curves import thinned
 from fedmuster.report.edge_rows import Scores
 from fedmuster.report.runs import Comparison, Run
+from fedmuster.report.statistics import quotients
 from fedmuster.solvers.pareto import pareto_front
 
 _SCORE = "score"
@@ -46,8 +47,7 @@ def score_lines(run: Run) -> list[ScoreLine]:
 
 def _followed(last: FloatArray) -> IntArray:
     order = np.argsort(-last, kind="stable")[: np.count_nonzero(np.isfinite(last))]  # NaN is last
-    places = np.linspace(0, max(len(order) - 1, 0), min(_MOST_LINES, len(order)))
-    return order[np.rint(places).astype(np.int64)]
+    return thinned(order, _MOST_LINES)
 
 
 # Candidates: in the plane of validity and utility, and over time (FedSUV, Fig. 6).
@@ -82,9 +82,7 @@ class PlaneBins(NamedTuple):
         cell = self.row * size + self.column
         counts = np.bincount(cell, minlength=size * size)
         sums = np.bincount(cell, weights=values, minlength=size * size)
-        mean = np.full(size * size, np.nan)
-        np.divide(sums, counts, out=mean, where=counts > 0)
-        return mean.reshape(size, size)
+        return quotients(sums, counts).reshape(size, size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -194,8 +192,7 @@ def timeline(run: Run) -> Timeline:
         own = run.validity[scores.clients][order]
         # From the last to leave backwards: entry i is the sum of all but the first i.
         remaining = np.append(np.cumsum(own[::-1])[::-1], 0.0)[gone]
-        validity = np.full(len(rounds), np.nan)
-        np.divide(remaining, len(own) - gone, out=validity, where=gone < len(own))
+        validity = quotients(remaining, len(own) - gone)
     return Timeline(
         watched=len(left),
         rounds=rounds,

@@ -3,11 +3,12 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedmuster.core.arrays import FloatArray
+from fedmuster.core.arrays import FloatArray, IntArray
 
 LEVEL = 0.95
 """The confidence of every interval, and of all verdicts of one comparison together."""
@@ -66,6 +67,13 @@ def mean_and_half_width(
     with np.errstate(invalid="ignore"):  # an infinite loss has no standard deviation
         error = values.std(axis=0, ddof=1) / math.sqrt(count)
     return mean, np.asarray(student_t(count - 1, level) * error)
+
+
+def quotients(sums: NDArray[Any], counts: IntArray) -> FloatArray:
+    """``sums / counts``; NaN where there is nothing to divide by."""
+    result = np.full(np.shape(sums), np.nan)
+    np.divide(sums, counts, out=result, where=counts > 0)
+    return result
 
 
 def paired(values: FloatArray, baseline: FloatArray, *, comparisons: int = 1) -> Difference:

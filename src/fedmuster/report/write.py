@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.core.files import write_file
+from fedmuster.report.curves import thinned
 from fedmuster.report.edge_views import network_maps, spread_of_shares
 from fedmuster.report.page import to_html
 from fedmuster.report.participation import tells_groups_apart
 from fedmuster.report.runs import Comparison, Run, load
 from fedmuster.report.score_series import planes, scored, timelines
+from fedmuster.report.statistics import quotients
 from fedmuster.report.summary import Summary, summarise
 from fedmuster.report.tables import csv_cell, tables, to_csv, to_markdown
 
@@ -143,8 +145,12 @@ def network_columns(run: Run, *, everyone: bool = True) -> Columns:
         "price": np.full(len(clients), np.nan) if network.price is None else network.price,
         "start_x_km": start[:, 0],
         "start_y_km": start[:, 1],
-        "chosen_mean_x_km": _means(run.chosen, places[:, 0], chosen),
-        "chosen_mean_y_km": _means(run.chosen, places[:, 1], chosen),
+        **{
+            f"chosen_mean_{axis}_km": quotients(
+                np.bincount(run.chosen, weights=values, minlength=len(clients)), chosen
+            )
+            for axis, values in zip("xy", places.T, strict=True)
+        },
     }
     return columns if everyone else _rows(columns, chosen > 0)
 
@@ -174,13 +180,6 @@ def _places(km: FloatArray | None, like: IntArray) -> FloatArray:
 
 def _rows(columns: Columns, kept: BoolArray) -> Columns:
     return {name: values[kept] for name, values in columns.items()}
-
-
-def _means(client: IntArray, values: FloatArray, counts: IntArray) -> FloatArray:
-    mean = np.full(len(counts), np.nan)
-    sums = np.bincount(client, weights=values, minlength=len(counts))
-    np.divide(sums, counts, out=mean, where=counts > 0)
-    return mean
 
 
 def round_columns(run: Run) -> Columns:
@@ -229,12 +228,10 @@ def client_columns(run: Run, *, everyone: bool = True) -> Columns:
 
 
 def score_columns(run: Run, *, most_rounds: int) -> Columns:
-    """One entry for each score of a client in a round, of at most so many rounds, evenly."""
+    """One entry for each score of a client in a round, of at most ``most_rounds`` rounds."""
     scores = run.scores
     assert scores is not None
-    places = np.arange(len(scores.rounds))
-    if len(places) > most_rounds:
-        places = np.rint(np.linspace(0, len(places) - 1, most_rounds)).astype(np.int64)
+    places = thinned(np.arange(len(scores.rounds)), most_rounds)
     names = sorted(scores.values)
     values = np.stack([scores.values[name][places] for name in names], axis=-1)
     round_, client, name = np.nonzero(~np.isnan(values))

@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from fedmuster.core.arrays import FloatArray
+from fedmuster.report.curves import thinned
 from fedmuster.report.figures.style import (
     PLAIN,
     grid_of,
@@ -80,8 +81,7 @@ def draw_bars(axes: Axes, comparison: Comparison) -> None:
     axes.tick_params(axis="x", length=0)
     keys: list[Patch | Line2D] = [
         Patch(color=colours[group], label=f"{latencies[group]:.3g} s")
-        # At most ten, the first and the last among them.
-        for group in np.unique(np.rint(np.linspace(0, count - 1, min(count, 10))).astype(np.int64))
+        for group in thinned(np.arange(count), 10)
     ]
     line.set_label(f"equal: {equal:.3g}")
     axes.legend(
