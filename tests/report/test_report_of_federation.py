@@ -171,7 +171,7 @@ def test_no_word_of_simulation_and_no_regret(write_run: "WriteRun", tmp_path: Pa
         assert "wall_clock_seconds_mean" in (out / "summary.csv").read_text()
         page = (out / "report.html").read_text()
         assert "<code>flwr run</code>" in page
-        assert "fedmuster run" not in page
+        assert "run it again" not in page
         summary = summarise(load(paths))
         words = " ".join([headline(summary), opening(summary), *summary.comparison.notes])
         words += repr(

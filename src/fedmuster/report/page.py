@@ -102,6 +102,12 @@ _SCRIPTS = (
     *("network", "scores", "clients", "start"),
 )
 
+_SIMULATED = "Save it as a file and run it again with <code>fedmuster run</code>."
+_REAL = (
+    "These are the settings of a federation of real clients. <code>flwr run</code> of the same app "
+    "with the same folder continues it; <code>fedmuster run</code> cannot repeat it."
+)
+
 
 def to_html(summary: Summary) -> str:
     """The page.
@@ -123,20 +129,13 @@ def to_html(summary: Summary) -> str:
         notes=_notes(comparison.notes),
         first_table="" if summary.target is None else _table(target_table(summary)),
         tables="\n".join(map(_table, tables(summary))),
-        again=_again(comparison),
+        how_to_repeat=_REAL if comparison.real else _SIMULATED,
         spec=escape(comparison.experiment.to_toml()),
         versions=_versions(comparison.versions),
         data=_json(page_data(summary)),
         style=style,
         script=script,
     )
-
-
-def _again(comparison: Comparison) -> str:
-    """How to run the experiment once more."""
-    if comparison.real:
-        return "Start the Flower app again with <code>flwr run</code> to continue a run."
-    return "Save it as a file and run it again with <code>fedmuster run</code>."
 
 
 def _asset(name: str) -> str:
