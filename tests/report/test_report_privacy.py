@@ -24,7 +24,7 @@ from fedmuster.privacy.schedules import Uniform
 from fedmuster.report import figures
 from fedmuster.report.curves import Axis, evaluations
 from fedmuster.report.page import to_html
-from fedmuster.report.page.page_data import page_data
+from fedmuster.report.page_data import page_data
 from fedmuster.report.promise import in_words, statement
 from fedmuster.report.runs import Comparison, Run, load
 from fedmuster.report.summary import summarise

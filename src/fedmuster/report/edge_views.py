@@ -1,14 +1,18 @@
-"""Networks seen from above: where clients were, how often they were chosen and in time."""
+"""What edge servers did: maps of the network, and what was spent of the budgets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.report.runs import Comparison, Run
+from fedmuster.report.statistics import quotients
 
+LOW, HIGH = 5, 95
+"""Per cent of the rounds."""
 _MOST_CLIENTS = 600
 """To be seen one by one."""
 _CHOICES_A_CELL = 6
@@ -16,7 +20,7 @@ _CLIENTS_A_CELL = 5
 _FEWEST_CELLS, _MOST_CELLS = 10, 20
 _MARGIN = 0.03
 _FEW = 5
-"""Choices, which say little of how often somebody is in time."""
+"""Choices: with fewer, a share in time says little."""
 
 
 class Box(NamedTuple):
@@ -53,9 +57,7 @@ class Dots(NamedTuple):
     @property
     def success(self) -> FloatArray:
         """The share of those chosen who were in time; NaN where nobody was."""
-        share = np.full(len(self.chosen), np.nan)
-        np.divide(self.in_time, self.chosen, out=share, where=self.chosen > 0)
-        return share
+        return quotients(self.in_time, self.chosen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -92,7 +94,7 @@ def network_maps(comparison: Comparison) -> Maps:
 
 
 def usual_success(maps: Iterable[NetworkMap]) -> tuple[float, float]:
-    """Between which tenths nearly all dots' shares in time lie, those of few choices left out."""
+    """The tenths between which nearly all dots' shares in time lie, without dots of few choices."""
     dots = [one for own in maps for one in (own.clients, own.choices) if one is not None]
     success = np.concatenate([np.zeros(0), *(one.success[one.chosen >= _FEW] for one in dots)])
     if len(success) == 0:
@@ -111,7 +113,7 @@ def _placed(run: Run) -> bool:
 
 def _box(runs: list[Run]) -> Box:
     corners = [np.zeros((0, 2))]
-    for network in (run.network for run in runs if run.network is not None):
+    for network in (run.at_edges for run in runs):
         reach = network.radius_km or 0.0
         if network.edge_km is not None:
             corners += [network.edge_km - reach, network.edge_km + reach]
@@ -131,15 +133,17 @@ def _cells_across(choices: int, each: int = _CHOICES_A_CELL) -> int:
 
 
 def _map(run: Run, box: Box, cells: int) -> NetworkMap:
-    network = run.network
-    assert network is not None
+    network = run.at_edges
     assert network.edge_km is not None
     places, start = network.place_km, network.start_km
     clients = choices = None
     if start is not None:
-        chosen = run.selection_counts()
-        in_time = np.bincount(run.chosen[network.in_time], minlength=run.num_clients)
-        clients = Dots(start, chosen, in_time, clients=np.arange(run.num_clients))
+        clients = Dots(
+            start,
+            run.selection_counts(),
+            run.in_time_counts(),
+            clients=np.arange(run.num_clients),
+        )
         if run.num_clients > _MOST_CLIENTS:
             across = _cells_across(run.num_clients, _CLIENTS_A_CELL)
             clients = _in_cells(clients, box, across)
@@ -153,7 +157,7 @@ def _map(run: Run, box: Box, cells: int) -> NetworkMap:
 
 
 def _in_cells(dots: Dots, box: Box, across: int) -> Dots:
-    """The sums over squares, so many side by side along the longer side of the box."""
+    """The sums over squares, ``across`` of them along the longer side of the box."""
     side = max(box.width, box.height) / across
     corner = np.array([box.left, box.bottom])
     square = np.floor((dots.place_km - corner) / side).astype(np.int64)
@@ -167,4 +171,68 @@ def _in_cells(dots: Dots, box: Box, across: int) -> Dots:
         chosen.astype(np.int64),
         in_time.astype(np.int64),
         cell_km=side,
+    )
+
+
+class BudgetUse(NamedTuple):
+    """The part of its budget that each edge spent, over rounds and seeds: [M] each.
+
+    NaN for an edge that never had a budget to spend.
+    """
+
+    mean: FloatArray
+    low: FloatArray
+    lower_quartile: FloatArray
+    median: FloatArray
+    upper_quartile: FloatArray
+    high: FloatArray
+    largest: FloatArray
+
+
+def spread_of_shares(runs: Sequence[Run]) -> BudgetUse:
+    """Of runs of the same policy, each round of each seed counting alike."""
+    share = np.concatenate([run.at_edges.share for run in runs])
+    columns = [column[~np.isnan(column)] for column in share.T]
+    percents = (LOW, 25, 50, 75, HIGH, 100)
+    found = np.full((1 + len(percents), len(columns)), np.nan)
+    for edge, column in enumerate(columns):
+        if len(column):
+            found[:, edge] = column.mean(), *np.percentile(column, percents)
+    return BudgetUse(*found)
+
+
+def budget_check(comparison: Comparison) -> str | None:
+    """A sentence that says whether every budget was kept; None where there was none.
+
+    Sums of costs are correctly rounded, so no share is above 1 for want of digits.
+    """
+    most: tuple[float, str] | None = None
+    for run in comparison.every_run:
+        share = run.at_edges.share
+        if np.isnan(share).all():
+            continue
+        round_, edge = np.unravel_index(np.nanargmax(share), share.shape)
+        where = f"{run.label}, seed {run.seed}, round {round_ + 1:,}, edge {edge}"
+        if most is None or share[round_, edge] > most[0]:
+            most = float(share[round_, edge]), where
+    if most is None:
+        return None
+    largest, where = most
+    if largest > 1:
+        return f"A budget was overspent: {100 * largest:.6g} % of it ({where})."
+    # Cut off, not rounded: 99.999 % is not all of it.
+    return (
+        "No edge server ever spent more than its budget: the largest share was "
+        f"{np.floor(1e4 * largest) / 100:g} % ({where})."
+    )
+
+
+def utility_words(comparison: Comparison) -> str:
+    """What the utility of a round is."""
+    reward = comparison.experiment.reward
+    root = isinstance(reward, EdgeUtility) and reward.utility == "square-root"
+    what, equation = ("the square root of participants", 19) if root else ("participants", 8)
+    return (
+        f"Utility of a round: {what} per edge server (COCS Eq. {equation}). Participants are the "
+        "clients whose answers came by the deadline."
     )

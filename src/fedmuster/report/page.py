@@ -1,4 +1,4 @@
-"""The file itself: text and tables that need no script, then data and scripts that draw."""
+"""A comparison as one HTML file that needs nothing else: no network, no folder beside it."""
 
 import base64
 import hashlib
@@ -10,19 +10,11 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from fedmuster.report.page.page_data import page_data
+from fedmuster.core.words import plain, several
+from fedmuster.report.page_data import page_data
 from fedmuster.report.runs import Comparison
-from fedmuster.report.statistics import Metric
-from fedmuster.report.summary import PolicySummary, Summary
-from fedmuster.report.tables import (
-    Table,
-    count,
-    difference_text,
-    mean_text,
-    tables,
-    target_table,
-    who_is_chosen,
-)
+from fedmuster.report.summary import Summary
+from fedmuster.report.tables import Table, difference_text, mean_text, tables, target_table
 
 _FIRST = (
     "seconds_to_target",
@@ -32,18 +24,15 @@ _FIRST = (
     "simulated_seconds",
     "wall_clock_seconds",
 )
-"""What the opening tells: the first of these that was measured."""
+"""The opening tells the first of these metrics that was measured."""
 
 
 def headline(summary: Summary) -> str:
-    """The page's title.
-
-    Its subject is what was learned, or else where.
-    """
+    """The page's title: the policies, and what was learned, or else where."""
     comparison = summary.comparison
     training = comparison.experiment.training
     labels = comparison.labels
-    who = labels[0] if len(labels) == 1 else count(len(labels), "policy", "policies")
+    who = labels[0] if len(labels) == 1 else several(len(labels), "policy", "policies")
     if comparison.real:
         return f"{who} in a Flower federation"
     subject = comparison.experiment.world.name if training is None else training.data.name
@@ -57,17 +46,16 @@ def opening(summary: Summary) -> str:
 
 def _setting(comparison: Comparison) -> str:
     experiment = comparison.experiment
-    if comparison.by_time:
-        length = f"{experiment.seconds:,.10g} simulated seconds"
-    else:
-        length = comparison.length
+    length = comparison.length
+    if experiment.seconds is not None:
+        length = f"{plain(experiment.seconds)} simulated seconds"
     labels = comparison.labels
     who = labels[0] if len(labels) == 1 else f"Each of {len(labels)} policies"
     verb = "chose" if comparison.network is None else "placed"
     where = "a Flower federation" if comparison.real else f"the world {experiment.world.name}"
     text = (
-        f"{who} {verb} {who_is_chosen(comparison)}, for {length} in {where}, with "
-        f"{count(len(comparison.seeds), 'seed')}"
+        f"{who} {verb} {comparison.who_is_chosen}, for {length} in {where}, with "
+        f"{several(len(comparison.seeds), 'seed')}"
     )
     if (training := experiment.training) is None:
         return f"{text}."
@@ -82,8 +70,8 @@ def _findings(summary: Summary) -> Iterable[str]:
         return
     by_key = {metric.key: metric for metric in summary.tested}
     metric = next(by_key[key] for key in _FIRST if key in by_key)
-    (base,) = (policy for policy in summary.policies if policy.label == summary.baseline)
-    ranked = [policy for policy in summary.policies if _everywhere(metric, policy)]
+    base = summary.base
+    ranked = [policy for policy in summary.policies if policy.everywhere(metric.key)]
     if not ranked:
         yield f"{metric.title}: no policy got there in every seed."
         return
@@ -105,38 +93,31 @@ def _findings(summary: Summary) -> Iterable[str]:
         yield f"({base.label}, the baseline: {mean_text(metric, base)})."
 
 
-def _everywhere(metric: Metric, policy: PolicySummary) -> bool:
-    return policy.reached(metric.key) == len(policy.values[metric.key])
-
-
 # The file itself: text and tables that need no script, then data and scripts that draw.
 
 _STYLES = ("uPlot-1.6.32.min.css", "page.css")
-_LIBRARIES = ("uPlot-1.6.32.min.js",)
+_LIBRARY = "uPlot-1.6.32.min.js"
 _SCRIPTS = (
-    "dom",
-    "policies",
-    "charts",
-    "bars",
-    "heatmaps",
-    "planes",
-    "network",
-    "scores",
-    "clients",
-    "start",
+    *("dom", "policies", "charts", "bars", "canvases", "heatmaps"),
+    *("network", "scores", "clients", "start"),
+)
+
+_SIMULATED = "Save it as a file and run it again with <code>fedmuster run</code>."
+_REAL = (
+    "These are the settings of a federation of real clients. <code>flwr run</code> of the same app "
+    "with the same folder continues it; <code>fedmuster run</code> cannot repeat it."
 )
 
 
 def to_html(summary: Summary) -> str:
     """The page.
 
-    Whatever users named themselves is text: escaped in HTML, never markup in a script. And a
-    policy in the page's head lets the browser run these scripts alone and load nothing at all.
+    Names given by users are text: escaped in HTML, never markup in a script. A content policy in
+    the page's head lets the browser run these scripts alone and load nothing at all.
     """
     style = "\n".join(map(_asset, _STYLES))
-    script = "\n".join(map(_asset, _LIBRARIES)) + _closed_off(
-        _asset(f"{name}.js") for name in _SCRIPTS
-    )
+    scripts = "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)
+    script = f'{_asset(_LIBRARY)}\n(() => {{\n"use strict";\n{scripts}}})();\n'
     comparison = summary.comparison
     return Template(_asset("page.html")).substitute(
         content_policy=(
@@ -148,6 +129,7 @@ def to_html(summary: Summary) -> str:
         notes=_notes(comparison.notes),
         first_table="" if summary.target is None else _table(target_table(summary)),
         tables="\n".join(map(_table, tables(summary))),
+        how_to_repeat=_REAL if comparison.real else _SIMULATED,
         spec=escape(comparison.experiment.to_toml()),
         versions=_versions(comparison.versions),
         data=_json(page_data(summary)),
@@ -158,10 +140,6 @@ def to_html(summary: Summary) -> str:
 
 def _asset(name: str) -> str:
     return (files("fedmuster.report") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _closed_off(scripts: Iterable[str]) -> str:
-    return '\n(() => {\n"use strict";\n' + "\n".join(scripts) + "})();\n"
 
 
 def _fingerprint(text: str) -> str:
