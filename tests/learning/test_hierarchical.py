@@ -193,7 +193,7 @@ def test_updates_are_the_same_bits_however_clients_are_grouped() -> None:
     clients = np.arange(CLIENTS)
     whole = trainer.engine.train(trainer.parameters, clients, 4)
     for edges in (at(0, 1, 2, 0, 1, 2, 0), at(2, 2, 2, 2, 2, 2, 1)):
-        parts: Updates = trainer.edge_servers.train(trainer.engine, clients, edges, 4)
+        parts: Updates = trainer.train_clients(clients, edges, 4)
         np.testing.assert_array_equal(parts.deltas, whole.deltas)
         assert parts.signals.keys() == whole.signals.keys()
         for name, values in whole.signals.items():

@@ -18,7 +18,7 @@ from tests.learning.toy_federation import (
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Cached
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.training import late_mergers as cache
+from fedmuster.training import late_answers as cache
 from fedmuster.training.aggregation import FedAdam, FedAvg, Server
 from fedmuster.training.data import Digits
 from fedmuster.training.local_sgd import LocalSGD

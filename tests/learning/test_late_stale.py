@@ -160,10 +160,10 @@ def test_an_optimiser_takes_the_merged_mean_for_its_gradient() -> None:
 def test_an_update_that_changes_nothing_weighs_by_age_alone() -> None:
     trainer = toy_trainer(Stale(), server=UNIFORM)
     twin = toy_trainer(Discard(), server=UNIFORM)
-    merger: Any = trainer.edge_servers[0].merger
+    server: Any = trainer.edge_servers[0]
     trainer.train(answers(1, [1], []), late=late({1: 0.5}), ends_at_seconds=0.0)
     fresh = ToyEngine().train(trainer.parameters, np.array([2]), 2).deltas
-    merger._pending.vectors[:] = fresh  # as if it said the same as the fresh one
+    server._pending.vectors[:] = fresh  # as if it said the same as the fresh one
     trainer.train(answers(2, [2], [2]), ends_at_seconds=1.0)
     twin.train(answers(2, [2], [2]))
     np.testing.assert_allclose(trainer.parameters, twin.parameters, atol=1e-6)
@@ -311,10 +311,10 @@ def test_late_clients_send_what_is_released_when_they_train(config: LateAnswers)
     plain.train(answers(1, [0, 1], [0]), late=late({1: 1.5}), ends_at_seconds=1.0)
     assert asked == [[0], [1]]
     assert heard.signals == {}
-    pending: dict[str, Any] = private.edge_servers[0].merger.arrays()
+    pending: dict[str, Any] = private.edge_servers[0].late_arrays()
     name = "vectors" if isinstance(config, Stale) else "pending.vectors"
     start = private.engine.initial() if isinstance(config, Cached) else np.zeros(1)
-    told = plain.edge_servers[0].merger.arrays()[name] - start
+    told = plain.edge_servers[0].late_arrays()[name] - start
     np.testing.assert_allclose(pending[name] - start, 2 * told, atol=1e-6)
 
 

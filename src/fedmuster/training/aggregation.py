@@ -84,6 +84,8 @@ class Aggregation(ABC):
         updates: Updates,
         weights: FloatArray,
         num_trainable: int,
+        *,
+        rule: Combine | None = None,
     ) -> Parameters:
         """The next global model; ``state`` changes in place.
 
@@ -97,6 +99,7 @@ class Aggregation(ABC):
             num_trainable: of the first so many parameters. The others are statistics of batch
                 normalisation: they move by the combined update, never clipped, whatever the
                 server's optimiser.
+            rule: combines the updates, in place of :attr:`rule`.
         """
         _check(parameters, updates.deltas, weights, num_trainable)
         after = parameters.copy()
@@ -104,7 +107,7 @@ class Aggregation(ABC):
             return after
         trained = updates.deltas[:, :num_trainable]
         scale = None if self.clip_norm is None else clip_factors(trained, self.clip_norm)
-        rule = self._rule()
+        rule = rule or self.rule
         delta = rule.combine(trained, weights, scale=scale)
         model = after[:num_trainable]
         memory = state.part(slice(num_trainable))
@@ -113,9 +116,10 @@ class Aggregation(ABC):
         after[num_trainable:] += rule.combine(updates.deltas[:, num_trainable:], weights)
         return after
 
+    @property
     @abstractmethod
-    def _rule(self) -> Combine:
-        """How many updates become one."""
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
 
     @abstractmethod
     def _step(self, model: Parameters, delta: Parameters, memory: ServerState) -> None:
@@ -164,7 +168,9 @@ class FedAvg(_Average):
 
     weights: Literal["data", "uniform"] = "data"
 
-    def _rule(self) -> Combine:
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
         return WeightedMean() if self.weights == "data" else UniformMean()
 
 
@@ -177,7 +183,9 @@ class FedMedian(_Average):
 
     name: ClassVar[str] = "median"
 
-    def _rule(self) -> Combine:
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
         return CoordinateMedian()
 
 
@@ -199,7 +207,9 @@ class FedTrimmedMean(_Average):
         Aggregation.__post_init__(self)
         require(0 <= self.trim < 0.5, self, "trim", "a number in [0, 0.5)")
 
-    def _rule(self) -> Combine:
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
         return TrimmedMean(trim=self.trim)
 
 
@@ -214,7 +224,9 @@ class _Optimiser(Aggregation):
         Aggregation.__post_init__(self)
         self._require_positive("learning_rate")
 
-    def _rule(self) -> Combine:
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
         return self.combine
 
 
