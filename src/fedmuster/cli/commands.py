@@ -102,8 +102,9 @@ def compare(
     A POLICY is a name with settings, for example bsfl:alpha=3,beta=1.2. With --privacy, a policy
     with private=false among them runs without.
     """
+    from fedmuster.core.config import parse, parse_settings
     from fedmuster.experiments.spec import Experiment, reward_kind
-    from fedmuster.experiments.spec_tables import parse, parse_policies, parse_settings
+    from fedmuster.experiments.spec_tables import parse_policies
     from fedmuster.privacy.budget import Privacy
     from fedmuster.training.training import Training
     from fedmuster.worlds import WORLDS

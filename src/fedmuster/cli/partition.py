@@ -4,8 +4,7 @@ from pathlib import Path
 
 from fedmuster.cli.display import console, show_table
 from fedmuster.cli.summaries import paper, summary
-from fedmuster.core.config import named
-from fedmuster.experiments.spec_tables import parse
+from fedmuster.core.config import named, parse
 from fedmuster.training.data import DATASETS
 from fedmuster.training.partition import PARTITIONS, split
 

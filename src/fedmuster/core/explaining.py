@@ -1,17 +1,24 @@
-"""One round as the policy saw it, and whom it chose."""
+"""What an explanation is made of: one round as the policy saw it, and the rule it chooses by."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Protocol, runtime_checkable
+from typing import Final
 
 import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.policy import Policy
 from fedmuster.core.words import number
+
+COMMON_TERMS: Final = {
+    "score": "the index that the policy chooses by",
+    "times_asked": "rounds in which it was chosen before",
+    "confidence_bonus": "how much better it may be: larger, the less often it was tried",
+    "cost": "what it costs there",
+}
+"""What the terms mean that many policies have."""
 
 _AT_EDGE = re.compile(r"(.+)\[(\d+)\]")
 
@@ -21,7 +28,8 @@ class Moment:
     """All that is known of the choice in one round.
 
     Args:
-        policy: who chose.
+        rule: how the policy chooses.
+        meaning: of the terms, in words.
         label: what the policy is called in its experiment.
         round: t.
         cohort: the clients that were chosen, increasing.
@@ -37,7 +45,8 @@ class Moment:
         notes: what else to say of where this is known from.
     """
 
-    policy: Policy[Any]
+    rule: "Rule"
+    meaning: Mapping[str, str]
     label: str
     round: int
     cohort: IntArray
@@ -134,8 +143,6 @@ def rank(values: FloatArray, among: IntArray, client: int) -> int:
     return 1 + int(np.count_nonzero(values[among] > values[client]))
 
 
-# What an explanation must know of a policy: what it chooses by, and how to say it.
-
 Parts = tuple[tuple[str, float], ...]
 """Terms and the factors with which they add up to another."""
 
@@ -151,45 +158,42 @@ def parts_in_words(moment: Moment, client: int, parts: Parts) -> str:
     return f" ({told})" if told else ""
 
 
-class Rule(Protocol):
-    """How a policy chooses, in words."""
+class Rule:
+    """How a policy chooses, in words; a policy returns its own from ``Policy.rule``.
+
+    A subclass has a ``formula``, the rule in words, or overrides ``about``.
+    """
+
+    __slots__ = ()
+
+    formula: str
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The terms without which it cannot be told."""
-        ...
-
-    def about(self, moment: Moment) -> str:
-        """The rule, with the policy's own numbers."""
-        ...
-
-    def merit(self, moment: Moment) -> FloatArray:
-        """[K], who is shown first: the higher, the sooner; infinite for those who come first."""
-        ...
-
-    def worth(self, moment: Moment) -> str | None:
-        """What the cohort is worth, if that is a number."""
-        ...
-
-    def chosen(self, moment: Moment, client: int) -> str:
-        """Why it was chosen; continues "client 3 was chosen: "."""
-        ...
-
-    def passed_over(self, moment: Moment, client: int) -> str:
-        """Why it was not, though it was available; continues "client 3 was not chosen: "."""
-        ...
-
-
-@runtime_checkable
-class Optimistic(Protocol):
-    """A rule that takes some terms for infinite, where a client was never tried."""
+        """The terms without which the choice cannot be explained."""
+        return ()
 
     @property
     def unlimited(self) -> tuple[str, ...]:
-        """These terms."""
-        ...
+        """The terms that count as infinite for a client that was never tried."""
+        return ()
 
+    def about(self, moment: Moment) -> str:
+        """The rule, with the policy's own numbers."""
+        return self.formula
 
-def unlimited_terms(rule: Rule) -> tuple[str, ...]:
-    """Terms that are infinite where there is no number; of most rules none."""
-    return rule.unlimited if isinstance(rule, Optimistic) else ()
+    def merit(self, moment: Moment) -> FloatArray:
+        """[K], the order of the tables: the highest first, infinite for clients that come first."""
+        return np.zeros(moment.num_clients)
+
+    def worth(self, moment: Moment) -> str | None:
+        """What the cohort is worth, where that is a number."""
+        return None
+
+    def chosen(self, moment: Moment, client: int) -> str:
+        """Why the client was chosen; continues "client 3 was chosen: "."""
+        raise NotImplementedError
+
+    def passed_over(self, moment: Moment, client: int) -> str:
+        """Why an available client was not chosen; continues "client 3 was not chosen: "."""
+        raise NotImplementedError

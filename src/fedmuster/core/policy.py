@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
-from fedmuster.core.config import check_types, require
+from fedmuster.core.config import check_types, from_text, require
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.explaining import Rule
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,6 +153,36 @@ class Policy(Protocol[S]):
         """What it thinks of each client now, for reports: [K] by name, NaN for no opinion. Pure."""
         ...
 
+    @property
+    def terms(self) -> Mapping[str, str]:
+        """What the columns of ``scores`` mean, in words."""
+        ...
+
+    def rule(self) -> Rule | None:
+        """How it chooses, for explanations; None for "the highest score"."""
+        ...
+
+
+POLICIES: Final[Registry[Policy[Any]]] = Registry(
+    "policy",
+    Policy,
+    modules=("fedmuster.policies",),
+    methods=("init", "select", "observe"),
+    group="fedmuster.policies",
+)
+
+
+def as_policy(policy: Policy[S] | str, *, owner: str) -> Policy[S]:
+    """A policy from an object or from text such as ``bsfl:alpha=3``; classes are refused."""
+    if isinstance(policy, str):
+        return from_text(POLICIES, policy)
+    if not POLICIES.fits(policy):
+        what, advice = f"a {type(policy).__name__}", "a policy, such as BSFL(), or its name"
+        if isinstance(policy, type):
+            what, advice = f"the class {policy.__name__}", f"an object: write {policy.__name__}()"
+        raise ConfigError(f"{owner}: policy is {what}, expected {advice}", key=("policy",))
+    return policy
+
 
 class PolicyTraits:
     """The usual traits; a policy overrides those in which it differs."""
@@ -177,6 +210,13 @@ class PolicyTraits:
         """What is to become of answers that come when their round is over."""
         return Discard()
 
+    terms: ClassVar[Mapping[str, str]] = {}
+    """What the columns of ``scores`` mean, in words."""
+
     def scores(self, state: Any, view: RoundView) -> Mapping[str, FloatArray]:
         """What it thinks of each client now: nothing that could be told in numbers."""
         return {}
+
+    def rule(self) -> Rule | None:
+        """How it chooses, for explanations: the highest ``score``, unless a policy says more."""
+        return None

@@ -1,15 +1,14 @@
 """The policies of a spec: ``[[policy]]`` with a label of its own, and whether it is private."""
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedmuster.core.config import named
+from fedmuster.core.config import from_text, named, parse, split_text
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.policy import Policy
-from fedmuster.policies import POLICIES
+from fedmuster.core.policy import POLICIES, Policy
+from fedmuster.core.registry import is_outside
 
 
 def take_private(table: dict[str, Any], *, key: tuple[str, ...] = ()) -> bool:
@@ -48,43 +47,23 @@ def read_policies(tables: Any) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
 
 # Policies, worlds and rewards in one line: ``bsfl:alpha=3,beta=1.2``.
 
-_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[{]*[\]}])")
-
-
-def parse(text: str) -> dict[str, Any]:
-    """A table as a spec would have it.
-
-    Example:
-        >>> parse('bsfl:alpha=3,solver={name="annealing", steps=500}')
-        {'name': 'bsfl', 'alpha': 3, 'solver': {'name': 'annealing', 'steps': 500}}
-        >>> parse("latency:distribution=normal")
-        {'name': 'latency', 'distribution': 'normal'}
-    """
-    name, _, settings = text.partition(":")
-    table = parse_settings(settings)
-    if "name" in table:
-        raise ConfigError(f"{text!r} names two things, expected one name before the colon")
-    return {"name": name, **table}
-
-
-def parse_settings(text: str) -> dict[str, Any]:
-    """``alpha=3,beta=1.2`` as a table; what is no TOML value is taken as a string."""
-    table = {}
-    for setting in _COMMA_OUTSIDE_BRACKETS.split(text) if text else []:
-        key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"cannot read {setting!r} in {text!r}, expected key=value")
-        try:
-            table[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            table[key.strip()] = value.strip()
-    return table
-
 
 def parse_policy(text: str) -> Policy[Any]:
     """The policy of that name, with these settings."""
-    policy: Policy[Any] = named(POLICIES, parse(text), key=(), what="policy")
-    return policy
+    return from_text(POLICIES, text)
+
+
+def label_of(text: str) -> str:
+    """What a policy is called that was written so; a label is also a folder's name.
+
+    Example:
+        >>> label_of("bsfl:alpha=3"), label_of("./mine.py:EpsGreedy:epsilon=0.2")
+        ('bsfl:alpha=3', 'EpsGreedy:epsilon=0.2')
+    """
+    name, settings = split_text(text)
+    if not is_outside(name):
+        return text
+    return ":".join(filter(None, (name.partition(":")[2], settings)))
 
 
 def parse_policies(texts: Iterable[str]) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
@@ -92,12 +71,12 @@ def parse_policies(texts: Iterable[str]) -> tuple[dict[str, Policy[Any]], frozen
     policies: dict[str, Policy[Any]] = {}
     unprotected = set()
     for text in texts:
-        if text in policies:
-            raise ConfigError(f"policy {text} is given twice")
-        table = parse(text)
+        table, label = parse(text), label_of(text)
+        if label in policies:
+            raise ConfigError(f"policy {label} is given twice")
         if not take_private(table):
-            unprotected.add(text)
-        policies[text] = named(POLICIES, table, key=(), what="policy")
+            unprotected.add(label)
+        policies[label] = named(POLICIES, table, key=(), what="policy")
     return policies, frozenset(unprotected)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.random import Generator
@@ -13,12 +13,22 @@ from fedmuster.bandits.speed import SpeedEstimator, SpeedState, check_speed
 from fedmuster.core.arrays import FloatArray, IntArray, scratch
 from fedmuster.core.config import check_types
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.state import given
+from fedmuster.policies.explaining.best_set import BestSet
 from fedmuster.policies.score_columns import EVERYBODY, published
 from fedmuster.solvers.best_cohort import Solver, best_cohort
 from fedmuster.solvers.bottleneck import Exact
+from fedmuster.solvers.instance import BruteForce
+
+BANDIT_TERMS: Final = {
+    "mean_speed": "mean of (shortest latency) / latency so far; no answer counts as 0",
+    "generalisation": "alpha g: positive if its data were used less than their share",
+    "privacy": "gamma p: p is the share of its privacy budget that is left",
+    "cluster": "clients of one cluster count less together",
+}
 
 
 @dataclass(slots=True)
@@ -78,6 +88,19 @@ class BottleneckBandit:
             rng=rng,
         )
 
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        weights = ("generalisation", "privacy") if self.reward.gamma > 0 else ("generalisation",)
+        return BestSet(
+            formula="of all cohorts of this size the one with the largest sum of its lowest score "
+            f"(score = mean_speed + confidence_bonus) and its mean {' + '.join(weights)}",
+            slowest="score",
+            parts=(("mean_speed", 1.0), ("confidence_bonus", 1.0)),
+            weights=weights,
+            penalty=self.reward.alpha * self.reward.rho,
+            exact=isinstance(self.solver, Exact | BruteForce),
+        )
+
     def scores(self, state: BanditState, view: RoundView) -> dict[str, FloatArray]:
         """The index (optimistic speed) with its terms, and what each adds to a cohort besides."""
         count = state.speed.inverse.count
@@ -110,6 +133,7 @@ def clusters_for(reward: CohortReward, problem: Problem) -> IntArray:
 # BSFL: bandit scheduling for federated learning.
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BSFL(PolicyTraits):
     """Fast cohorts that still use everybody's data.
@@ -150,6 +174,7 @@ class BSFL(PolicyTraits):
     """
 
     name: ClassVar[str] = "bsfl"
+    terms: ClassVar[Mapping[str, str]] = BANDIT_TERMS
 
     alpha: float = 2.0
     beta: float = 1.0
@@ -185,6 +210,10 @@ class BSFL(PolicyTraits):
     def observe(self, state: BanditState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and means of the cohort (Eq. 10, 11)."""
         self._speed.update(state.speed, feedback)
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return self._bandit.rule()
 
     def scores(self, state: BanditState, view: RoundView) -> Mapping[str, FloatArray]:
         """The index of each client, its terms, and what it adds to a cohort besides."""

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
+from fedmuster.policies.explaining.simple_rules import ByChance
 from fedmuster.policies.random import DataState, Random
 from fedmuster.policies.score_columns import of_some
 from fedmuster.solvers.pouring import (
@@ -36,6 +38,7 @@ class DirectionState:
     sizes: IntArray = given()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusteredSampling(PolicyTraits):
     """One client from each of m distributions, which together hold every client by its data.
@@ -87,6 +90,9 @@ class ClusteredSampling(PolicyTraits):
     """
 
     name: ClassVar[str] = "clustered-sampling"
+    terms: ClassVar[Mapping[str, str]] = {
+        "chance": "how likely it was to be chosen",
+    }
     learns: ClassVar[bool] = False  # whom to prefer: P(chosen) never depends on what it observes
 
     by: Literal["size", "similarity"] = "size"
@@ -137,6 +143,14 @@ class ClusteredSampling(PolicyTraits):
         positions, chance = order[chosen], chances(sizes, count)[chosen]
         selection = Selection.of(view, candidates, positions)
         return replace(selection, inclusion=chance[np.argsort(positions)])
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return ByChance(
+            formula="one client from each of m distributions, which hold every client by its data",
+            term="chance",
+            exact=True,
+        )
 
     def scores(self, state: DirectionState, view: RoundView) -> Mapping[str, FloatArray]:
         """How likely each client is to be chosen."""

@@ -13,13 +13,16 @@ from fedmuster.bandits.rewards import QueueState, empty_queues, queue_length, se
 from fedmuster.bandits.speed import LatencyReward, LatencyState
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import given
+from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.policies.score_columns import EVERYBODY, published
 from fedmuster.solvers.best_cohort import highest
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CSUCB(PolicyTraits):
     """The m fastest clients, found by UCB: each once, then the highest index.
@@ -48,6 +51,9 @@ class CSUCB(PolicyTraits):
     """
 
     name: ClassVar[str] = "cs-ucb"
+    terms: ClassVar[Mapping[str, str]] = {
+        "mean_reward": "mean of 1 - latency / (longest latency); no answer counts as 0",
+    }
 
     tau_max_seconds: float | None = None
 
@@ -75,6 +81,14 @@ class CSUCB(PolicyTraits):
         """Update counts and sums of the cohort."""
         self._reward.update(state, feedback)
 
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return Highest(
+            term="score",
+            formula="the highest score = mean_reward + confidence_bonus",
+            parts=(("mean_reward", 1.0), ("confidence_bonus", 1.0)),
+        )
+
     def scores(self, state: LatencyState, view: RoundView) -> Mapping[str, FloatArray]:
         """The index of each client: mean reward and confidence bonus."""
         mean, bonus = self._terms(state, view, EVERYBODY)
@@ -100,6 +114,7 @@ class FairLatencyState:
     rate: FloatArray = given()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CSUCBQ(PolicyTraits):
     """The fastest clients, but each at least a given share of the rounds.
@@ -132,6 +147,11 @@ class CSUCBQ(PolicyTraits):
     """
 
     name: ClassVar[str] = "cs-ucb-q"
+    terms: ClassVar[Mapping[str, str]] = {
+        "mean_reward": "mean of 1 - latency / (longest latency); no answer counts as 0",
+        "optimistic_reward": "mean reward and bonus, at most 1",
+        "owed_rounds": "its queue: rounds that it is owed by the fairness guarantee",
+    }
 
     fairness: float = 0.5
     queue_weight: float = 0.5
@@ -166,6 +186,16 @@ class CSUCBQ(PolicyTraits):
         """Update counts and sums of the cohort, and serve its queues."""
         self._reward.update(state.latency, feedback)
         serve(state.queue, selection.clients, round_=selection.round, rate=float(state.rate))
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        b = self.queue_weight
+        return Highest(
+            term="score",
+            formula=f"the highest score = {1 - b:g} · optimistic_reward + {b:g} · owed_rounds",
+            parts=(("optimistic_reward", 1 - b), ("owed_rounds", b)),
+            unseen=None,
+        )
 
     def scores(self, state: FairLatencyState, view: RoundView) -> Mapping[str, FloatArray]:
         """The index of each client with its terms, weighted by 1 - b and by b."""

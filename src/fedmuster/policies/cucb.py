@@ -12,8 +12,8 @@ from fedmuster.bandits.means import confidence_radius, log_rounds
 from fedmuster.bandits.utility import participated
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.explaining import Moment
-from fedmuster.core.policy import CohortRule, PolicyTraits
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import shared
 from fedmuster.core.streams import stream
@@ -70,6 +70,7 @@ class CUCBState(ArmsState):
     catalogue: IntArray = shared()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CUCB(PolicyTraits):
     """UCB1 whose arms are whole decisions: who trains at which edge.
@@ -117,6 +118,13 @@ class CUCB(PolicyTraits):
     """
 
     name: ClassVar[str] = "cucb"
+    terms: ClassVar[Mapping[str, str]] = {
+        "arm": "which of the fixed decisions is played",
+        "arm_mean": "how good that decision was so far, from 0 to 1",
+        "arm_bonus": "how much better it may be",
+        "arm_played": "how often it was played",
+        "turn": "when it is the client's turn in the order of that decision",
+    }
     cohort_rule: ClassVar[CohortRule] = "at most"
     assigns_edges: ClassVar[bool] = True
 
@@ -158,6 +166,10 @@ class CUCB(PolicyTraits):
         state.least[...] = min(float(state.least), utility)
         state.most[...] = max(float(state.most), utility)
 
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return PlayedArm()
+
     def scores(self, state: CUCBState, view: RoundView) -> Mapping[str, FloatArray]:
         """Which arm is played, the terms of its index, and when it is each client's turn in it."""
         turn = np.full(len(view.available), np.nan)
@@ -191,7 +203,7 @@ def _number_of(selection: Selection) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlayedArm:
+class PlayedArm(Rule):
     """CUCB: one of a few fixed orders of pairs, as far as budgets go."""
 
     needs = ("turn",)

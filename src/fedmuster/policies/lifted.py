@@ -1,64 +1,27 @@
-"""Flat policies at edge servers."""
+"""Any flat policy, lifted to edge servers by an assignment step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.core.config import require
-from fedmuster.core.explaining import Moment, Rule, unlimited_terms
-from fedmuster.core.policy import CohortRule, LateAnswers, Policy
+from fedmuster.core.config import check_types, require
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, CohortRule, LateAnswers, Policy
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.words import number
 from fedmuster.policies.bsfl import BSFL
-from fedmuster.policies.clustered_sampling import ClusteredSampling
-from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
-from fedmuster.policies.fedsuv.policy import FedSUV
-from fedmuster.policies.genie import FastestInExpectation, Genie
-from fedmuster.policies.mab_cs.fedcs import ExtendedFedCS, FedCS
-from fedmuster.policies.mab_cs.policy import ElementWiseMABCS, NaiveMABCS
-from fedmuster.policies.oort.policy import Oort
-from fedmuster.policies.pause import PAUSE
-from fedmuster.policies.power_of_choice import PowerOfChoice
-from fedmuster.policies.random import AllClients
-from fedmuster.policies.rbcs_f import RBCSF
-from fedmuster.policies.refl import REFL
-from fedmuster.policies.safa import SAFA
+from fedmuster.policies.explaining.simple_rules import rule_of
 from fedmuster.policies.score_columns import costs
-from fedmuster.policies.tifl import TiFL
 from fedmuster.solvers.assignment import (
     AssignmentSolver,
     LagrangianAssignment,
     all_pairs,
     fill_in_turns,
 )
-
-FlatPolicy = (
-    BSFL
-    | PAUSE
-    | FedCS
-    | ExtendedFedCS
-    | NaiveMABCS
-    | ElementWiseMABCS
-    | FedSUV
-    | Oort
-    | REFL
-    | SAFA
-    | TiFL
-    | CSUCB
-    | CSUCBQ
-    | RBCSF
-    | PowerOfChoice
-    | ClusteredSampling
-    | AllClients
-    | FastestInExpectation
-    | Genie
-    | Policy[Any]  # of your own: TOML does not know it, Python does
-)
-"""Those that can be lifted to edge servers."""
 
 
 def flattened(view: RoundView) -> RoundView:
@@ -75,9 +38,7 @@ def flattened(view: RoundView) -> RoundView:
     return replace(view, edges=None, features=features)
 
 
-# Any flat policy, lifted to edge servers by an assignment step.
-
-
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lifted:
     """A policy of flat federated learning that chooses; an assignment step places at edges.
@@ -126,15 +87,11 @@ class Lifted:
     name: ClassVar[str] = "lifted"
     assigns_edges: ClassVar[bool] = True
 
-    policy: FlatPolicy = field(default_factory=BSFL)
+    policy: Policy[Any] = field(default_factory=BSFL)
     solver: AssignmentSolver = field(default_factory=lambda: LagrangianAssignment(gap=0.01))
 
     def __post_init__(self) -> None:
-        # Not by check_types: the policy may be one that the registry does not know.
-        solvers = get_args(AssignmentSolver)
-        require(isinstance(self.solver, solvers), self, "solver", "an assignment solver")
-        is_policy = not isinstance(self.policy, type) and hasattr(self.policy, "select")
-        require(is_policy, self, "policy", "a policy, such as BSFL()")
+        check_types(self)
         assigns = getattr(self.policy, "assigns_edges", False)
         require(not assigns, self, "policy", "one that does not assign edges by itself")
 
@@ -191,17 +148,23 @@ class Lifted:
         """Let the flat policy learn."""
         self.policy.observe(state, replace(selection, edges=None), feedback)
 
+    @property
+    def terms(self) -> Mapping[str, str]:
+        """What the flat policy's columns mean."""
+        return self.policy.terms
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return Placed(flat=rule_of(self.policy))
+
     def scores(self, state: Any, view: RoundView) -> Mapping[str, FloatArray]:
         """What the flat policy thinks of each client, and what it costs at each edge."""
         flat = view if view.edges is None else flattened(view)
         return {**self.policy.scores(state, flat), **costs(view)}
 
 
-# Flat policies at edge servers.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placed:
+class Placed(Rule):
     """A flat policy that chooses; who does not fit at any edge leaves room for others.
 
     Args:
@@ -218,7 +181,7 @@ class Placed:
     @property
     def unlimited(self) -> tuple[str, ...]:
         """Those of the flat policy."""
-        return unlimited_terms(self.flat)
+        return self.flat.unlimited
 
     def about(self, moment: Moment) -> str:
         """The flat policy's rule, in turns where there are edge servers."""

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import LateAnswers, PolicyTraits, Stale
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, LateAnswers, PolicyTraits, Stale
 from fedmuster.core.records import (
     BoolArray,
     Feedback,
@@ -19,6 +20,7 @@ from fedmuster.core.records import (
     Selection,
 )
 from fedmuster.core.state import shared
+from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.solvers.best_cohort import highest
 
 
@@ -30,6 +32,7 @@ class REFLState:
     window_seconds: FloatArray = shared()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class REFL(PolicyTraits):
     """The least available clients first, for whom this round may be the last chance for long.
@@ -83,6 +86,12 @@ class REFL(PolicyTraits):
     """
 
     name: ClassVar[str] = "refl"
+    terms: ClassVar[Mapping[str, str]] = {
+        "priority": "3 rested and about to leave, 2 rested, 1 and 0 the same while it rests",
+        "rested": "whether it has not taken part for long enough",
+        "leaving": "whether it expects to be gone in the next window",
+        "rounds_since": "rounds since it last took part",
+    }
 
     memory: float = 0.25
     rest_rounds: int = 5
@@ -120,6 +129,14 @@ class REFL(PolicyTraits):
             memory = self.memory if state.window_seconds > 0 else 0.0
             state.window_seconds *= memory
             state.window_seconds += (1 - memory) * seconds
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return Highest(
+            term="priority",
+            formula="the highest priority: clients that are about to leave first, resting clients "
+            "last",
+        )
 
     def scores(self, state: REFLState, view: RoundView) -> Mapping[str, FloatArray]:
         """3 for rested clients that are about to leave, 2 for others; 1 and 0 if they rest."""

@@ -10,8 +10,8 @@ from numpy.random import Generator
 from fedmuster.bandits.speed import LatencyReward, LatencyState
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.explaining import Moment
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import shared
 from fedmuster.core.words import number, percent, several
@@ -174,6 +174,7 @@ class TiFLState:
     accuracy: FloatArray
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TiFL(PolicyTraits):
     """Clients of one tier, about as fast as each other; rather of one that the model serves badly.
@@ -217,6 +218,13 @@ class TiFL(PolicyTraits):
     """
 
     name: ClassVar[str] = "tifl"
+    terms: ClassVar[Mapping[str, str]] = {
+        "mean_seconds": "its mean latency",
+        "tier": "0 is the fastest",
+        "tier_probability": "how likely its tier was to be drawn",
+        "tier_credits": "how often its tier may still be drawn",
+        "accuracy": "of the global model on its data, as it last said",
+    }
     wants_gain: ClassVar[bool] = True
 
     num_tiers: int = 5
@@ -282,6 +290,10 @@ class TiFL(PolicyTraits):
                 accuracy = self._tiers.means(state.tiers, state.accuracy)
                 self._odds.adapt(state.odds, at_hand, accuracy)
 
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return ByTier(self)
+
     def scores(self, state: TiFLState, view: RoundView) -> Mapping[str, FloatArray]:
         """Of the clients asked so far: mean latency, tier with its odds, last accuracy."""
         asked, tier = state.tiers.asked > 0, self._tiers.tier(state.tiers, slice(None))
@@ -311,8 +323,8 @@ def _accuracy(feedback: Feedback) -> FloatArray:
 # TiFL: which tier was drawn, and who of it.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ByTier:
+@dataclass(frozen=True, slots=True)
+class ByTier(Rule):
     """TiFL: a tier is drawn, and the cohort from it."""
 
     policy: TiFL

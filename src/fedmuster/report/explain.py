@@ -1,276 +1,40 @@
 """Why a client was or was not chosen, term by term.
 
-``sources`` finds out what the policy saw (``moment``); ``rules`` says how it chooses, each kind of
-rule in a file of its own; ``explanation`` puts that into sentences and tables.
+The journal, or the run played again, says what the policy saw (:class:`Moment`). The policy says
+how it chooses (:class:`Rule`). This module puts both into sentences and tables.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.explaining import Moment, Rule, rank, unlimited_terms
-from fedmuster.core.policy import Policy
-from fedmuster.core.words import MEANING, capital, number, percent, several
+from fedmuster.core.explaining import COMMON_TERMS, Moment, Rule, rank
+from fedmuster.core.words import capital, number, several
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.replay import Replayed
 from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import find_cells
 from fedmuster.federation import EdgeRow
-from fedmuster.policies import (
-    BSFL,
-    COCS,
-    CSUCB,
-    CSUCBQ,
-    CUCB,
-    PAUSE,
-    RBCSF,
-    REFL,
-    SAFA,
-    AllClients,
-    ClusteredSampling,
-    ElementWiseMABCS,
-    ExtendedFedCS,
-    FastestInExpectation,
-    FedCS,
-    FedSUV,
-    Genie,
-    Lifted,
-    LinUCB,
-    NaiveMABCS,
-    Oort,
-    Oracle,
-    PowerOfChoice,
-    Random,
-    TiFL,
-)
-from fedmuster.policies.cucb import PlayedArm
-from fedmuster.policies.explaining.best_set import BestSet
-from fedmuster.policies.explaining.placements import BestPlacement, optimistic, under_explored
-from fedmuster.policies.explaining.simple_rules import (
-    ByChance,
-    Everyone,
-    Highest,
-    Untold,
-    random_rule,
-)
-from fedmuster.policies.fedsuv.explain import UncertainAndUseful
-from fedmuster.policies.lifted import Placed
-from fedmuster.policies.mab_cs.explain import ShortSchedule, drawn_words
-from fedmuster.policies.oort.explain import Guided
-from fedmuster.policies.tifl import ByTier
+from fedmuster.policies.explaining.simple_rules import Untold, rule_of
 from fedmuster.report.cells import Cell
 from fedmuster.report.tables import Table
-from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.instance import BruteForce
 from fedmuster.worlds.real_federation import Federation
-
-
-def rule_of(policy: Policy[Any]) -> Rule:
-    """How ``policy`` chooses; of one that the registry does not know: by its score, if any."""
-    make = _RULES.get(type(policy))
-    return _BY_SCORE if make is None else make(policy)
 
 
 def rule_for(moment: Moment) -> Rule:
     """The rule of its policy, or that nothing can be said where terms are missing."""
-    rule = rule_of(moment.policy)
+    rule = moment.rule
     if not rule.needs:
         return rule
     missing = tuple(name for name in rule.needs if name not in moment.term_names)
     if missing:
         return Untold() if missing == ("score",) else Untold(missing=missing)
     return rule if moment.complete else Untold(partly=True)
-
-
-_BY_SCORE: Final = Highest(term="score", formula="the highest scores are taken")
-
-
-def _bandit(policy: BSFL | PAUSE) -> Rule:
-    weights: tuple[str, ...] = ("generalisation",)
-    penalty = 0.0
-    if isinstance(policy, PAUSE):
-        weights += ("privacy",) * (policy.gamma > 0)
-        penalty = policy.alpha * policy.rho
-    return BestSet(
-        formula="of all cohorts of this size the one with the largest sum of its lowest score "
-        f"(score = mean_speed + confidence_bonus) and its mean {' + '.join(weights)}",
-        slowest="score",
-        parts=(("mean_speed", 1.0), ("confidence_bonus", 1.0)),
-        weights=weights,
-        penalty=penalty,
-        exact=isinstance(policy.solver, Exact | BruteForce),
-    )
-
-
-def _genie(policy: Genie) -> Rule:
-    weights = ("generalisation", "privacy") if policy.gamma > 0 else ("generalisation",)
-    return BestSet(
-        formula="of all cohorts the one with the largest sum of its lowest true_speed and its mean "
-        f"{' + '.join(weights)}",
-        slowest="true_speed",
-        weights=weights,
-        penalty=policy.alpha * policy.rho,
-    )
-
-
-def _rbcs_f(policy: RBCSF) -> Rule:
-    return BestSet(
-        formula=f"of all cohorts the one with the smallest {policy.patience:g} · (longest "
-        "latency_seconds) - (sum of owed_rounds), where latency_seconds = expected_seconds - "
-        "bonus_seconds, at least 0",
-        slowest="latency_seconds",
-        parts=(("expected_seconds", 1.0), ("bonus_seconds", -1.0)),
-        weights=("owed_rounds",),
-        scale=-policy.patience,
-        times_size=True,
-        exact=isinstance(policy.solver, Exact | BruteForce),
-    )
-
-
-def _cs_ucb_q(policy: CSUCBQ) -> Rule:
-    b = policy.queue_weight
-    return Highest(
-        term="score",
-        formula=f"the highest score = {1 - b:g} · optimistic_reward + {b:g} · owed_rounds",
-        parts=(("optimistic_reward", 1 - b), ("owed_rounds", b)),
-        unseen=None,
-    )
-
-
-def _power_of_choice(policy: PowerOfChoice) -> Rule:
-    def drawn(moment: Moment) -> str | None:
-        count = max(policy.num_candidates or moment.num_available, len(moment.cohort))
-        if count >= moment.num_available:
-            return None
-        return (
-            f"only {several(count, 'candidate')} are looked at, drawn by their data (a chance of "
-            f"about {percent(count / moment.num_available)})"
-        )
-
-    reported = policy.variant == "rpow-d"
-    return Highest(
-        term="score" if reported else "asked_loss",
-        formula=f"the highest losses, {'as last reported' if reported else 'asked for'}",
-        unseen="it never reported a loss, and such clients come first" if reported else None,
-        drawn=drawn,
-    )
-
-
-def _schedule(policy: FedCS | ExtendedFedCS) -> Rule:
-    return ShortSchedule(
-        formula="one after the other the client that prolongs the round least, by "
-        "mean_update_seconds and mean_upload_seconds",
-        update="mean_update_seconds",
-        upload="mean_upload_seconds",
-        unseen_first=False,
-        unit="s",
-        request_fraction=policy.request_fraction,
-    )
-
-
-def _element_wise(policy: ElementWiseMABCS) -> Rule:
-    return ShortSchedule(
-        formula="one after the other the client that prolongs the round least, by times that are "
-        "the shorter, the less is known of them (optimistic_update, optimistic_upload)",
-        update="optimistic_update",
-        upload="optimistic_upload",
-        unseen_first=True,
-        unit="units",
-        request_fraction=policy.request_fraction,
-    )
-
-
-def _naive(policy: NaiveMABCS) -> Rule:
-    return Highest(
-        term="score",
-        formula="the highest score = time_term + confidence_bonus",
-        parts=(("time_term", 1.0), ("confidence_bonus", 1.0)),
-        drawn=lambda moment: drawn_words(moment, policy.request_fraction),
-    )
-
-
-def _lifted(policy: Lifted) -> Rule:
-    return Placed(flat=rule_of(policy.policy))
-
-
-def _always(rule: Rule) -> Callable[[Any], Rule]:
-    return lambda _: rule
-
-
-_RULES: Final[dict[type, Callable[[Any], Rule]]] = {
-    BSFL: _bandit,
-    PAUSE: _bandit,
-    Genie: _genie,
-    RBCSF: _rbcs_f,
-    CSUCB: _always(
-        Highest(
-            term="score",
-            formula="the highest score = mean_reward + confidence_bonus",
-            parts=(("mean_reward", 1.0), ("confidence_bonus", 1.0)),
-        )
-    ),
-    CSUCBQ: _cs_ucb_q,
-    PowerOfChoice: _power_of_choice,
-    FedCS: _schedule,
-    ExtendedFedCS: _schedule,
-    ElementWiseMABCS: _element_wise,
-    NaiveMABCS: _naive,
-    FedSUV: _always(UncertainAndUseful()),
-    Oort: lambda policy: Guided(policy=policy),
-    TiFL: lambda policy: ByTier(policy=policy),
-    REFL: _always(
-        Highest(
-            term="priority",
-            formula="the highest priority: those first who are about to leave, those last who rest",
-        )
-    ),
-    SAFA: _always(Everyone(formula="everybody who is available trains", term="preferred")),
-    AllClients: _always(Everyone(formula="everybody who is available is asked")),
-    ClusteredSampling: _always(
-        ByChance(
-            formula="one client from each of m distributions, which hold every client by its data",
-            term="chance",
-            exact=True,
-        )
-    ),
-    Random: random_rule,
-    FastestInExpectation: _always(
-        Highest(term="true_mean_seconds", formula="the shortest true mean latencies", lowest=True)
-    ),
-    COCS: _always(
-        BestPlacement(
-            formula="under-explored pairs of client and edge first (counter <= needed), then the "
-            "largest sum of probability, within budgets",
-            terms=("probability", "counter", "needed"),
-            value=partial(Moment.at_edges, name="probability"),
-            first=under_explored,
-        )
-    ),
-    LinUCB: _always(
-        BestPlacement(
-            formula="the placement with the largest sum of expected + confidence_bonus, at least 0 "
-            "each, within budgets",
-            terms=("expected", "confidence_bonus"),
-            value=optimistic,
-        )
-    ),
-    Oracle: _always(
-        BestPlacement(
-            formula="the placement with the largest sum of true_value, within budgets",
-            terms=("true_value",),
-            value=partial(Moment.at_edges, name="true_value"),
-        )
-    ),
-    CUCB: _always(PlayedArm()),
-    Lifted: _lifted,
-}
 
 
 # Where it is known from what a policy saw: its journal, or its run played again.
@@ -373,7 +137,7 @@ def from_replay(cell: Cell, round_number: int, replayed: Replayed) -> Moment:
 
 def suffices(moment: Moment) -> bool:
     """Whether all is known that explains the round."""
-    needs = rule_of(moment.policy).needs
+    needs = moment.rule.needs
     told = not needs or (moment.complete and set(needs) <= set(moment.term_names))
     return moment.sure and told
 
@@ -399,8 +163,10 @@ def _moment(
     if network is not None:
         nowhere = _unplaceable(columns, network.budget, columns["available"] == 1)
         absent |= {name: absent.get(name, False) | mask for name, mask in nowhere.items()}
+    policy = cell.spec.policies[cell.label]
     return Moment(
-        policy=cell.spec.policies[cell.label],
+        rule=rule_of(policy),
+        meaning={**COMMON_TERMS, **policy.terms},
         label=cell.label,
         round=round_number,
         cohort=reader.cohorts[round_number - 1],
@@ -507,7 +273,7 @@ def explain(moment: Moment, *, client: int | None = None, rows: int = 10) -> Exp
         lines.insert(2, f"{capital(worth)}.")
     if not _shown_names(moment):
         lines.append(f"Chosen: {', '.join(moment.name(k) for k in moment.cohort[:rows].tolist())}.")
-    told = _with_infinity(moment, unlimited_terms(rule))
+    told = _with_infinity(moment, rule.unlimited)
     tables = [
         _table(told, "The cohort", _best_first(merit, moment.cohort), rows),
         _table(told, "The best of those not chosen", _best_first(merit, moment.passed_over), rows),
@@ -611,7 +377,7 @@ def _terms(moment: Moment, client: int) -> Table:
         span = "–"
         if len(cohort):
             span = f"{number(float(cohort.min()))} … {number(float(cohort.max()))}"
-        meaning = MEANING.get(name.partition("[")[0], "")
+        meaning = moment.meaning.get(name.partition("[")[0], "")
         rows.append((name, number(float(column[client])), place, span, meaning))
     return Table(
         title=f"The terms of {moment.name(client)}",

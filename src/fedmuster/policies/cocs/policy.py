@@ -8,9 +8,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.bandits.utility import participated
-from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import CohortRule, PolicyTraits
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.policies.cocs.hypercubes import (
     Control,
@@ -21,6 +22,7 @@ from fedmuster.policies.cocs.hypercubes import (
     RatesState,
     SuccessRates,
 )
+from fedmuster.policies.explaining.placements import BestPlacement
 from fedmuster.policies.score_columns import at_edges, costs
 from fedmuster.solvers.assignment import (
     AssignmentProblem,
@@ -30,6 +32,7 @@ from fedmuster.solvers.assignment import (
 )
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class COCS(PolicyTraits):
     """Clients at edge servers who are likely to answer in time, by their context, within budgets.
@@ -83,6 +86,12 @@ class COCS(PolicyTraits):
     """
 
     name: ClassVar[str] = "cocs"
+    terms: ClassVar[Mapping[str, str]] = {
+        "probability": "p, the share of its answers that came in time in such a context",
+        "count": "C, how many observations that is the share of",
+        "counter": "how often it was observed in such a context",
+        "needed": "K(t): with no more observations than this it is under-explored",
+    }
     cohort_rule: ClassVar[CohortRule] = "at most"
     assigns_edges: ClassVar[bool] = True
 
@@ -134,6 +143,16 @@ class COCS(PolicyTraits):
             success,
         )
 
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return BestPlacement(
+            formula="under-explored pairs of client and edge first (counter <= needed), then the "
+            "largest sum of probability, within budgets",
+            terms=("probability", "counter", "needed"),
+            value=lambda moment: moment.at_edges("probability"),
+            first=_under_explored,
+        )
+
     def scores(self, state: RatesState, view: RoundView) -> Mapping[str, FloatArray]:
         """p and C of each client's context at each edge, and whether C is enough, at which cost."""
         pairs = np.nonzero(view.network.coverage)
@@ -154,3 +173,9 @@ class COCS(PolicyTraits):
         return self._rates.estimate(
             state, clients, edges, context, round_=view.round, control=control
         )
+
+
+def _under_explored(moment: Moment) -> BoolArray:
+    """[K, M], COCS Eq. 13: no more observations than needed."""
+    there = moment.at_edges("counter") <= moment.at_edges("needed")
+    return np.asarray(there & moment.available[:, np.newaxis])

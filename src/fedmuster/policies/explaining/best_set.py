@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.core.explaining import Moment, Parts, parts_in_words, rank
+from fedmuster.core.explaining import Moment, Parts, Rule, parts_in_words, rank
 from fedmuster.core.words import number
 from fedmuster.solvers.instance import Instance
 
@@ -16,7 +16,7 @@ _MOST_SWAPS = 10**8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BestSet:
+class BestSet(Rule):
     """The largest ``min u + mean w``, less a penalty for clients of one cluster.
 
     Args:
@@ -48,10 +48,6 @@ class BestSet:
     def unlimited(self) -> tuple[str, ...]:
         """The term that is u, unless it is to be small."""
         return (self.slowest,) if self.scale > 0 else ()
-
-    def about(self, moment: Moment) -> str:
-        """The rule."""
-        return self.formula
 
     def merit(self, moment: Moment) -> FloatArray:
         """What the set would be worth, if each came in place of the weakest of the cohort."""

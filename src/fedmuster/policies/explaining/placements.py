@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray
-from fedmuster.core.explaining import Moment
+from fedmuster.core.explaining import Moment, Rule
 from fedmuster.core.words import capital, number, several
 
 _FIRST = 1e6
@@ -14,7 +14,7 @@ _FIRST = 1e6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BestPlacement:
+class BestPlacement(Rule):
     """The largest sum of values of pairs, each client once, each edge within its budget.
 
     Args:
@@ -35,10 +35,6 @@ class BestPlacement:
     def needs(self) -> tuple[str, ...]:
         """The terms."""
         return self.terms
-
-    def about(self, moment: Moment) -> str:
-        """The rule."""
-        return self.formula
 
     def merit(self, moment: Moment) -> FloatArray:
         """The best pair of each client; under-explored ones first."""
@@ -123,14 +119,3 @@ class BestPlacement:
             )
         told = f"{where} it would be worth {number(abs(change))} "
         return told + ("less" if change < 0 else "more, but others would have to move")
-
-
-def under_explored(moment: Moment) -> BoolArray:
-    """[K, M], COCS Eq. 13: no more observations than needed."""
-    there = moment.at_edges("counter") <= moment.at_edges("needed")
-    return np.asarray(there & moment.available[:, np.newaxis])
-
-
-def optimistic(moment: Moment) -> FloatArray:
-    """[K, M], LinUCB's index."""
-    return np.maximum(moment.at_edges("expected") + moment.at_edges("confidence_bonus"), 0.0)

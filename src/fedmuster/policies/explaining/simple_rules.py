@@ -1,18 +1,19 @@
-"""Policies that take the highest of some number."""
+"""Rules that many policies follow: the highest of some number, by chance, everybody."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedmuster.core.arrays import FloatArray
-from fedmuster.core.explaining import Moment, Parts, parts_in_words, rank
+from fedmuster.core.explaining import Moment, Parts, Rule, parts_in_words, rank
+from fedmuster.core.policy import Policy
 from fedmuster.core.words import number, percent, several
-from fedmuster.policies.random import Random
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Highest:
+class Highest(Rule):
     """The m highest values of one term.
 
     Args:
@@ -50,10 +51,6 @@ class Highest:
         """The term, infinite for the unseen."""
         values = -moment.column(self.term) if self.lowest else moment.column(self.term)
         return np.nan_to_num(values, nan=-np.inf if self.unseen is None else np.inf)
-
-    def worth(self, moment: Moment) -> str | None:
-        """A cohort is no more than its clients."""
-        return None
 
     def chosen(self, moment: Moment, client: int) -> str:
         """Its value, its rank, who is next."""
@@ -129,11 +126,8 @@ class Highest:
         )
 
 
-# Policies that draw, with chances that nothing observed changes.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ByChance:
+class ByChance(Rule):
     """Drawn with chances that do not depend on what was observed.
 
     Args:
@@ -151,19 +145,11 @@ class ByChance:
         """What the chances follow from."""
         return () if self.term is None else (self.term,)
 
-    def about(self, moment: Moment) -> str:
-        """The rule."""
-        return self.formula
-
     def merit(self, moment: Moment) -> FloatArray:
         """The chances, or nothing."""
         if self.term is None:
             return np.zeros(moment.num_clients)
         return np.nan_to_num(moment.column(self.term), nan=0.0)
-
-    def worth(self, moment: Moment) -> str | None:
-        """Luck is worth nothing."""
-        return None
 
     def chosen(self, moment: Moment, client: int) -> str:
         """By luck."""
@@ -191,18 +177,8 @@ class ByChance:
         )
 
 
-def random_rule(policy: Random) -> ByChance:
-    """Uniform, or by data."""
-    if policy.by_data:
-        return ByChance(formula="clients are drawn in proportion to their data", term="data_share")
-    return ByChance(formula="clients are drawn uniformly from all who are available")
-
-
-# Policies that ask everybody, and those that tell nothing of their choice.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Everyone:
+class Everyone(Rule):
     """All who are available.
 
     Args:
@@ -212,21 +188,12 @@ class Everyone:
 
     formula: str
     term: str | None = None
-    needs: tuple[str, ...] = ()
-
-    def about(self, moment: Moment) -> str:
-        """The rule."""
-        return self.formula
 
     def merit(self, moment: Moment) -> FloatArray:
         """The term, or nothing."""
         if self.term is None:
             return np.zeros(moment.num_clients)
         return np.nan_to_num(moment.column(self.term))
-
-    def worth(self, moment: Moment) -> str | None:
-        """Nothing."""
-        return None
 
     def chosen(self, moment: Moment, client: int) -> str:
         """Because it was there."""
@@ -241,7 +208,7 @@ class Everyone:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Untold:
+class Untold(Rule):
     """A policy that publishes no terms, or a journal that does not hold them all.
 
     Args:
@@ -251,7 +218,6 @@ class Untold:
 
     missing: tuple[str, ...] = ()
     partly: bool = False
-    needs: tuple[str, ...] = ()
 
     def about(self, moment: Moment) -> str:
         """What is missing."""
@@ -264,10 +230,6 @@ class Untold:
     def merit(self, moment: Moment) -> FloatArray:
         """The score, if there is one."""
         return np.nan_to_num(moment.column("score"), nan=-np.inf)
-
-    def worth(self, moment: Moment) -> str | None:
-        """Unknown."""
-        return None
 
     def chosen(self, moment: Moment, client: int) -> str:
         """How its score stands among those that are written down."""
@@ -283,3 +245,8 @@ class Untold:
     def passed_over(self, moment: Moment, client: int) -> str:
         """The same."""
         return self.chosen(moment, client)
+
+
+def rule_of(policy: Policy[Any]) -> Rule:
+    """How ``policy`` chooses; a policy without a rule of its own is taken to follow its score."""
+    return policy.rule() or Highest(term="score", formula="the highest scores are taken")

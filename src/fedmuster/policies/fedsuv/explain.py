@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.core.explaining import Moment, rank
+from fedmuster.core.explaining import Moment, Rule, rank
 from fedmuster.core.words import number, several
 
 _WHY = {
@@ -15,7 +15,7 @@ _WHY = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UncertainAndUseful:
+class UncertainAndUseful(Rule):
     """One candidate of whom least is known, and those that may be worth most."""
 
     needs = ("validity_low", "utility_high", "diagonal", "left_by")

@@ -12,11 +12,13 @@ from fedmuster.bandits.means import utility_radius, validity_radius
 from fedmuster.bandits.utility import gained_utility
 from fedmuster.core.arrays import FloatArray, IntArray, ceil_of
 from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.state import given
 from fedmuster.policies.fedsuv import candidates as box
 from fedmuster.policies.fedsuv.candidates import CandidateState, drop_dominated, eliminate, everyone
+from fedmuster.policies.fedsuv.explain import UncertainAndUseful
 from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess, GPState
 from fedmuster.solvers.top_k import top_k
 
@@ -33,6 +35,7 @@ class FedSUVState:
     cohort_size: IntArray = given()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedSUV(PolicyTraits):
     """One candidate of whom least is known, and those that may be worth most.
@@ -80,6 +83,15 @@ class FedSUV(PolicyTraits):
     """
 
     name: ClassVar[str] = "fedsuv"
+    terms: ClassVar[Mapping[str, str]] = {
+        "validity_low": "the chance that it answers in time is at least this",
+        "validity_high": "… and at most this",
+        "utility_low": "what its answer is worth is at least this",
+        "utility_high": "… and at most this",
+        "diagonal": "how much is left to learn of it",
+        "left_round": "since when it is no candidate any more",
+        "left_by": "why: 1 another is surely more valid, 2 another surely dominates it",
+    }
     wants_gain: ClassVar[bool] = True
 
     delta: float = 0.1
@@ -135,6 +147,10 @@ class FedSUV(PolicyTraits):
         eliminate(state.candidates, validity, round_=t, floor=floor)  # Eq. 7
         box.intersect(state.boxes, validity, utility)  # Eq. 8
         drop_dominated(state.candidates, state.boxes, round_=t, floor=m)
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return UncertainAndUseful()
 
     def scores(self, state: FedSUVState, view: RoundView) -> Mapping[str, FloatArray]:
         """The boxes, their diagonals, and since when and why somebody is no candidate."""

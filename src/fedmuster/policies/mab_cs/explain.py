@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.core.explaining import Moment, rank
+from fedmuster.core.explaining import Moment, Rule, rank
 from fedmuster.core.words import number, percent, several
 from fedmuster.solvers.schedule import finish_seconds, greedy_schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShortSchedule:
+class ShortSchedule(Rule):
     """One client after the other, each time the one that prolongs the round least.
 
     Args:
@@ -127,4 +127,17 @@ def drawn_words(moment: Moment, fraction: float) -> str | None:
     return (
         f"only {several(count, 'client')} drawn at random are asked for their times "
         f"(a chance of {percent(count / moment.num_available)})"
+    )
+
+
+def schedule_rule(request_fraction: float) -> ShortSchedule:
+    """The rule of FedCS: by the mean times."""
+    return ShortSchedule(
+        formula="one after the other the client that prolongs the round least, by "
+        "mean_update_seconds and mean_upload_seconds",
+        update="mean_update_seconds",
+        upload="mean_upload_seconds",
+        unseen_first=False,
+        unit="s",
+        request_fraction=request_fraction,
     )

@@ -10,8 +10,10 @@ from numpy.random import Generator
 from fedmuster.bandits.means import WindowedMean
 from fedmuster.core.arrays import FloatArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.policies.mab_cs.explain import schedule_rule
 from fedmuster.policies.mab_cs.resources import Resources, ResourceState, in_order, requested
 from fedmuster.policies.score_columns import EVERYBODY
 from fedmuster.solvers.schedule import added_seconds, greedy_schedule
@@ -19,6 +21,7 @@ from fedmuster.solvers.schedule import added_seconds, greedy_schedule
 _LAST = Resources(mean=WindowedMean(window=1))
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedCS(PolicyTraits):
     """Adds the client that prolongs the round least, by the times that each took last.
@@ -63,6 +66,10 @@ class FedCS(PolicyTraits):
     """
 
     name: ClassVar[str] = "fedcs"
+    terms: ClassVar[Mapping[str, str]] = {
+        "mean_update_seconds": "how long it takes to train",
+        "mean_upload_seconds": "how long it takes to upload",
+    }
 
     request_fraction: float = 1.0
 
@@ -81,6 +88,10 @@ class FedCS(PolicyTraits):
     def observe(self, state: ResourceState, selection: Selection, feedback: Feedback) -> None:
         """Remember the times of the cohort."""
         _LAST.observe(state, feedback)
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return schedule_rule(self.request_fraction)
 
     def scores(self, state: ResourceState, view: RoundView) -> Mapping[str, FloatArray]:
         """``f(S, k)`` of the first choice, and the times."""
@@ -110,6 +121,7 @@ def first_scores(state: ResourceState) -> dict[str, FloatArray]:
 # Extended FedCS: a short schedule, by what clients took the last few times.
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExtendedFedCS(PolicyTraits):
     """FedCS by the means of the last few times, with which MAB-CS compares.
@@ -147,6 +159,7 @@ class ExtendedFedCS(PolicyTraits):
     """
 
     name: ClassVar[str] = "extended-fedcs"
+    terms: ClassVar[Mapping[str, str]] = FedCS.terms
 
     request_fraction: float = 1.0
     window: int = 5
@@ -171,6 +184,10 @@ class ExtendedFedCS(PolicyTraits):
     def observe(self, state: ResourceState, selection: Selection, feedback: Feedback) -> None:
         """Average the times of the cohort."""
         self._resources.observe(state, feedback)
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return schedule_rule(self.request_fraction)
 
     def scores(self, state: ResourceState, view: RoundView) -> Mapping[str, FloatArray]:
         """``f(S, k)`` of the first choice, and the times."""

@@ -10,8 +10,11 @@ from numpy.random import Generator
 from fedmuster.bandits.means import SampleMean, confidence_radius, log_rounds
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.policies.explaining.simple_rules import Highest
+from fedmuster.policies.mab_cs.explain import ShortSchedule, drawn_words
 from fedmuster.policies.mab_cs.resources import (
     Resources,
     ResourceState,
@@ -29,6 +32,7 @@ from fedmuster.solvers.top_k import top_k
 _SECONDS = Seconds(mean=SampleMean())
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NaiveMABCS(PolicyTraits):
     """The clients that have prolonged rounds least so far, and those seldom tried.
@@ -73,6 +77,10 @@ class NaiveMABCS(PolicyTraits):
     """
 
     name: ClassVar[str] = "naive-mab-cs"
+    terms: ClassVar[Mapping[str, str]] = {
+        "time_term": "minus the mean seconds it prolonged rounds by, over alpha",
+        "mean_added_seconds": "by how much it prolonged the rounds it took part in",
+    }
 
     request_fraction: float = 1.0
     alpha: float | None = None
@@ -110,6 +118,15 @@ class NaiveMABCS(PolicyTraits):
             round_seconds=feedback.lasted_seconds,
         )
 
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return Highest(
+            term="score",
+            formula="the highest score = time_term + confidence_bonus",
+            parts=(("time_term", 1.0), ("confidence_bonus", 1.0)),
+            drawn=lambda moment: drawn_words(moment, self.request_fraction),
+        )
+
     def scores(self, state: SecondsState, view: RoundView) -> Mapping[str, FloatArray]:
         """``f(S, k)``, which does not depend on S, its two terms, and the mean ``T_inc``."""
         bonus, cost = self._terms(state, EVERYBODY)
@@ -144,6 +161,7 @@ def _turns(selection: Selection, clients: IntArray, update: FloatArray) -> IntAr
 _ALL = Resources(mean=SampleMean())
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElementWiseMABCS(PolicyTraits):
     """FedCS on times that are the shorter, the less is known of them.
@@ -192,6 +210,12 @@ class ElementWiseMABCS(PolicyTraits):
     """
 
     name: ClassVar[str] = "element-wise-mab-cs"
+    terms: ClassVar[Mapping[str, str]] = {
+        "optimistic_update": "mean update time over beta, less the bonus",
+        "optimistic_upload": "mean upload time over beta, less the bonus",
+        "mean_update_seconds": "how long it takes to train",
+        "mean_upload_seconds": "how long it takes to upload",
+    }
 
     request_fraction: float = 1.0
     beta: float | None = None
@@ -221,6 +245,19 @@ class ElementWiseMABCS(PolicyTraits):
     def observe(self, state: ResourceState, selection: Selection, feedback: Feedback) -> None:
         """Average the times of the cohort."""
         _ALL.observe(state, feedback)
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return ShortSchedule(
+            formula="one after the other the client that prolongs the round least, by optimistic "
+            "times: the less is known of a client, the shorter (optimistic_update, "
+            "optimistic_upload)",
+            update="optimistic_update",
+            upload="optimistic_upload",
+            unseen_first=True,
+            unit="units",
+            request_fraction=self.request_fraction,
+        )
 
     def scores(self, state: ResourceState, view: RoundView) -> Mapping[str, FloatArray]:
         """``f(S, k)`` of the first choice, the optimistic times, and what these are made of."""

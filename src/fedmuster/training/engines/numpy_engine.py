@@ -28,8 +28,8 @@ class NumpyEngine:
 
     An :class:`~fedmuster.training.training_records.Engine`. The update of a client has the same
     bits whatever the rest of the cohort is, and in every process that gives its matrix library
-    (BLAS) one thread, as :mod:`fedmuster.experiments.sweep` does for every run. A client without samples
-    sends a zero update and zero losses; one that diverges sends what is not finite.
+    (BLAS) one thread, as :mod:`fedmuster.experiments.sweep` does for every run. A client without
+    samples sends a zero update and zero losses; one that diverges sends what is not finite.
 
     Args:
         model: what to train.
