@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tests.learning.toy_federation import at, edge_models
 
 from fedmuster.core.records import Feedback, FloatArray, IntArray
-from fedmuster.training.aggregation import FedAdam, FedAvg, Server
+from fedmuster.training.aggregation import Aggregation, FedAdam, FedAvg
 from fedmuster.training.data import Digits
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import Logistic
@@ -133,7 +133,7 @@ def same_rows(one: LearningRow, two: LearningRow) -> bool:
 
 
 @pytest.mark.parametrize("server", [FedAvg(), FedAdam(learning_rate=0.05)], ids=lambda s: s.name)
-def test_with_everybody_at_one_edge_and_nobody_elsewhere_it_is_flat(server: Server) -> None:
+def test_with_everybody_at_one_edge_and_nobody_elsewhere_it_is_flat(server: Aggregation) -> None:
     """One edge, whatever T_ES, is flat FL; of three, the one that has everybody is."""
     flat = start(num_edges=1, server=server)
     told = start(num_edges=1, server=server, global_every=4)

@@ -19,12 +19,12 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Cached, Discard, LateAnswers, Stale
 from fedmuster.core.records import Feedback, FloatArray, IntArray
 from fedmuster.training.aggregation import (
+    Aggregation,
     FedAdam,
     FedAvg,
     FedAvgM,
     FedMedian,
     FedTrimmedMean,
-    Server,
 )
 from fedmuster.training.combine import CoordinateMedian, UniformMean
 from fedmuster.training.trainer import Trainer
@@ -120,7 +120,7 @@ def test_one_late_update_by_hand() -> None:
         (FedAvgM(momentum=0.0, combine=UniformMean()), False),
     ],
 )
-def test_weights_multiply_those_of_the_servers_mean(server: Server, data: bool) -> None:
+def test_weights_multiply_those_of_the_servers_mean(server: Aggregation, data: bool) -> None:
     trainer = toy_trainer(Stale(), server=server)
     first = trainer.parameters.copy()
     trainer.train(answers(1, [0, 4, 5], [0]), late=late({4: 1.5, 5: 1.5}), ends_at_seconds=1.0)
@@ -332,7 +332,7 @@ def test_a_late_update_that_is_not_finite_is_rejected(config: LateAnswers) -> No
 @pytest.mark.parametrize(
     "server", [FedMedian(), FedTrimmedMean(), FedAdam(combine=CoordinateMedian())]
 )
-def test_servers_that_weigh_nobody_are_refused(config: LateAnswers, server: Server) -> None:
+def test_servers_that_weigh_nobody_are_refused(config: LateAnswers, server: Aggregation) -> None:
     with pytest.raises(ConfigError, match="server that averages"):
         toy_trainer(config, server=server)
 

@@ -18,13 +18,13 @@ from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.core.records import IntArray
 from fedmuster.report.partition_figure import label_counts
+from fedmuster.training.flwr_partition import FlowerDatasets
 from fedmuster.training.partition import (
     IID,
     PARTITIONS,
     DirichletLabels,
     DirichletSizes,
     ExponentialQuality,
-    FlowerDatasets,
     Natural,
     Partition,
     Sampled,

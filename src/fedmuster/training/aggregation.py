@@ -1,4 +1,4 @@
-"""How the updates of a round become the next global model: combined to one, then a step along it.
+"""Server rules: how the updates of a round become the next global model.
 
 ``[training.server]`` of an experiment names one of :data:`SERVERS`::
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import BoolArray, FloatArray, blocks
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
+from fedmuster.core.registry import Registry
 from fedmuster.core.state import shared
 from fedmuster.training.combine import (
     Combine,
@@ -32,7 +33,7 @@ from fedmuster.training.training_records import Parameters, Updates
 
 
 def finite_rows(updates: Updates) -> BoolArray:
-    """bool[n], whose whole update and all of whose signals are finite numbers."""
+    """bool[n], the rows in which the whole update and all signals are finite numbers."""
     with np.errstate(over="ignore", invalid="ignore"):
         usable: BoolArray = np.isfinite(np.add.reduce(updates.deltas, axis=1))
     # No sum with NaN or infinity is finite; but one of large numbers may overflow: look closely.
@@ -46,7 +47,7 @@ def finite_rows(updates: Updates) -> BoolArray:
 
 @dataclass(slots=True)
 class ServerState:
-    """What a server remembers of past rounds: [P] each, or empty where it has no use for it."""
+    """The memory of a server rule: [P] each, or empty where the rule does not use it."""
 
     momentum: NDArray[np.float32] = shared()
     second_moment: FloatArray = shared()
@@ -59,12 +60,14 @@ class ServerState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Aggregation(ABC):
-    """What all servers have in common.
+    """A server rule: combines the updates of a round to one and moves the model along it.
 
     Args:
         clip_norm: the longest update (L2 norm of its trained parameters) that a client may send;
             longer ones are shortened to it. None for any length.
     """
+
+    name: ClassVar[str]
 
     clip_norm: float | None = None
 
@@ -133,6 +136,15 @@ class Aggregation(ABC):
         require(0 <= getattr(self, name) < 1, self, name, "a number in [0, 1)")
 
 
+SERVERS: Final[Registry[Aggregation]] = Registry(
+    "server",
+    Aggregation,
+    modules=(__name__,),
+    methods=("init", "apply"),
+    group="fedmuster.servers",
+)
+
+
 class _Average(Aggregation):
     """Adds the combined update to the model as it is."""
 
@@ -143,6 +155,7 @@ class _Average(Aggregation):
         model += delta
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedAvg(_Average):
     """The mean of the clients' models.
@@ -174,6 +187,7 @@ class FedAvg(_Average):
         return WeightedMean() if self.weights == "data" else UniformMean()
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedMedian(_Average):
     """The median of the clients' models, coordinate by coordinate.
@@ -189,6 +203,7 @@ class FedMedian(_Average):
         return CoordinateMedian()
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedTrimmedMean(_Average):
     """The mean of the clients' models without the extremes.
@@ -230,6 +245,7 @@ class _Optimiser(Aggregation):
         return self.combine
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedAvgM(_Optimiser):
     """FedAvg with momentum on the server: ``v = momentum v + delta; w += learning_rate v``.
@@ -296,6 +312,7 @@ class _Adaptive(_Optimiser):
         """Take the squared update into the second moment, in place."""
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedAdagrad(_Adaptive):
     """Adagrad on the server: coordinates that moved much move less from then on.
@@ -319,6 +336,7 @@ class FedAdagrad(_Adaptive):
         second_moment += square  # Alg. 2, FedAdagrad: v_t
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedAdam(_Adaptive):
     """Adam on the server, without bias correction.
@@ -347,6 +365,7 @@ class FedAdam(_Adaptive):
         second_moment += (1 - self.beta2) * square  # Alg. 2, FedAdam: v_t
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedYogi(FedAdam):
     """Yogi on the server: Adam whose second moment changes by no more than the squared update.
@@ -359,19 +378,6 @@ class FedYogi(FedAdam):
     def _accumulate(self, second_moment: FloatArray, square: FloatArray) -> None:
         towards = np.sign(second_moment - square)
         second_moment -= (1 - self.beta2) * square * towards  # Alg. 2, FedYogi: v_t
-
-
-Server = FedAvg | FedMedian | FedTrimmedMean | FedAvgM | FedAdagrad | FedAdam | FedYogi
-
-SERVERS: Final[dict[str, type[Server]]] = {
-    "fedavg": FedAvg,
-    "median": FedMedian,
-    "trimmed-mean": FedTrimmedMean,
-    "fedavgm": FedAvgM,
-    "fedadagrad": FedAdagrad,
-    "fedadam": FedAdam,
-    "fedyogi": FedYogi,
-}
 
 
 def _check(parameters: Parameters, deltas: Deltas, weights: FloatArray, num_trainable: int) -> None:

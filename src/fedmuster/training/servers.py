@@ -12,7 +12,7 @@ from fedmuster.core.errors import StateError
 from fedmuster.core.policy import Discard, LateAnswers
 from fedmuster.core.records import Late
 from fedmuster.core.state import Array
-from fedmuster.training.aggregation import Server
+from fedmuster.training.aggregation import Aggregation
 from fedmuster.training.combine import Combine
 from fedmuster.training.training_records import Engine, Parameters, Updates
 
@@ -81,7 +81,7 @@ class EdgeServer:
     """How updates are combined, where the rule does not decide it."""
 
     model: Parameters
-    rule: Server
+    rule: Aggregation
     sizes: IntArray
     num_trainable: int
     min_answers: int = 1

@@ -11,7 +11,7 @@ from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, DataError, StateError
 from fedmuster.core.policy import Discard, LateAnswers
 from fedmuster.core.records import Feedback, Late, Problem, is_integer
-from fedmuster.training.aggregation import FedAvg, Server, finite_rows
+from fedmuster.training.aggregation import Aggregation, FedAvg, finite_rows
 from fedmuster.training.combine import sketch
 from fedmuster.training.late_answers import server_kind
 from fedmuster.training.servers import NOBODY, Answers, EdgeServer, some
@@ -78,7 +78,7 @@ class Trainer:
         engine: Engine,
         data: FederatedData,
         *,
-        server: Server | None = None,
+        server: Aggregation | None = None,
         min_answers: int = 1,
         evaluate_every: int = 1,
         seed: int = 0,
@@ -90,7 +90,7 @@ class Trainer:
         self.engine = engine
         self.seed = seed
         self.data = data
-        self.server: Server = FedAvg() if server is None else server
+        self.server: Aggregation = FedAvg() if server is None else server
         self.evaluate_every = evaluate_every
         self._global_every = global_every
         initial, kind = engine.initial(), server_kind(late_answers)

@@ -1,5 +1,7 @@
 """All selected clients of a round at once in NumPy, for linear models and MLPs."""
 
+from typing import Protocol
+
 import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
@@ -8,7 +10,6 @@ from fedmuster.training.engines import dense_layers as dense
 from fedmuster.training.engines.client_stacks import Cohorts, Form, stacking
 from fedmuster.training.engines.dense_layers import Floats, cross_entropy, squared_error
 from fedmuster.training.local_sgd import LocalSGD, batches
-from fedmuster.training.models import DenseModel
 from fedmuster.training.training_records import (
     Evaluation,
     FederatedData,
@@ -18,6 +19,15 @@ from fedmuster.training.training_records import (
     Updates,
     check_call,
 )
+
+
+class Layered(Protocol):
+    """A model of dense layers, such as those of :mod:`fedmuster.training.models`."""
+
+    def widths(self, num_inputs: int, num_classes: int) -> tuple[int, ...]:
+        """The number of inputs of each layer, and the number of outputs of the last."""
+        ...
+
 
 _BLOCK = 4096
 """Samples that are judged at once."""
@@ -42,7 +52,7 @@ class NumpyEngine:
 
     def __init__(
         self,
-        model: DenseModel,
+        model: Layered,
         data: FederatedData,
         local: LocalSGD,
         seed: int,

@@ -1,64 +1,22 @@
-"""Convolutional and dense layers, one after the other. Needs PyTorch."""
+"""PyTorch modules: ResNet-18, and any module as one flat vector. Needs PyTorch."""
 
 import copy
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from torch import Tensor, nn
-from torch.nn import functional
 
 from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.core.streams import stream
-from fedmuster.training.networks import Convolution, side_after
 from fedmuster.training.training_records import Parameters
 
-
-def stacked(
-    input_shape: tuple[int, ...],
-    convolutions: Sequence[Convolution],
-    hidden: Sequence[int],
-    hidden_then: str,
-    *,
-    num_outputs: int,
-) -> nn.Module:
-    """Convolutions, then hidden dense layers (each followed by ``hidden_then``), then outputs."""
-    layers: list[nn.Module] = []
-    shape = input_shape
-    for convolution in convolutions:
-        shape = _convolve(layers, shape, convolution)
-    layers.append(nn.Flatten())
-    width = math.prod(shape)
-    for units in hidden:
-        layers.append(nn.Linear(width, units))
-        layers += [
-            nn.ReLU() if step == "relu" else nn.BatchNorm1d(units) for step in hidden_then.split()
-        ]
-        width = units
-    layers.append(nn.Linear(width, num_outputs))
-    return nn.Sequential(*layers)
-
-
-def _convolve(
-    layers: list[nn.Module], shape: tuple[int, ...], layer: Convolution
-) -> tuple[int, ...]:
-    """Append a convolution and what follows it; the shape of its output."""
-    sides = [side_after(side, layer) for side in shape[1:]]
-    padding = layer.kernel // 2 if layer.padded else 0
-    layers.append(nn.Conv2d(shape[0], layer.channels, layer.kernel, padding=padding))
-    for step in layer.then.split():
-        if step == "norm":
-            layers.append(nn.BatchNorm2d(layer.channels))
-        elif step == "relu":
-            layers.append(nn.ReLU())
-        else:
-            height, width = (2 if pooled else 1 for _, pooled in sides)
-            layers.append(nn.MaxPool2d((height, width)))
-    return layer.channels, *(side for side, _ in sides)
-
-
-# ResNet-18 in the form for small images. Needs PyTorch.
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional
+    from torch.nn.modules.batchnorm import _BatchNorm
+except ImportError as error:
+    raise MissingExtraError("torch", extra="torch", purpose="training this model") from error
 
 
 class _Block(nn.Module):
@@ -96,16 +54,6 @@ def _convolution(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Modu
         nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False),
         nn.BatchNorm2d(outputs),
     )
-
-
-# A PyTorch module, whatever it is made of, as one flat vector.
-
-try:
-    import torch
-    from torch import Tensor, nn
-    from torch.nn.modules.batchnorm import _BatchNorm
-except ImportError as error:
-    raise MissingExtraError("torch", extra="torch", purpose="training this model") from error
 
 
 class TorchModel:
