@@ -257,7 +257,7 @@ class ResNet18(Network):
         """The module, with fresh parameters from PyTorch's random stream."""
         _require_image(self, input_shape)
         _require_torch(self)
-        from fedmuster.training.engines.torch_modules import resnet18
+        from fedmuster.training.engines.torch_models import resnet18
 
         return resnet18(input_shape[0], num_classes or 1)
 

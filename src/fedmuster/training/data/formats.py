@@ -1,19 +1,22 @@
-"""Decode the formats in which data sets are published: idx, CIFAR's batches, tables, .npz.
+"""Decode the formats of published data sets: idx, CIFAR's batches, tables, .npz, recordings.
 
 What is truncated or damaged is refused with the name of the file. Nothing is ever unpickled.
 """
 
 import gzip
 import math
+import wave
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmuster.core.arrays import FloatArray
 from fedmuster.core.errors import DataError
 from fedmuster.training.data.assembly import RawData
 
@@ -275,3 +278,66 @@ def _of_equal_length(path: Path, arrays: dict[str, NDArray[Any]]) -> dict[str, N
     if len(set(lengths.values())) > 1 or arrays["y"].ndim != 1:
         raise damaged(path, f"its arrays must have one row per sample, they have {lengths}")
     return arrays
+
+
+SAMPLE_RATE: Final = 8000
+NUM_BANDS: Final = 32
+NUM_FRAMES: Final = 32
+_HOP = SAMPLE_RATE // NUM_FRAMES
+_WINDOW = 2 * _HOP
+_LENGTH = (NUM_FRAMES - 1) * _HOP + _WINDOW
+_DECIBELS = (-40.0, 40.0)  # become 0 and 255
+
+
+def read_wave(path: Path) -> tuple[FloatArray, int]:
+    """The samples of a mono recording of 16 bits, and the sampling rate in Hz."""
+    try:
+        with wave.open(str(path)) as file:
+            if (file.getnchannels(), file.getsampwidth()) != (1, 2):
+                raise damaged(path, "it is no mono recording of 16 bits")
+            samples = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
+            if len(samples) == 0 or len(samples) != file.getnframes():
+                raise damaged(path, f"it holds {len(samples)} of {file.getnframes()} samples")
+            return samples.astype(np.float64), file.getframerate()
+    except (wave.Error, EOFError) as error:
+        raise damaged(path, str(error)) from error
+
+
+def spectrogram(samples: FloatArray, rate: int) -> Bytes:
+    """Its log-mel spectrogram [bands, frames]: low to high, -40 … 40 dB as 0 … 255.
+
+    The recording is resampled to 8 kHz, its peak becomes 1, its middle second is taken (silence
+    around a shorter one); windows of 1/16 s (Hann) follow each other every 1/32 s.
+    """
+    sound = _resampled(samples, rate)
+    sound = sound / max(float(np.abs(sound).max()), np.finfo(np.float64).tiny)
+    begin = max(0, (len(sound) - _LENGTH) // 2)
+    sound = sound[begin : begin + _LENGTH]
+    silence = _LENGTH - len(sound)
+    sound = np.pad(sound, (silence // 2, silence - silence // 2))
+    frames = np.lib.stride_tricks.sliding_window_view(sound, _WINDOW)[::_HOP]
+    power = np.abs(np.fft.rfft(frames * np.hanning(_WINDOW), axis=1)) ** 2
+    decibels = 10.0 * np.log10(np.maximum(_mel_filters() @ power.T, 1e-10))
+    low, high = _DECIBELS
+    scaled = np.clip((decibels - low) / (high - low), 0.0, 1.0)
+    picture: Bytes = np.rint(255.0 * scaled).astype(np.uint8)
+    return picture
+
+
+def _resampled(samples: FloatArray, rate: int) -> FloatArray:
+    """At :data:`SAMPLE_RATE`, by cutting or extending the spectrum."""
+    length = max(1, round(len(samples) * SAMPLE_RATE / rate))
+    spectrum = np.fft.rfft(samples)
+    return np.asarray(np.fft.irfft(spectrum, length) * (length / len(samples)))
+
+
+@cache
+def _mel_filters() -> FloatArray:
+    """[bands, frequencies], triangles that are equally wide in mel = 2595 log10(1 + f / 700)."""
+    top = 2595.0 * np.log10(1.0 + SAMPLE_RATE / 2 / 700.0)
+    corners = 700.0 * (10.0 ** (np.linspace(0.0, top, NUM_BANDS + 2) / 2595.0) - 1.0)
+    frequency = np.fft.rfftfreq(_WINDOW, 1.0 / SAMPLE_RATE)
+    low, middle, high = (corners[i : i + NUM_BANDS, None] for i in range(3))
+    rising, falling = (frequency - low) / (middle - low), (high - frequency) / (high - middle)
+    filters: FloatArray = np.maximum(0.0, np.minimum(rising, falling))
+    return filters

@@ -1,11 +1,16 @@
 """The public data sets: what they hold, how their files lie, where they are published."""
 
+import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Final
 
+import numpy as np
+
 from fedmuster.core.errors import ConfigError, DataError
+from fedmuster.core.files import write_file
 from fedmuster.training.data import formats as layouts
 from fedmuster.training.data.assembly import DATASETS, Limits, assemble
 from fedmuster.training.data.data_files import (
@@ -247,6 +252,33 @@ def fetch(name: str, to: Path | None = None, *, progress: Progress | None = None
     if not public.downloads:
         raise ConfigError(f"{public.title} has no direct download: {public.how_to_get}")
     return download(public, (to or cache_folder()) / name, progress)
+
+
+def convert(
+    recordings: Path, to: Path | None = None, *, progress: Callable[[int, int], None] | None = None
+) -> Path:
+    """Write ``to/audiomnist/audiomnist_logmel.npz`` from the folders 01 … 60 of the recordings.
+
+    A recording is called ``digit_speaker_take.wav``. ``progress`` is told how many recordings are
+    done, and how many there are.
+    """
+    paths = sorted(recordings.glob("[0-9][0-9]/[0-9]_[0-9][0-9]_*.wav"))
+    if not paths:
+        raise DataError(
+            f"{recordings} holds no recordings such as 01/0_01_0.wav; expected the folder data of "
+            "https://github.com/soerenab/AudioMNIST"
+        )
+    pictures = np.empty((len(paths), layouts.NUM_BANDS, layouts.NUM_FRAMES), dtype=np.uint8)
+    for number, path in enumerate(paths):
+        pictures[number] = layouts.spectrogram(*layouts.read_wave(path))
+        if progress is not None:
+            progress(number + 1, len(paths))
+    labels = np.array([path.name.split("_")[:2] for path in paths], dtype=np.uint8)
+    image = io.BytesIO()
+    np.savez_compressed(image, x=pictures, y=labels[:, 0], speaker=labels[:, 1])
+    target = (to or cache_folder()) / "audiomnist" / "audiomnist_logmel.npz"
+    write_file(target, image.getvalue())
+    return target
 
 
 @lru_cache(maxsize=1)  # one, because CIFAR-10 alone takes 0.7 GB

@@ -17,7 +17,7 @@ import torch
 
 from fedmuster.core.arrays import IntArray
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.training.engines.torch_replica import Build, Replica, Task
+from fedmuster.training.engines.torch_models import Build, Replica, Task
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.training_records import FederatedData, Parameters
 
