@@ -76,8 +76,7 @@ class Aggregation(ABC):
         self._require_positive("clip_norm")
 
     def init(self, num_parameters: int) -> ServerState:
-        """Before the first round."""
-        del num_parameters
+        """The memory before the first round."""
         return ServerState(momentum=np.zeros(0, dtype=np.float32), second_moment=np.zeros(0))
 
     def apply(
@@ -137,11 +136,7 @@ class Aggregation(ABC):
 
 
 SERVERS: Final[Registry[Aggregation]] = Registry(
-    "server",
-    Aggregation,
-    modules=(__name__,),
-    methods=("init", "apply"),
-    group="fedmuster.servers",
+    "server", Aggregation, modules=(__name__,), methods=("init", "apply"), group="fedmuster.servers"
 )
 
 
@@ -151,7 +146,6 @@ class _Average(Aggregation):
     __slots__ = ()
 
     def _step(self, model: Parameters, delta: Parameters, memory: ServerState) -> None:
-        del memory
         model += delta
 
 
@@ -269,10 +263,9 @@ class FedAvgM(_Optimiser):
         self._require_decay("momentum")
 
     def init(self, num_parameters: int) -> ServerState:
-        """At rest."""
-        return ServerState(
-            momentum=np.zeros(num_parameters, dtype=np.float32), second_moment=np.zeros(0)
-        )
+        """The memory before the first round: at rest."""
+        momentum = np.zeros(num_parameters, dtype=np.float32)
+        return ServerState(momentum=momentum, second_moment=np.zeros(0))
 
     def _step(self, model: Parameters, delta: Parameters, memory: ServerState) -> None:
         memory.momentum *= self.momentum
@@ -294,7 +287,7 @@ class _Adaptive(_Optimiser):
         self._require_positive("tau")
 
     def init(self, num_parameters: int) -> ServerState:
-        """At rest."""
+        """The memory before the first round: at rest."""
         return ServerState(
             momentum=np.zeros(num_parameters, dtype=np.float32),
             second_moment=np.full(num_parameters, self.tau**2),  # Alg. 2: v_{-1} >= tau^2

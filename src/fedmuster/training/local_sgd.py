@@ -136,8 +136,6 @@ class LocalSGD:
         return self.learning_rate * self.schedule.factor(round_number)
 
 
-# Which samples each client trains on, in which order.
-
 _Words = NDArray[np.uint64]
 
 
@@ -156,7 +154,7 @@ class Batches(NamedTuple):
 def batches(
     local: LocalSGD, *, seed: int, round_number: int, clients: IntArray, num_samples: IntArray
 ) -> Batches:
-    """What each of ``clients`` (with ``num_samples`` samples each) trains on in a round.
+    """The batches of each of ``clients`` (with ``num_samples`` samples each) in a round.
 
     Example:
         >>> two = batches(LocalSGD(batch_size=2), seed=1, round_number=1,

@@ -28,9 +28,7 @@ class Model(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def engine(
-        self, data: FederatedData, local: LocalSGD, seed: int, *, workers: int = 1
-    ) -> Engine:
+    def engine(self, data: FederatedData, local: LocalSGD, seed: int, workers: int) -> Engine:
         """What trains this model on ``data``, in ``workers`` processes."""
 
 
@@ -52,9 +50,7 @@ class DenseModel(Model):
     def widths(self, num_inputs: int, num_classes: int) -> tuple[int, ...]:
         """The number of inputs of each layer, and the number of outputs of the last."""
 
-    def engine(
-        self, data: FederatedData, local: LocalSGD, seed: int, *, workers: int = 1
-    ) -> Engine:
+    def engine(self, data: FederatedData, local: LocalSGD, seed: int, workers: int) -> Engine:
         """A :class:`NumpyEngine`, in this process."""
         return NumpyEngine(self, data, local, seed)
 
@@ -68,9 +64,7 @@ class Network(Model):
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """The module, with fresh parameters from PyTorch's random stream."""
 
-    def engine(
-        self, data: FederatedData, local: LocalSGD, seed: int, *, workers: int = 1
-    ) -> Engine:
+    def engine(self, data: FederatedData, local: LocalSGD, seed: int, workers: int) -> Engine:
         """A :class:`~fedmuster.training.engines.torch_engine.TorchEngine`."""
         from fedmuster.training.engines.torch_engine import TorchEngine
 

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -30,6 +31,11 @@ class Convolution(NamedTuple):
     kernel: int
     then: str
     padded: bool = True
+
+    @classmethod
+    def each(cls, channels: Iterable[int], *layer: Any) -> tuple["Convolution", ...]:
+        """Layers that differ only in their channels."""
+        return tuple(cls(number, *layer) for number in channels)
 
     def side_after(self, side: int) -> tuple[int, bool]:
         """The width (or height) of an image after this layer, and whether it was pooled."""
@@ -64,17 +70,17 @@ class StackedNetwork(Network):
         from torch import nn
 
         layers: list[nn.Module] = []
-        channels, sides = input_shape[0], input_shape[1:]
+        shape = input_shape
         for layer in self.convolutions:
             padding = layer.kernel // 2 if layer.padded else 0
-            layers.append(nn.Conv2d(channels, layer.channels, layer.kernel, padding=padding))
-            after = [layer.side_after(side) for side in sides]
-            channels, sides = layer.channels, tuple(side for side, _ in after)
+            layers.append(nn.Conv2d(shape[0], layer.channels, layer.kernel, padding=padding))
+            after = [layer.side_after(side) for side in shape[1:]]
+            shape = (layer.channels, *(side for side, _ in after))
             pooling = nn.MaxPool2d(tuple(2 if pooled else 1 for _, pooled in after))
-            steps = {"norm": nn.BatchNorm2d(channels), "relu": nn.ReLU(), "pool": pooling}
+            steps = {"norm": nn.BatchNorm2d(shape[0]), "relu": nn.ReLU(), "pool": pooling}
             layers += [steps[step] for step in self._steps(layer.then)]
         layers.append(nn.Flatten())
-        width = math.prod((channels, *sides))
+        width = math.prod(shape)
         for units in self.hidden:
             layers.append(nn.Linear(width, units))
             layers += [
@@ -95,10 +101,7 @@ class SmallCNN(StackedNetwork):
     """Two 5×5 convolutions (16 and 32 channels), each pooled, and a hidden layer of 64."""
 
     name: ClassVar[str] = "small-cnn"
-    convolutions: ClassVar[tuple[Convolution, ...]] = (
-        Convolution(16, 5, "pool relu"),
-        Convolution(32, 5, "pool relu"),
-    )
+    convolutions: ClassVar[tuple[Convolution, ...]] = Convolution.each((16, 32), 5, "pool relu")
     hidden: ClassVar[tuple[int, ...]] = (64,)
 
 
@@ -119,9 +122,7 @@ class BSFLCNN(StackedNetwork):
 
     name: ClassVar[str] = "bsfl-cnn"
     convolutions: ClassVar[tuple[Convolution, ...]] = (
-        Convolution(32, 3, "norm pool relu"),
-        Convolution(64, 3, "norm pool relu"),
-        Convolution(128, 3, "norm pool relu"),
+        *Convolution.each((32, 64, 128), 3, "norm pool relu"),
         Convolution(128, 3, "norm relu"),
     )
     hidden: ClassVar[tuple[int, ...]] = (256, 128)
@@ -167,10 +168,8 @@ class PAUSECNN3(_PAUSECNN):
     """
 
     name: ClassVar[str] = "pause-cnn-3"
-    convolutions: ClassVar[tuple[Convolution, ...]] = (
-        Convolution(32, 3, "pool relu norm", padded=False),
-        Convolution(64, 3, "pool relu norm", padded=False),
-        Convolution(128, 3, "pool relu norm", padded=False),
+    convolutions: ClassVar[tuple[Convolution, ...]] = Convolution.each(
+        (32, 64, 128), 3, "pool relu norm", False
     )
     hidden: ClassVar[tuple[int, ...]] = (128, 64, 32)
 
@@ -226,8 +225,7 @@ class MABCSCNN(StackedNetwork):
         Convolution(32, 3, "relu norm pool"),
         Convolution(64, 3, "relu norm"),
         Convolution(64, 3, "relu norm pool"),
-        Convolution(128, 3, "relu norm"),
-        Convolution(128, 3, "relu norm"),
+        *Convolution.each((128, 128), 3, "relu norm"),
     )
     hidden: ClassVar[tuple[int, ...]] = (512, 192)
 
@@ -242,7 +240,7 @@ class COCSCNN(StackedNetwork):
     """
 
     name: ClassVar[str] = "cocs-cnn"
-    convolutions: ClassVar[tuple[Convolution, ...]] = (Convolution(64, 5, "pool relu"),) * 2
+    convolutions: ClassVar[tuple[Convolution, ...]] = Convolution.each((64, 64), 5, "pool relu")
     hidden: ClassVar[tuple[int, ...]] = (384, 192)
 
 

@@ -60,10 +60,9 @@ PARTITIONS: Final[Registry[Partition]] = Registry(
 @PARTITIONS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IID(Partition):
-    """Everybody gets the same: equal sizes, and equally many samples of each class.
+    """Equal sizes, and equally many samples of each class, up to one sample.
 
-    Both up to one sample, where numbers do not divide. BSFL's i.i.d. case: "each client has an
-    equal number of images from each class".
+    BSFL's i.i.d. case: "each client has an equal number of images from each class".
 
     Args:
         stratified: whether classes are dealt equally too, or left to chance.
@@ -77,7 +76,7 @@ class IID(Partition):
         check_types(self)
 
     def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
-        """Deal the samples."""
+        """Divide the samples."""
         check_enough(self, data, num_clients)
         labels = labels_of(data)
         # One at a time from a deck sorted by class: nobody is ever ahead by more than one.
@@ -97,8 +96,8 @@ class DirichletLabels(Partition):
 
     Args:
         alpha: the smaller, the fewer labels a client has; 100 is nearly i.i.d.
-        min_samples: what every client has at least. Clients short of it get random samples of
-            the others, who pay in proportion to what they have more; drawing again until all have
+        min_samples: the least that a client has. Clients below it get random samples of the
+            others, in proportion to what those have above it; drawing again until all have
             enough, as is common, takes for ever with many clients.
 
     References:
@@ -117,7 +116,7 @@ class DirichletLabels(Partition):
         require(self.min_samples >= 1, self, "min_samples", "an integer >= 1")
 
     def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
-        """Deal the samples."""
+        """Divide the samples."""
         check_enough(self, data, num_clients, least=self.min_samples)
         check_labels(self, data, write=ANY_DATA)
         labels = labels_of(data)
@@ -163,15 +162,12 @@ class DirichletSizes(Partition):
         require(0 <= self.smallest <= 1, self, "smallest", "a number in [0, 1]")
 
     def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
-        """Deal the samples."""
+        """Divide the samples."""
         check_enough(self, data, num_clients)
         num_samples = len(data.train_targets)
-        sizes = sizes_by(
-            rng.dirichlet(np.full(num_clients, self.alpha)),
-            num_samples,
-            least=max(1, int(self.smallest * num_samples / num_clients)),
-            rng=rng,
-        )
+        least = max(1, int(self.smallest * num_samples / num_clients))
+        shares = rng.dirichlet(np.full(num_clients, self.alpha))
+        sizes = sizes_by(shares, num_samples, least=least, rng=rng)
         if self.dominant_share == 0:
             return gathered(dealt_by_size(data, sizes, None, rng), num_clients, rng)
         check_labels(self, data, write="dominant_share = 0")
@@ -218,7 +214,7 @@ class Shards(Partition):
         require(self.labels_per_client >= 1, self, "labels_per_client", "an integer >= 1")
 
     def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
-        """Deal the samples."""
+        """Divide the samples."""
         check_enough(self, data, num_clients)
         check_labels(self, data, write=ANY_DATA)
         _, labels, totals = np.unique(data.train_targets, return_inverse=True, return_counts=True)
@@ -264,7 +260,7 @@ class Shards(Partition):
 @PARTITIONS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExponentialQuality(Partition):
-    """Few clients have much data, and it is more or less noisy: BSFL's non-i.i.d. case.
+    """Few clients have much data, of different quality: BSFL's non-i.i.d. case.
 
     Sizes are ``∝ exp(-decay i / K)`` over a random order of clients; the quality q of a client's
     data is uniform between ``lowest_quality`` and 1, and its inputs carry Gaussian noise of
@@ -331,11 +327,11 @@ class Natural(Partition):
     name: ClassVar[str] = "natural"
 
     def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
-        """Deal the samples."""
+        """Divide the samples."""
         check_enough(self, data, num_clients)
         if data.train_owners is None:
             raise ConfigError(
-                "Natural: nobody is known to own these samples; write another partition, "
+                "Natural: the data does not say who owns its samples; write another partition, "
                 "for example dirichlet-labels"
             )
         found, owners = np.unique(data.train_owners, return_inverse=True)
@@ -377,8 +373,8 @@ class Sampled(Partition):
         """Draw for each client ``num_samples`` of the samples."""
         if num_samples is None:
             raise ConfigError(
-                "Sampled: nobody says how much data each client has; choose a world that does, "
-                "or another partition, for example iid"
+                "Sampled: the world does not say how much data each client has; choose a world "
+                "that does, or another partition, for example iid"
             )
         if len(num_samples) != num_clients or not (num_samples >= 1).all():
             raise ConfigError(

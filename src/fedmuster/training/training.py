@@ -135,7 +135,7 @@ class OwnTraining:
         gain = training.local.measure_gain or measure_gain
         local = replace(training.local, measure_gain=gain)
         if self.module is None:
-            engine = training.model.engine(federated, local, seed, workers=training.workers)
+            engine = training.model.engine(federated, local, seed, training.workers)
         else:
             from fedmuster.training.engines.torch_engine import TorchEngine
 

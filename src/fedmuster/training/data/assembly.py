@@ -49,7 +49,7 @@ class RawData:
         test_inputs: of other samples.
         test_targets: theirs.
         train_owners: integers[n], or None.
-        full_scale: what becomes 1.
+        full_scale: the value that becomes 1.
     """
 
     train_inputs: NDArray[Any]

@@ -190,7 +190,7 @@ class SyntheticLogistic(Data):
 @DATASETS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnData(Data):
-    """Your own data set, made by a function of yours that takes the seed.
+    """Your own data set, made by your function of the seed.
 
     Args:
         factory: ``module:function``, for example ``my_package.my_module:load``; the module is

@@ -124,7 +124,7 @@ class PublicSet:
 
 
 class FoundFile(NamedTuple):
-    """A file as it is now."""
+    """A file, when it was last modified, and its size."""
 
     name: str
     path: Path
@@ -133,7 +133,7 @@ class FoundFile(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A data set that is there. Equal only while no file changes."""
+    """A data set whose files were found. Equal only while no file changes."""
 
     public: PublicSet
     layout: Layout
@@ -150,7 +150,7 @@ class Found(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What a search came to: the set or None, where it was looked for, what was odd there."""
+    """The result of a search: the set or None, the folders, and remarks about their files."""
 
     found: Found | None
     folders: list[str]
@@ -158,12 +158,12 @@ class Search(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """Where ``fedmuster data fetch`` puts things."""
+    """The folder of ``fedmuster data fetch``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedmuster"
 
 
 def find(public: PublicSet, folder: str | None) -> Found:
-    """Where this set is, or a :class:`DataError` that says how to get it."""
+    """The files of this set, or a :class:`DataError` that says how to get it."""
     search = look_for(public, folder)
     if search.found is not None:
         return search.found
@@ -182,7 +182,7 @@ def find(public: PublicSet, folder: str | None) -> Found:
 
 
 def look_for(public: PublicSet, folder: str | None) -> Search:
-    """Search the folder that is given and no other; without one, all usual places in turn."""
+    """Search ``folder``, or without one all usual places in turn."""
     looked: list[str] = []
     remarks: list[str] = []
     for place in _places(public, folder):

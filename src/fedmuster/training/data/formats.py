@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 
 def read_bytes(path: Path) -> bytes:
-    """What the file holds, unpacked where its name ends in .gz."""
+    """The content of a file, unpacked where its name ends in .gz."""
     if path.suffix != ".gz":
         return path.read_bytes()
     try:
@@ -245,11 +245,7 @@ def _first_column(path: Path) -> NDArray[np.int64]:
 
 
 def _raw(
-    train: Batch,
-    test: Batch,
-    *,
-    owners: NDArray[Any] | None = None,
-    full_scale: float = 255.0,
+    train: Batch, test: Batch, *, owners: NDArray[Any] | None = None, full_scale: float = 255.0
 ) -> RawData:
     return RawData(
         train_inputs=train.inputs,
@@ -325,7 +321,6 @@ def spectrogram(samples: FloatArray, rate: int) -> Bytes:
 
 
 def _resampled(samples: FloatArray, rate: int) -> FloatArray:
-    """At :data:`SAMPLE_RATE`, by cutting or extending the spectrum."""
     length = max(1, round(len(samples) * SAMPLE_RATE / rate))
     spectrum = np.fft.rfft(samples)
     return np.asarray(np.fft.irfft(spectrum, length) * (length / len(samples)))

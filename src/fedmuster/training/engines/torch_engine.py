@@ -50,12 +50,7 @@ class TorchEngine:
     """
 
     def __init__(
-        self,
-        build: Build,
-        data: FederatedData,
-        local: LocalSGD,
-        seed: int,
-        workers: int = 1,
+        self, build: Build, data: FederatedData, local: LocalSGD, seed: int, workers: int = 1
     ) -> None:
         if not is_integer(workers, least=1):
             raise ConfigError(

@@ -41,13 +41,7 @@ class Workers:
     """
 
     def __init__(
-        self,
-        count: int,
-        build: Build,
-        data: FederatedData,
-        local: LocalSGD,
-        seed: int,
-        size: int,
+        self, count: int, build: Build, data: FederatedData, local: LocalSGD, seed: int, size: int
     ) -> None:
         _require_importable(build)
         context = get_context("spawn")
