@@ -91,7 +91,7 @@ def test_an_experiment_asks_which_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="none of them fit"):
         told(tmp_path / "both", "--round", "3", "--policy", "bsfl")
     out = told(tmp_path / "both", "--round", "3", "--policy", "all-clients", "--seed", "4")
-    assert "all-clients: everybody who is available is asked" in out
+    assert "all-clients: every available client" in out
 
 
 def test_what_does_not_exist_is_told(tmp_path: Path) -> None:

@@ -259,15 +259,22 @@ class TiFL(PolicyTraits):
             return nobody(view)
         rows, asked = view.candidates(), state.tiers.asked
         drawn = rng.choice(self.num_tiers, p=self._odds.chances(state.odds))
-        slower_by = np.arange(self.num_tiers) - drawn  # how many tiers; negative if faster
-        # 0, -1, -2, -3, …: the tier itself, the next faster, the next slower, the one before …
-        priority_of_tier = (slower_by < 0) - 2.0 * np.abs(slower_by)
-        priority = priority_of_tier[self._tiers.tier(state.tiers, rows)]
-        priority[asked[rows] == 0] = 0.0  # as if of the tier that is drawn
-        lacking = self.profiling_rounds - asked
-        if np.count_nonzero(lacking <= 0) < self.profiled_share * len(asked):
-            priority = np.where(lacking[rows] > 0, lacking[rows], priority)
-        return highest(view, rows, priority, rng)
+        tier = np.where(asked[rows] > 0, self._tiers.tier(state.tiers, rows), drawn)
+        return highest(view, rows, self.priority(tier, self.lacking(asked)[rows], drawn), rng)
+
+    def lacking(self, asked: IntArray | FloatArray) -> FloatArray:
+        """[K], how often each client must still be asked to be profiled; 0 when enough are."""
+        lacking = self.profiling_rounds - asked.astype(np.float64)
+        enough = np.count_nonzero(lacking <= 0) >= self.profiled_share * len(lacking)
+        return np.zeros(len(lacking)) if enough else np.maximum(lacking, 0.0)
+
+    def priority(self, tier: IntArray | FloatArray, lacking: FloatArray, drawn: int) -> FloatArray:
+        """Clients to profile first, then the drawn tier: 0, the next faster: -1, next slower: -2 …
+
+        A client that was never asked counts as one of the drawn tier.
+        """
+        slower_by = tier - drawn  # how many tiers; negative for a faster tier
+        return np.where(lacking > 0, lacking, (slower_by < 0) - 2.0 * np.abs(slower_by))
 
     def observe(self, state: TiFLState, selection: Selection, feedback: Feedback) -> None:
         """Count latencies, remember accuracies; every I rounds look at tiers and odds again."""
@@ -318,9 +325,6 @@ def _accuracy(feedback: Feedback) -> FloatArray:
     """How well the global model serves each row: "accuracy_before", or minus the loss, or NaN."""
     unknown = np.full(len(feedback.clients), np.nan)
     return feedback.signals.get("accuracy_before", -feedback.signals.get("loss", unknown))
-
-
-# TiFL: which tier was drawn, and who of it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,17 +411,11 @@ class ByTier(Rule):
         )
 
     def _lacking(self, moment: Moment) -> FloatArray:
-        """How often each must still be asked to be profiled; 0 when enough are."""
-        lacking = self.policy.profiling_rounds - np.nan_to_num(moment.column("times_asked"))
-        done = np.count_nonzero(lacking <= 0) >= self.policy.profiled_share * len(lacking)
-        return np.zeros(len(lacking)) if done else np.maximum(lacking, 0.0)
+        return self.policy.lacking(np.nan_to_num(moment.column("times_asked")))
 
     def _priority(self, moment: Moment, drawn: int) -> FloatArray:
-        """The tier that was drawn is 0, then the next faster, the next slower, …"""
-        slower_by = np.nan_to_num(moment.column("tier"), nan=drawn) - drawn
-        of_tier = (slower_by < 0) - 2.0 * np.abs(slower_by)
-        lacking = self._lacking(moment)
-        return np.where(lacking > 0, lacking, of_tier)
+        tier = np.nan_to_num(moment.column("tier"), nan=drawn)
+        return self.policy.priority(tier, self._lacking(moment), drawn)
 
     def _drawn(self, moment: Moment) -> int | None:
         """The tier that fits best; None if all of the cohort are to be profiled."""

@@ -1,6 +1,6 @@
 """Points 2 and 11: a cohort is valid, however many clients there are to choose from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,17 @@ from fedmuster.core.edges import EdgeView
 from fedmuster.core.policy import Policy
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, WORLD, stream
-from fedmuster.testing.playing import continue_in, finish, select_in
+from fedmuster.testing.playing import (
+    Turn,
+    continue_in,
+    differing,
+    finish,
+    image,
+    nan_fault,
+    play_one_by_one,
+    play_round,
+    select_in,
+)
 from fedmuster.testing.tiny_federation import Draw, Federation, Knowledge, lively, varied_seconds
 
 _ROUNDS = 40
@@ -137,6 +147,63 @@ def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
             f"all, and were not chosen once in {PATIENCE} rounds; treat the unseen as promising"
         )
     return None
+
+
+# Points 16 and 17: a client that never answers does not keep its place.
+
+_SILENT = (2, 5, 8)
+_SILENCE_SEEDS = 3
+_SILENCE_ROUNDS = 60
+
+
+def silence_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
+    """Point 16: whether silent clients are still chosen when they have been silent for long."""
+    return _silence_fault(policy, knowledge, play_round)
+
+
+def singly_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
+    """Point 17: whether it copes with answers that come one by one, and learns from them."""
+    federation = lively(knowledge)
+    state = policy.init(federation.problem())
+    for t in range(1, _ROUNDS + 1):
+        turn = play_one_by_one(policy, state, federation.draw(t))
+        fault = cohort_fault(policy, turn.view, turn.selection) or nan_fault(state)
+        if fault is not None:
+            return f"in round {t}, after answers that came one by one, {fault}"
+    if policy.learns and not differing(image(state), image(policy.init(federation.problem()))):
+        return "answers that came one by one changed nothing; learn from every answer"
+    return _silence_fault(policy, knowledge, play_one_by_one)
+
+
+def _silence_fault(
+    policy: Policy[Any], knowledge: Knowledge, turn: Callable[..., Turn]
+) -> str | None:
+    """Whether silent clients get more than half-way from their fair share to every place.
+
+    That is a mild bar: the published rules of REFL and FedSUV give silent clients more than their
+    fair share. A rule that does not count failures gives them nearly every place.
+    """
+    if policy.cohort_rule == "everyone":
+        return None
+    settled, chosen, fair = _SILENCE_ROUNDS // 2, 0, 0.0
+    for seed in range(_SILENCE_SEEDS):
+        federation = Federation(
+            mean_seconds=varied_seconds(10), knowledge=knowledge, silent=_SILENT, seed=seed
+        )
+        state = policy.init(federation.problem())
+        for t in range(1, _SILENCE_ROUNDS + 1):
+            clients = turn(policy, state, federation.draw(t), seed=seed).selection.clients
+            if t > settled:
+                chosen += int(np.isin(clients, _SILENT).sum())
+                fair += len(_SILENT) * len(clients) / 10
+    most = len(_SILENT) * settled * _SILENCE_SEEDS
+    if chosen <= (fair + most) / 2:
+        return None
+    return (
+        f"clients that never answer were chosen {chosen:,} of {most:,} times in rounds "
+        f"{settled + 1} … {_SILENCE_ROUNDS}, where chance would have chosen them {fair:,.0f} "
+        "times; count a client that does not complete as a bad answer"
+    )
 
 
 # Point 9: among clients that are all alike, everyone is chosen as often as everyone else.

@@ -12,6 +12,8 @@ from fedmuster.core.policy import CohortRule, Policy
 from fedmuster.testing.cohort_checks import (
     newcomer_fault,
     scarcity_fault,
+    silence_fault,
+    singly_fault,
     tie_fault,
     validity_fault,
 )
@@ -163,8 +165,18 @@ CHECKS: Final = (
         title="beats uniform choice on an easy instance, or does not depend on what it observed",
         fault=learning_fault,
     ),
+    Check(
+        point=16,
+        title="a client that never answers does not keep its place",
+        fault=silence_fault,
+    ),
+    Check(
+        point=17,
+        title="learns from answers that come one by one, in any order",
+        fault=singly_fault,
+    ),
 )
-"""Points 1 to 14. Point 15, golden values, needs the paper: :mod:`fedmuster.testing.playing`."""
+"""All points but 15, golden values, which needs the paper: :mod:`fedmuster.testing.playing`."""
 
 
 def check_policy(policy: Policy[Any], *, knowledge: Knowledge | None = None) -> None:

@@ -13,7 +13,7 @@ from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, Problem, Selection
 from fedmuster.core.streams import POLICY, stream
 from fedmuster.policies.random import Random
-from fedmuster.testing.playing import play_round, spelled, trained
+from fedmuster.testing.playing import feedback_rows, nan_fault, play_round, spelled, trained
 from fedmuster.testing.tiny_federation import Draw, Federation, Knowledge, lively
 
 _LONG = 200
@@ -66,12 +66,9 @@ def _mishap_fault(
         policy.observe(state, selection, feedback)
     except Exception as error:
         return f"given {what}, observe raised {type(error).__name__}: {error}; it must cope"
-    for name, array in states.to_arrays(state).items():
-        if np.issubdtype(array.dtype, np.inexact) and np.isnan(array).any():
-            return (
-                f"given {what}, NaN entered the state's {name}; latency and signals mean nothing "
-                "where completed is False"
-            )
+    fault = nan_fault(state)
+    if fault is not None:
+        return f"given {what}, {fault}"
     turn = play_round(policy, state, federation.draw(round_ + 1))
     fault = cohort_fault(policy, turn.view, turn.selection)
     return None if fault is None else f"after {what} {fault}"
@@ -87,23 +84,12 @@ def _nobody_completed(feedback: Feedback, latency: float) -> Feedback:
     )
 
 
-def _rows(feedback: Feedback, rows: slice) -> Feedback:
-    return replace(
-        feedback,
-        clients=feedback.clients[rows],
-        latency_seconds=feedback.latency_seconds[rows],
-        completed=feedback.answered[rows],
-        signals={name: values[rows] for name, values in feedback.signals.items()},
-        used=None if feedback.used is None else feedback.used[rows],
-    )
-
-
 _MISHAPS = {
     "a cohort that failed, with latencies of NaN": lambda f: _nobody_completed(f, np.nan),
     "a cohort that failed, with infinite latencies": lambda f: _nobody_completed(f, np.inf),
-    "feedback without rows": lambda f: _rows(f, slice(0)),
-    "feedback of one client alone": lambda f: _rows(f, slice(1, 2)),
-    "feedback without its first row": lambda f: _rows(f, slice(1, None)),
+    "feedback without rows": lambda f: feedback_rows(f, slice(0)),
+    "feedback of one client alone": lambda f: feedback_rows(f, slice(1, 2)),
+    "feedback without its first row": lambda f: feedback_rows(f, slice(1, None)),
 }
 
 

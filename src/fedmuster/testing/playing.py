@@ -1,17 +1,19 @@
 """Play a policy in a federation, and compare what becomes of its state."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import PolicyError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
-from fedmuster.core.streams import POLICY, stream
+from fedmuster.core.streams import POLICY, WORLD, stream
 from fedmuster.testing.tiny_federation import Draw, Federation
 
 
@@ -31,8 +33,6 @@ class ContractError(PolicyError):
     def __str__(self) -> str:
         return f"point {self.point}: {self.message}"
 
-
-# Play a policy in a federation, and compare what becomes of its state.
 
 S = TypeVar("S")
 
@@ -55,6 +55,47 @@ def play_round(policy: Policy[S], state: S, draw: Draw, *, seed: int = 0) -> Tur
     feedback = draw.feedback(selection)
     policy.observe(state, selection, feedback)
     return Turn(view, selection, feedback)
+
+
+def play_one_by_one(policy: Policy[S], state: S, draw: Draw, *, seed: int = 0) -> Turn:
+    """As :func:`play_round`, but the policy hears the answers singly, in random order."""
+    view = draw.view(policy)
+    selection = policy.select(state, view, stream(seed, POLICY, draw.round))
+    feedback = draw.feedback(selection)
+    for position in stream(seed, WORLD, draw.round, 1).permutation(len(selection.clients)):
+        row = slice(int(position), int(position) + 1)
+        policy.observe(state, one_client(selection, row), feedback_rows(feedback, row))
+    return Turn(view, selection, feedback)
+
+
+def one_client(selection: Selection, row: slice) -> Selection:
+    """The part of a selection that concerns one client."""
+
+    def part(values: NDArray[Any] | None) -> Any:
+        return None if values is None else values[row]
+
+    return Selection(
+        round=selection.round,
+        clients=selection.clients[row],
+        edges=part(selection.edges),
+        inclusion=part(selection.inclusion),
+        features=part(selection.features),
+        order=None if selection.order is None else np.zeros(1, dtype=np.int64),
+        quota=None if selection.quota is None else 1,
+        preferred=part(selection.preferred),
+    )
+
+
+def feedback_rows(feedback: Feedback, rows: slice) -> Feedback:
+    """Some rows of what came back."""
+    return replace(
+        feedback,
+        clients=feedback.clients[rows],
+        latency_seconds=feedback.latency_seconds[rows],
+        completed=feedback.answered[rows],
+        signals={name: values[rows] for name, values in feedback.signals.items()},
+        used=None if feedback.used is None else feedback.used[rows],
+    )
 
 
 def play(
@@ -111,6 +152,17 @@ def image(state: object) -> Image:
         name: (array.dtype.str, array.shape, array.tobytes())
         for name, array in states.to_arrays(state).items()
     }
+
+
+def nan_fault(state: object) -> str | None:
+    """Whether NaN entered the state, and where."""
+    for name, array in states.to_arrays(state).items():
+        if np.issubdtype(array.dtype, np.inexact) and np.isnan(array).any():
+            return (
+                f"NaN entered the state's {name}; latency and signals mean nothing where completed "
+                "is False"
+            )
+    return None
 
 
 def differing(one: Image, other: Image) -> list[str]:

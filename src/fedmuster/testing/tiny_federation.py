@@ -167,6 +167,7 @@ class Draw:
 # The tiny synthetic federation in which the contract plays every policy.
 
 _LOST = 0.2
+_NEVER_SECONDS = 1e6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,6 +211,7 @@ class Federation:
         variation: load, luck and loss of a client vary by this share from round to round, and
             with twice this probability it says that it will leave.
         mishaps: whether clients are away at times, and at times do not complete.
+        silent: clients that are always there and never answer.
         layout: of the edge servers.
         seed: of the rounds.
     """
@@ -223,6 +225,7 @@ class Federation:
     num_clusters: int = 4
     variation: float = 0.2
     mishaps: bool = False
+    silent: tuple[int, ...] = ()
     layout: Layout = "varied"
     seed: int = 0
 
@@ -260,6 +263,8 @@ class Federation:
         if self.mean_load is not None:
             load *= self.mean_load[:, np.newaxis, np.newaxis]
         away, lost = rng.random((2, clients)) < _LOST * self.mishaps
+        silent = np.isin(np.arange(clients), self.silent)
+        lost |= silent
         if np.count_nonzero(~away) < self.cohort_size:
             away[:] = False
         expected = self.mean_seconds[:, np.newaxis] * load.mean(axis=2)
@@ -278,8 +283,8 @@ class Federation:
             # Load and luck have the same law for all, so E[1/tau] is one constant over the mean,
             # and tau_min can be chosen such that this is E[tau_min / tau] exactly.
             truth=Truth(
-                mean_latency_seconds=mean_seconds,
-                mean_speed=0.5 * mean_seconds.min() / mean_seconds,
+                mean_latency_seconds=np.where(silent, _NEVER_SECONDS, mean_seconds),
+                mean_speed=np.where(silent, 0.0, 0.5 * mean_seconds.min() / mean_seconds),
             ),
         )
         if num_edges == 0:
@@ -294,7 +299,8 @@ class Federation:
             edges=edges,
             truth=replace(
                 drawn.truth,
-                success=(1.0 - _LOST * self.mishaps) * self._in_time(expected),
+                success=(1.0 - _LOST * self.mishaps)
+                * np.where(silent[:, np.newaxis], 0.0, self._in_time(expected)),
                 succeeds=(latency <= DEADLINE_SECONDS) & ~lost[:, np.newaxis],
             ),
         )
