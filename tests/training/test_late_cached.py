@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.learning.toy_federation import (
+from tests.training.toy_federation import (
     CLIENTS,
     GOALS,
     SIZES,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.learning.toy_federation import at, edge_models
+from tests.training.toy_federation import at, edge_models
 
 from fedmuster.core.records import Feedback, FloatArray, IntArray
 from fedmuster.training.aggregation import Aggregation, FedAdam, FedAvg

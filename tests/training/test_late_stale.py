@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.learning.toy_federation import (
+from tests.training.toy_federation import (
     CLIENTS,
     GOALS,
     SIZES,
