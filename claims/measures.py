@@ -10,8 +10,7 @@ from fedmuster.core.records import FloatArray
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import Difference, Interval, interval, paired
 from fedmuster.report.target import Target
-from fedmuster.training.models import MLP
-from fedmuster.training.training import Model
+from fedmuster.training.models import MLP, Model
 
 INTERVALS: Final = "± half-width of the 95 % Student-t interval over the seeds."
 """The footnote of tables with intervals."""

@@ -20,10 +20,10 @@ from fedmuster.report.summary import Summary, summarise
 from fedmuster.report.tables import tables
 from fedmuster.training.data import CIFAR10, Data, Digits, FashionMNIST, LinearRegression
 from fedmuster.training.local_sgd import LocalSGD, StepDecay
-from fedmuster.training.models import MLP, Linear
+from fedmuster.training.models import MLP, Linear, Model
 from fedmuster.training.networks import BSFLCNN, ResNet18, SmallCNN
 from fedmuster.training.partition import IID, ExponentialQuality, Partition
-from fedmuster.training.training import Model, Training
+from fedmuster.training.training import Training
 from fedmuster.worlds import BSFLRates
 
 _MOST_ROUNDS = 1_000_000  # runs end by simulated time

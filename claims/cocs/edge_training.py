@@ -21,11 +21,11 @@ from fedmuster.experiments.spec import Experiment
 from fedmuster.report.runs import Comparison
 from fedmuster.training.aggregation import FedAvg
 from fedmuster.training.data import CIFAR10, MNIST, Data, Digits
-from fedmuster.training.dealing import Shards
 from fedmuster.training.local_sgd import LocalSGD
-from fedmuster.training.models import MLP, Logistic
+from fedmuster.training.models import MLP, Logistic, Model
 from fedmuster.training.networks import COCSCNN
-from fedmuster.training.training import Model, Training
+from fedmuster.training.partition import Shards
+from fedmuster.training.training import Training
 from fedmuster.worlds import EdgeNetwork
 
 

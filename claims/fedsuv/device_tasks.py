@@ -10,17 +10,17 @@ from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Watch
 from fedmuster.policies import REFL, SAFA, FedSUV, Oort, Random
-from fedmuster.training.aggregation import FedAvg, FedYogi, Server
+from fedmuster.training.aggregation import Aggregation, FedAvg, FedYogi
 from fedmuster.training.data import CIFAR10, MNIST, AudioMNIST, Data, Digits, FashionMNIST
 from fedmuster.training.local_sgd import LocalSGD
-from fedmuster.training.models import MLP
+from fedmuster.training.models import MLP, Model
 from fedmuster.training.networks import ResNet18
 from fedmuster.training.partition import DirichletLabels, Natural, Partition
-from fedmuster.training.training import Model, Training
+from fedmuster.training.training import Training
 from fedmuster.worlds import DeviceWorld
 
 FEDAVG, FEDSUV = "fedavg", "fedsuv"
-SERVERS: Final[Mapping[str, Server]] = {
+SERVERS: Final[Mapping[str, Aggregation]] = {
     "averaging": FedAvg(),
     "yogi": FedYogi(learning_rate=0.01),
 }
@@ -77,7 +77,7 @@ class DeviceTask:
             "refl": REFL(),
         }
 
-    def experiment(self, server: Server) -> Experiment:
+    def experiment(self, server: Aggregation) -> Experiment:
         """All policies, with this server."""
         return Experiment(
             policies=self.policies(),

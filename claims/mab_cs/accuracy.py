@@ -27,10 +27,10 @@ from fedmuster.report.summary import Summary, summarise
 from fedmuster.report.tables import tables
 from fedmuster.training.data import CIFAR10, Data, Digits
 from fedmuster.training.local_sgd import LocalSGD, StepDecay
-from fedmuster.training.models import MLP
+from fedmuster.training.models import MLP, Model
 from fedmuster.training.networks import MABCSCNN, SmallCNN
 from fedmuster.training.partition import Sampled
-from fedmuster.training.training import Model, Training
+from fedmuster.training.training import Training
 
 _ETA = 1.5
 _SIMILAR = 0.02

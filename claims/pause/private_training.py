@@ -24,10 +24,10 @@ from fedmuster.report.tables import tables
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.training.data import CIFAR10, MNIST, Data, Digits
 from fedmuster.training.local_sgd import LocalSGD
-from fedmuster.training.models import MLP
+from fedmuster.training.models import MLP, Model
 from fedmuster.training.networks import PAUSECNN3, PAUSECNN5
 from fedmuster.training.partition import IID, DirichletSizes, Partition
-from fedmuster.training.training import Model, Training
+from fedmuster.training.training import Training
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

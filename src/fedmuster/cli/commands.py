@@ -42,8 +42,8 @@ def list_command() -> None:
     from fedmuster.policies import POLICIES
     from fedmuster.training.aggregation import SERVERS
     from fedmuster.training.data import DATASETS
+    from fedmuster.training.models import MODELS
     from fedmuster.training.partition import PARTITIONS
-    from fedmuster.training.training import MODELS
     from fedmuster.worlds import WORLDS
 
     lists: dict[str, Mapping[str, type]] = {

@@ -8,9 +8,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from fedmuster.cli.display import console, show_table
 from fedmuster.training.data import DATASETS, Digits, OwnData
 from fedmuster.training.data.data_files import DATA_FOLDER_VARIABLE, cache_folder, look_for
-from fedmuster.training.data.fetch import fetch
-from fedmuster.training.data.public_sets import PUBLIC_SETS
-from fedmuster.training.data.spectrograms import convert
+from fedmuster.training.data.public_sets import PUBLIC_SETS, convert, fetch
 from fedmuster.training.training_records import DataSet
 
 _HEADER = ("name", "samples", "shape", "classes", "there?")

@@ -19,7 +19,7 @@ from fedmuster.federation.rows import Checkpoint, EdgeRow, Horizon, RoundRow, Wa
 from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Grant, PrivacyRow, Protection
 from fedmuster.training.trainer import LearningRow
-from fedmuster.training.training import Learner
+from fedmuster.training.training import OwnTraining, Training
 from fedmuster.worlds.world import WORLDS, World, WorldRound
 
 S = TypeVar("S")
@@ -57,7 +57,7 @@ class Simulation(Generic[S]):
         seed: int,
         genie: Genie | EdgeUtility | None = None,
         must_judge: bool = True,
-        training: Learner | None = None,
+        training: Training | OwnTraining | None = None,
         horizon: Horizon | None = None,
         protection: Protection | None = None,
         watch: Watch | None = None,

@@ -18,7 +18,7 @@ from fedmuster.experiments.ray_cluster.journey import Journey
 from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import Progress
-from fedmuster.training.networks import NETWORKS
+from fedmuster.training.models import Network
 
 _PATHS: Final = ("path", "folder")
 """Keys of worlds and data sets that name files."""
@@ -199,7 +199,7 @@ def _over(cell: Experiment, run: Standing) -> bool:
 
 
 def _trains_network(cell: Experiment) -> bool:
-    return cell.training is not None and cell.training.model.name in NETWORKS
+    return cell.training is not None and isinstance(cell.training.model, Network)
 
 
 def _knock(address: str) -> None:

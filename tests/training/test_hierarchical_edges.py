@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.learning.toy_federation import (
+from tests.training.toy_federation import (
     GOALS,
     ToyEngine,
     answers,

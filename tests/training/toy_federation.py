@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedmuster.core.policy import LateAnswers
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Late
-from fedmuster.training.aggregation import Server
+from fedmuster.training.aggregation import Aggregation
 from fedmuster.training.trainer import Trainer
 from fedmuster.training.training_records import Evaluation, FederatedData, Parameters, Updates
 
@@ -53,7 +53,7 @@ class ToyEngine:
 def toy_trainer(
     late_answers: LateAnswers,
     *,
-    server: Server | None = None,
+    server: Aggregation | None = None,
     min_answers: int = 1,
     engine: ToyEngine | None = None,
     num_edges: int = 1,

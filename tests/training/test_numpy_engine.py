@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, log_loss, mean_squared_error
 
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import FloatArray
-from fedmuster.training.engines.client_stacks import Form
+from fedmuster.training.engines.first_layer import Form
 from fedmuster.training.engines.numpy_engine import NumpyEngine
 from fedmuster.training.engines.torch_engine import TorchEngine
 from fedmuster.training.local_sgd import LocalSGD, StepDecay, batches

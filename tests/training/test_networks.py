@@ -12,15 +12,14 @@ from torch import nn
 
 from fedmuster.core.config import from_table, named, to_table
 from fedmuster.core.errors import ConfigError, MissingExtraError
+from fedmuster.training.models import MODELS, Model, Network
 from fedmuster.training.networks import (
     BSFLCNN,
     COCSCNN,
     MABCSCNN,
-    NETWORKS,
     PAUSECNN3,
     PAUSECNN5,
     PAUSEMLP,
-    Network,
     OwnModel,
     ResNet18,
     SmallCNN,
@@ -50,7 +49,7 @@ def one_thread() -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Spec:
-    model: Network
+    model: Model
 
 
 def make(network: Network, shape: tuple[int, ...], classes: int = 10) -> nn.Module:
@@ -182,9 +181,8 @@ def test_resnet_shortcuts() -> None:
 @pytest.mark.parametrize("network", [*OURS, OwnModel(factory="a.b:c")])
 def test_round_trip_through_a_table(network: Network) -> None:
     table = to_table(network)
-    assert NETWORKS[table["name"]] is type(network)
-    assert len(NETWORKS) == len(OURS) + 1
-    assert named(NETWORKS, table, key=("model",), what="model") == network
+    assert MODELS[table["name"]] is type(network)
+    assert named(MODELS, table, key=("model",), what="model") == network
     assert from_table(Spec, {"model": table}).model == network
 
 
@@ -192,7 +190,7 @@ def test_the_module_needs_no_torch_to_be_read() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from fedmuster.core.errors import MissingExtraError\n"
-        "from fedmuster.training.networks import NETWORKS, ResNet18, SmallCNN, OwnModel\n"
+        "from fedmuster.training.networks import ResNet18, SmallCNN, OwnModel\n"
         "for network in (SmallCNN(), ResNet18(), OwnModel(factory='a:b')):\n"
         "    try:\n"
         "        network.build((1, 28, 28), 10)\n"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.learning.toy_federation import (
+from tests.training.toy_federation import (
     CLIENTS,
     GOALS,
     SIZES,
@@ -18,8 +18,8 @@ from tests.learning.toy_federation import (
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Cached
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.training import late_mergers as cache
-from fedmuster.training.aggregation import FedAdam, FedAvg, Server
+from fedmuster.training import late_answers as cache
+from fedmuster.training.aggregation import Aggregation, FedAdam, FedAvg
 from fedmuster.training.data import Digits
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import Logistic
@@ -225,7 +225,7 @@ def test_a_cache_that_would_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("server", [FedAvg(clip_norm=1.0), FedAdam(clip_norm=1.0)])
-def test_clipping_is_refused(server: Server) -> None:
+def test_clipping_is_refused(server: Aggregation) -> None:
     with pytest.raises(ConfigError, match="clip_norm") as caught:
         toy_trainer(Cached(), server=server)
     assert caught.value.key == ("server", "clip_norm")

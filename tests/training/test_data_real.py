@@ -120,7 +120,7 @@ def test_the_catalogue_fits_together() -> None:
     assert PUBLISHED_MD5["mnist"][1] == MNIST_LABELS_MD5
     assert PUBLISHED_MD5["fashion-mnist"][1] == FASHION_LABELS_MD5
     for name, public in PUBLIC_SETS.items():
-        assert public.name == name == DATASETS[name].name
+        assert name == DATASETS[name].name
         for download in public.downloads:
             assert download.url.startswith("https://")
             algorithm, _, digest = download.checksum.partition(":")

@@ -18,13 +18,13 @@ from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.core.records import IntArray
 from fedmuster.report.partition_figure import label_counts
+from fedmuster.training.flwr_partition import FlowerDatasets
 from fedmuster.training.partition import (
     IID,
     PARTITIONS,
     DirichletLabels,
     DirichletSizes,
     ExponentialQuality,
-    FlowerDatasets,
     Natural,
     Partition,
     Sampled,
@@ -407,7 +407,7 @@ MISFITS: list[tuple[Partition, DataSet, int, str]] = [
     (DirichletSizes(dominant_share=0.05), balanced(99), 3, "more than 0.1, or 0 for none"),
     (Shards(), balanced(99), 4, "labels_per_client >= 3, or num_clients >= 5"),
     (Shards(labels_per_client=3), balanced(99, 2), 9, "labels_per_client <= 2"),
-    (Natural(), balanced(9), 3, "nobody is known to own"),
+    (Natural(), balanced(9), 3, "who owns its samples"),
     (
         Natural(),
         classes(np.zeros(9, dtype=np.int64), 1, np.arange(9) // 2),

@@ -11,7 +11,8 @@ from scipy import signal
 
 from fedmuster.core.errors import DataError
 from fedmuster.training.data import AudioMNIST
-from fedmuster.training.data.spectrograms import SAMPLE_RATE, convert, spectrogram
+from fedmuster.training.data.formats import SAMPLE_RATE, spectrogram
+from fedmuster.training.data.public_sets import convert
 
 RATE = 48_000
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmuster.training.engines.client_stacks import stacking
-from fedmuster.training.engines.first_layer import GramMatrices, gram_sides, padded
+from fedmuster.training.engines.first_layer import GramMatrices, gram_sides, padded, stacking
 from fedmuster.training.local_sgd import LocalSGD
 
 

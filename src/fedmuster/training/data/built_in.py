@@ -1,19 +1,72 @@
-"""Data drawn from a known model."""
+"""Data sets that need no files: digits that come with this package, synthetic data, your own."""
 
+import io
 import math
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import ClassVar
 
 import numpy as np
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.streams import DATA, stream
+from fedmuster.training.data.assembly import DATASETS, Data, Limits, RawData, assemble
 from fedmuster.training.models import check_factory, factory_error, imported
 from fedmuster.training.training_records import DataSet
 
+_TEST_EVERY = 5
+_DARKEST = 16.0
 
+
+@DATASETS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LinearRegression:
+class Digits(Limits):
+    """Handwritten digits, 8 × 8: 1,437 to train on, 360 to test. Needs no download.
+
+    Every fifth image of the list that is sorted by label is for testing, whatever the seed, so
+    both parts have the same share of each digit.
+
+    Args:
+        train_limit: the largest number of training samples, drawn by the seed; None for all.
+        test_limit: the same for test samples.
+
+    References:
+        E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning
+        Repository, 1998, https://doi.org/10.24432/C50P49 (the test part, as in scikit-learn).
+
+    Example:
+        >>> data = Digits().load(seed=0)
+        >>> data.train_inputs.shape, data.test_inputs.shape, float(data.train_inputs.max())
+        ((1437, 1, 8, 8), (360, 1, 8, 8), 1.0)
+    """
+
+    name: ClassVar[str] = "digits"
+
+    def load(self, seed: int) -> DataSet:
+        """Unpack the images."""
+        return assemble(_digits(), num_classes=10, limits=self, seed=seed)
+
+
+@cache
+def _digits() -> RawData:
+    image = resources.files(__package__).joinpath("digits.npz").read_bytes()
+    with np.load(io.BytesIO(image), allow_pickle=False) as archive:
+        images, labels = archive["images"][:, np.newaxis], archive["labels"]
+    test = np.zeros(len(labels), dtype=np.bool_)
+    test[np.argsort(labels, kind="stable")[::_TEST_EVERY]] = True
+    return RawData(
+        train_inputs=images[~test],
+        train_targets=labels[~test],
+        test_inputs=images[test],
+        test_targets=labels[test],
+        full_scale=_DARKEST,
+    )
+
+
+@DATASETS.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinearRegression(Data):
     """Linear regression: ``y = w·x + b + noise``, with w, b and x standard normal.
 
     The mean squared error of the best model is ``noise_sd²``.
@@ -47,7 +100,7 @@ class LinearRegression:
         require(0 <= self.noise_sd < math.inf, self, "noise_sd", "a number >= 0")
 
     def load(self, seed: int) -> DataSet:
-        """Draw it."""
+        """Draw the samples."""
         rng = stream(seed, DATA)
         weights, bias = rng.standard_normal(self.num_features), rng.standard_normal()
         x = rng.standard_normal((self.num_train + self.num_test, self.num_features))
@@ -62,8 +115,9 @@ class LinearRegression:
         )
 
 
+@DATASETS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SyntheticLogistic:
+class SyntheticLogistic(Data):
     """Synthetic(alpha, beta): every owner k has a logistic model and inputs of its own.
 
     ``y = argmax(W_k x + b_k)``; entries of W_k and b_k are N(u_k, 1) with u_k ~ N(0, alpha);
@@ -102,7 +156,7 @@ class SyntheticLogistic:
         require(self.num_classes >= 2, self, "num_classes", "an integer >= 2")
 
     def load(self, seed: int) -> DataSet:
-        """Draw it."""
+        """Draw the samples."""
         rng = stream(seed, DATA)
         sizes = 50 + rng.lognormal(4.0, 2.0, self.num_owners).astype(np.int64)
         owners = np.repeat(np.arange(self.num_owners), sizes)
@@ -133,20 +187,18 @@ class SyntheticLogistic:
         )
 
 
-# Data sets that users bring.
-
-
+@DATASETS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnData:
-    """Your own data set, made by a function of yours that takes the seed.
+class OwnData(Data):
+    """Your own data set, made by your function of the seed.
 
     Args:
         factory: ``module:function``, for example ``my_package.my_module:load``; the module is
             looked for where Python looks, and then in the working directory.
 
     Example:
-        >>> OwnData(factory="fedmuster.training.data.digits:Digits").factory
-        'fedmuster.training.data.digits:Digits'
+        >>> OwnData(factory="fedmuster.training.data:Digits").factory
+        'fedmuster.training.data:Digits'
     """
 
     name: ClassVar[str] = "own"

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.learning.toy_federation import at, edge_models
+from tests.training.toy_federation import at, edge_models
 
 from fedmuster.core.records import Feedback, FloatArray, IntArray
-from fedmuster.training.aggregation import FedAdam, FedAvg, Server
+from fedmuster.training.aggregation import Aggregation, FedAdam, FedAvg
 from fedmuster.training.data import Digits
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import Logistic
@@ -133,7 +133,7 @@ def same_rows(one: LearningRow, two: LearningRow) -> bool:
 
 
 @pytest.mark.parametrize("server", [FedAvg(), FedAdam(learning_rate=0.05)], ids=lambda s: s.name)
-def test_with_everybody_at_one_edge_and_nobody_elsewhere_it_is_flat(server: Server) -> None:
+def test_with_everybody_at_one_edge_and_nobody_elsewhere_it_is_flat(server: Aggregation) -> None:
     """One edge, whatever T_ES, is flat FL; of three, the one that has everybody is."""
     flat = start(num_edges=1, server=server)
     told = start(num_edges=1, server=server, global_every=4)
@@ -193,7 +193,7 @@ def test_updates_are_the_same_bits_however_clients_are_grouped() -> None:
     clients = np.arange(CLIENTS)
     whole = trainer.engine.train(trainer.parameters, clients, 4)
     for edges in (at(0, 1, 2, 0, 1, 2, 0), at(2, 2, 2, 2, 2, 2, 1)):
-        parts: Updates = trainer.edge_servers.train(trainer.engine, clients, edges, 4)
+        parts: Updates = trainer.train_clients(clients, edges, 4)
         np.testing.assert_array_equal(parts.deltas, whole.deltas)
         assert parts.signals.keys() == whole.signals.keys()
         for name, values in whole.signals.items():

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.learning.toy_federation import (
+from tests.training.toy_federation import (
     CLIENTS,
     GOALS,
     SIZES,
@@ -19,12 +19,12 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Cached, Discard, LateAnswers, Stale
 from fedmuster.core.records import Feedback, FloatArray, IntArray
 from fedmuster.training.aggregation import (
+    Aggregation,
     FedAdam,
     FedAvg,
     FedAvgM,
     FedMedian,
     FedTrimmedMean,
-    Server,
 )
 from fedmuster.training.combine import CoordinateMedian, UniformMean
 from fedmuster.training.trainer import Trainer
@@ -120,7 +120,7 @@ def test_one_late_update_by_hand() -> None:
         (FedAvgM(momentum=0.0, combine=UniformMean()), False),
     ],
 )
-def test_weights_multiply_those_of_the_servers_mean(server: Server, data: bool) -> None:
+def test_weights_multiply_those_of_the_servers_mean(server: Aggregation, data: bool) -> None:
     trainer = toy_trainer(Stale(), server=server)
     first = trainer.parameters.copy()
     trainer.train(answers(1, [0, 4, 5], [0]), late=late({4: 1.5, 5: 1.5}), ends_at_seconds=1.0)
@@ -160,10 +160,10 @@ def test_an_optimiser_takes_the_merged_mean_for_its_gradient() -> None:
 def test_an_update_that_changes_nothing_weighs_by_age_alone() -> None:
     trainer = toy_trainer(Stale(), server=UNIFORM)
     twin = toy_trainer(Discard(), server=UNIFORM)
-    merger: Any = trainer.edge_servers[0].merger
+    server: Any = trainer.edge_servers[0]
     trainer.train(answers(1, [1], []), late=late({1: 0.5}), ends_at_seconds=0.0)
     fresh = ToyEngine().train(trainer.parameters, np.array([2]), 2).deltas
-    merger._pending.vectors[:] = fresh  # as if it said the same as the fresh one
+    server._pending.vectors[:] = fresh  # as if it said the same as the fresh one
     trainer.train(answers(2, [2], [2]), ends_at_seconds=1.0)
     twin.train(answers(2, [2], [2]))
     np.testing.assert_allclose(trainer.parameters, twin.parameters, atol=1e-6)
@@ -311,10 +311,10 @@ def test_late_clients_send_what_is_released_when_they_train(config: LateAnswers)
     plain.train(answers(1, [0, 1], [0]), late=late({1: 1.5}), ends_at_seconds=1.0)
     assert asked == [[0], [1]]
     assert heard.signals == {}
-    pending: dict[str, Any] = private.edge_servers[0].merger.arrays()
+    pending: dict[str, Any] = private.edge_servers[0].late_arrays()
     name = "vectors" if isinstance(config, Stale) else "pending.vectors"
     start = private.engine.initial() if isinstance(config, Cached) else np.zeros(1)
-    told = plain.edge_servers[0].merger.arrays()[name] - start
+    told = plain.edge_servers[0].late_arrays()[name] - start
     np.testing.assert_allclose(pending[name] - start, 2 * told, atol=1e-6)
 
 
@@ -332,7 +332,7 @@ def test_a_late_update_that_is_not_finite_is_rejected(config: LateAnswers) -> No
 @pytest.mark.parametrize(
     "server", [FedMedian(), FedTrimmedMean(), FedAdam(combine=CoordinateMedian())]
 )
-def test_servers_that_weigh_nobody_are_refused(config: LateAnswers, server: Server) -> None:
+def test_servers_that_weigh_nobody_are_refused(config: LateAnswers, server: Aggregation) -> None:
     with pytest.raises(ConfigError, match="server that averages"):
         toy_trainer(config, server=server)
 

@@ -10,7 +10,7 @@ from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.training.data import Digits
 from fedmuster.training.models import Logistic
-from fedmuster.training.partition import IID, PARTITIONS, Natural, Sampled, split, takes_sizes
+from fedmuster.training.partition import IID, PARTITIONS, Sampled, split
 from fedmuster.training.training import Training
 from fedmuster.training.training_records import DataSet
 
@@ -64,9 +64,6 @@ def test_sizes_are_needed_and_must_fit() -> None:
 
 
 def test_partitions_that_decide_by_themselves_refuse_sizes() -> None:
-    assert takes_sizes(Sampled())
-    assert not takes_sizes(IID())
-    assert not takes_sizes(Natural())
     with pytest.raises(ConfigError, match='or write partition = "sampled"') as caught:
         split(IID(), data(20), 3, seed=1, num_samples=np.array([1, 2, 3]))
     assert caught.value.key == ("world", "data")
