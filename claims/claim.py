@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fedmuster.core.files import write_file
 from fedmuster.experiments.spec import Experiment
-from fedmuster.experiments.sweep import lay_out_or_complete
+from fedmuster.experiments.sweep import Cells, lay_out_or_complete
 from fedmuster.report.runs import Comparison, load
 from fedmuster.report.tables import Table, to_markdown
 
@@ -43,7 +43,7 @@ def seeds_from(first: int) -> Iterator[None]:
         _FIRST.reset(token)
 
 
-RunCells = Callable[[list[Path]], None]
+RunCells = Callable[[Cells], None]
 """Runs the cells that are not finished yet, and shows how far they are."""
 
 

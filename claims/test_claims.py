@@ -12,6 +12,7 @@ import pytest
 from claims import CLAIMS
 from claims.claim import Claim, Evidence, Finding, RunCells
 from fedmuster.experiments.run import SPEC_NAME, execute
+from fedmuster.experiments.sweep import Cells
 
 PAGES = Path(__file__).parents[1] / "docs" / "claims"
 PROVEN = ("'s bound", "exact solver", "No client ever spends more", "leak the same")
@@ -38,7 +39,7 @@ def run_once(tmp_path_factory: pytest.TempPathFactory) -> RunCells:
     base = tmp_path_factory.getbasetemp()
     played = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "played-cells"
 
-    def run(cells: list[Path]) -> None:
+    def run(cells: Cells) -> None:
         for cell in cells:
             known = played / hashlib.sha256((cell / SPEC_NAME).read_bytes()).hexdigest()
             if known.exists():

@@ -18,6 +18,7 @@ from fedmuster.core.records import IntArray, Truth
 from fedmuster.core.streams import stream
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
+from fedmuster.experiments.sweep import Cells
 from fedmuster.federation import Simulation
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem
@@ -134,6 +135,6 @@ def test_regret_of_a_run_that_nobody_judged_follows_from_its_cohorts(tmp_path: P
     assert bound_use(run, SMALL) == share_used(run.columns["regret"], theorem.bound) > 0
 
 
-def _run(cells: list[Path]) -> None:
+def _run(cells: Cells) -> None:
     for cell in cells:
         execute(cell)

@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from fedmuster.cli import display
-from fedmuster.cli.commands import cli
+from fedmuster.cli import cli, display
 from fedmuster.experiments.journal import JournalReader, Standing, standing
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
@@ -29,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
         rounds=7,
         privacy=Privacy(schedule=Uniform(participations=3)),
     )
-    execute(lay_out(tmp_path / "runs", experiment)[0])
+    execute(next(iter(lay_out(tmp_path / "runs", experiment))))
     return tmp_path / "runs"
 
 
@@ -61,7 +60,7 @@ def test_resume_says_what_is_over(folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_bar_is_full_when_its_runs_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     monkeypatch.setattr(display, "console", Console(file=file, force_terminal=True, width=100))
-    with display.progress_bars(Horizon(rounds=1000)) as update:
+    with display.progress_shown(Horizon(rounds=1000)) as update:
         cells = [Path(f"all-clients/seed-{seed}") for seed in (0, 1)]
         update({cells[0]: Standing(212, 9.0, "nobody is left"), cells[1]: Standing(300, 9.0)})
         update({cells[0]: Standing(212, 9.0, "nobody is left"), cells[1]: Standing(1000, 9.0)})
@@ -71,7 +70,7 @@ def test_a_bar_is_full_when_its_runs_are_over(monkeypatch: pytest.MonkeyPatch) -
 def test_a_bar_by_time_is_full_when_its_runs_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     monkeypatch.setattr(display, "console", Console(file=file, force_terminal=True, width=100))
-    with display.progress_bars(Horizon(rounds=1000, seconds=60.0)) as update:
+    with display.progress_shown(Horizon(rounds=1000, seconds=60.0)) as update:
         cell = Path("all-clients/seed-0")
         update({cell: Standing(212, 25.0, "nobody is left")})
         update({cell.parent / "seed-1": Standing(212, 61.0), cell: Standing(2, 25.0, "nobody")})

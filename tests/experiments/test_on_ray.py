@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from fedmuster.core.errors import ConfigError, MissingExtraError, StateError
-from fedmuster.experiments import run
+from fedmuster.experiments import cell_images, ray_journey, run
+from fedmuster.experiments.cell_images import bits_here, image_of, put
 from fedmuster.experiments.journal import Journal, JournalReader, rounds_done
-from fedmuster.experiments.ray_cluster import RayCluster, check_can_travel, images, worker
-from fedmuster.experiments.ray_cluster.cell_images import bits_here, image_of, put
-from fedmuster.experiments.ray_cluster.journey import News, play
+from fedmuster.experiments.ray_cluster import RayCluster, check_can_travel
+from fedmuster.experiments.ray_journey import News, play
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
 from fedmuster.experiments.sweep import find_cells
@@ -96,7 +96,7 @@ class TestImages:
         home, away = tmp_path / "home", tmp_path / "away"
         for folder in (home, away):
             prepare(folder, private_cell())
-        snapshot = images._snapshot
+        snapshot = cell_images._snapshot
 
         def snapshot_and_go_on(path: Path) -> bytes:
             image = snapshot(path)
@@ -105,7 +105,7 @@ class TestImages:
             return image
 
         execute(home, wanted=lambda: rounds_done(home) == 0)
-        monkeypatch.setattr(images, "_snapshot", snapshot_and_go_on)
+        monkeypatch.setattr(cell_images, "_snapshot", snapshot_and_go_on)
         image = image_of(home)
         monkeypatch.undo()
         put(away, image)
@@ -141,14 +141,14 @@ class TestImages:
 
         steps = iter(range(survived))
         for name in ("write_file", "_replace"):
-            whole = getattr(images, name)
+            whole = getattr(cell_images, name)
 
             def step(*arguments: Any, whole: Any = whole) -> None:
                 if next(steps, None) is None:
                     raise InterruptedError
                 whole(*arguments)
 
-            monkeypatch.setattr(images, name, step)
+            monkeypatch.setattr(cell_images, name, step)
         try:
             put(home, newer)
             assert survived == (5 if first else 3)
@@ -221,8 +221,8 @@ class TestWorker:
         """Its temporary folder, which must be empty afterwards."""
         temporary = tmp_path_factory.mktemp("node")
         monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-        monkeypatch.setattr(worker, "_name_of_this_node", lambda: "node-7")
-        monkeypatch.setattr(worker, "_POLL_SECONDS", 0.01)
+        monkeypatch.setattr(ray_journey, "_name_of_this_node", lambda: "node-7")
+        monkeypatch.setattr(ray_journey, "_POLL_SECONDS", 0.01)
         yield temporary
         assert list(temporary.iterdir()) == []
 
@@ -286,7 +286,7 @@ class TestWorker:
         def fail(folder: Path, **_: Any) -> None:
             raise ZeroDivisionError(f"in {folder / SPEC_NAME}")
 
-        monkeypatch.setattr(worker, "execute", fail)
+        monkeypatch.setattr(ray_journey, "execute", fail)
         *_, news = self.told(private_cell())
         assert news["error"].endswith("ZeroDivisionError: in spec.toml\n")
         assert "Traceback" in news["error"]

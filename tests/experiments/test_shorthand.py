@@ -1,7 +1,7 @@
 import pytest
 
+from fedmuster.core.config import parse
 from fedmuster.core.errors import ConfigError
-from fedmuster.experiments.spec_tables import parse
 
 
 def test_a_setting_cannot_change_the_name() -> None:

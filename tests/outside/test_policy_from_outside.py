@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedmuster import Problem, Selector
-from fedmuster.cli.commands import cli
+from fedmuster.cli import cli
 from fedmuster.core.config import from_text, to_table
 from fedmuster.core.errors import ConfigError, UnknownNameError
 from fedmuster.core.policy import POLICIES

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from fedmuster.cli.commands import cli
+from fedmuster.cli import cli
 from fedmuster.core.errors import ConfigError
 
 if TYPE_CHECKING:

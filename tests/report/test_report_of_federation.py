@@ -13,7 +13,7 @@ from selenium import webdriver
 from tests.report.browser import Page
 from tests.report.edge_runs import edge_row
 
-from fedmuster.cli.commands import cli
+from fedmuster.cli import cli
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.journal import Journal

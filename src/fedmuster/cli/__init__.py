@@ -1,9 +1,37 @@
-"""The ``fedmuster`` command. Everything heavy is imported by the command that needs it."""
+"""The ``fedmuster`` command: a file for each command, which imports what is heavy when it runs."""
 
 import sys
 
-from fedmuster.cli.commands import cli
+import click
+
+import fedmuster
 from fedmuster.core.errors import FedmusterError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(fedmuster.__version__, prog_name="fedmuster")
+def cli() -> None:
+    """Which clients should train next? Client selection for federated learning."""
+
+
+def _add_commands() -> None:
+    """Here, so that no command hides the module of its name."""
+    from fedmuster.cli.claims import claims
+    from fedmuster.cli.datasets import data, partition
+    from fedmuster.cli.demo import demo
+    from fedmuster.cli.explain import explain
+    from fedmuster.cli.flower import flower
+    from fedmuster.cli.ledger import ledger
+    from fedmuster.cli.list_command import list_command, show
+    from fedmuster.cli.running import compare, report, resume, run
+
+    for command in (list_command, show, compare, run, resume, report, explain, demo):
+        cli.add_command(command)
+    for command in (data, partition, ledger, flower, claims):
+        cli.add_command(command)
+
+
+_add_commands()
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
-"""What people see in the terminal: tables, progress bars."""
+"""What people see in the terminal: tables, progress."""
 
-from collections.abc import Iterator, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,47 +24,128 @@ from fedmuster.federation import Horizon
 
 console = Console()
 
+_LINE_SECONDS = 1.0
+_LONGEST_SILENCE_SECONDS = 10.0
+_LINE_SHARE = 0.1
+
+
+def say(text: str) -> None:
+    """Print a line that the terminal wraps: a path or command in it is not broken."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def tell(text: str) -> None:
+    """Print a sentence, wrapped at words."""
+    console.print(text, highlight=False, markup=False)
+
 
 def show_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = False
 ) -> None:
-    """Print a table; the columns after the first hold numbers, unless they hold ``words``."""
+    """Print a table; the columns after the first hold numbers, unless they hold ``words``.
+
+    Cells are wrapped between words and never inside one. A table that is too wide for that is
+    printed row by row.
+    """
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, " ".join(column).split()), default=0) for column in columns]
+    if sum(widths) + 3 * len(widths) + 1 > console.width:
+        _show_rows(title, header, rows)
+        return
     table = Table(title=title, title_justify="left", header_style="bold")
-    for number, name in enumerate(header):
-        table.add_column(name, justify="left" if words or number == 0 else "right", overflow="fold")
+    for number, (name, width) in enumerate(zip(header, widths, strict=True)):
+        left = words or number == 0
+        table.add_column(name, justify="left" if left else "right", min_width=width)
     for row in rows:
         table.add_row(*map(Text, row))  # not markup: labels are the user's
     console.print(table)
 
 
+def _show_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    tell(title)
+    width = max(map(len, header))
+    for row in rows:
+        say(row[0])
+        for name, cell in zip(header[1:], row[1:], strict=True):
+            say(f"  {name:<{width}}  {cell}")
+
+
 @contextmanager
-def progress_bars(horizon: Horizon) -> Iterator[sweep.Progress]:
-    """A progress bar for each policy, in rounds, or in seconds where runs end by time."""
+def progress_shown(horizon: Horizon) -> Iterator[sweep.Progress]:
+    """Show how far runs are: bars in a terminal, else a line on stderr now and then."""
+    if not console.is_terminal:
+        yield _Lines(horizon)
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("rounds" if horizon.seconds is None else "simulated seconds"),
+        TextColumn(_unit(horizon)),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=not console.is_terminal) as bars:
+    with Progress(*columns, console=console) as bars:
         tasks = {}
 
-        def update(standings: dict[Path, Standing]) -> None:
-            sums: dict[str, tuple[float, float]] = {}
-            for cell, run in standings.items():
-                whole: float = horizon.rounds
-                done: float = run.rounds
-                if horizon.seconds is not None:
-                    whole = horizon.seconds
-                    done = min(run.elapsed_seconds, whole)
-                if run.ending is not None:  # privacy ended it: there is no more to come
-                    whole = done
-                before = sums.get(cell.parent.name, (0.0, 0.0))
-                sums[cell.parent.name] = before[0] + done, before[1] + whole
-            for label, (completed, total) in sums.items():
+        def update(standings: Mapping[Path, Standing]) -> None:
+            for label, (completed, total) in _done_and_whole(horizon, standings).items():
                 if label not in tasks:
                     tasks[label] = bars.add_task(escape(label), total=total)
                 bars.update(tasks[label], completed=completed, total=total)
 
         yield update
+
+
+class _Lines:
+    """Progress for files and pipes, every tenth or ten seconds."""
+
+    def __init__(self, horizon: Horizon, clock: Callable[[], float] = time.monotonic) -> None:
+        self._horizon = horizon
+        self._clock = clock
+        self._began = self._told_at = clock()
+        self._first: float | None = None
+        self._told = 0.0
+
+    def __call__(self, standings: Mapping[Path, Standing]) -> None:
+        sums = _done_and_whole(self._horizon, standings).values()
+        done, whole = (sum(column) for column in zip(*sums, strict=True))
+        share = done / whole if whole else 1.0
+        if self._first is None:
+            self._first = self._told = share  # a resumed run has come so far before
+        now = self._clock()
+        silent = now - self._told_at
+        due = share >= self._told + _LINE_SHARE or silent >= _LONGEST_SILENCE_SECONDS
+        if not due or silent < _LINE_SECONDS:
+            return
+        seconds = now - self._began
+        left = ""
+        if share > self._first:
+            rest = seconds * (1 - share) / (share - self._first)
+            left = f", about {rest:,.0f} s left"
+        sys.stderr.write(
+            f"{share:4.0%} of {len(standings)} runs: {done:,.0f} of {whole:,.0f} "
+            f"{_unit(self._horizon)} after {seconds:,.0f} s{left}\n"
+        )
+        sys.stderr.flush()
+        self._told, self._told_at = share, now
+
+
+def _unit(horizon: Horizon) -> str:
+    return "rounds" if horizon.seconds is None else "simulated seconds"
+
+
+def _done_and_whole(
+    horizon: Horizon, standings: Mapping[Path, Standing]
+) -> dict[str, tuple[float, float]]:
+    """By policy, in rounds, or in seconds where runs end by time."""
+    sums: dict[str, tuple[float, float]] = {}
+    for cell, run in standings.items():
+        whole: float = horizon.rounds
+        done: float = run.rounds
+        if horizon.seconds is not None:
+            whole = horizon.seconds
+            done = min(run.elapsed_seconds, whole)
+        if run.ending is not None:  # privacy ended it: there is no more to come
+            whole = done
+        before = sums.get(cell.parent.name, (0.0, 0.0))
+        sums[cell.parent.name] = before[0] + done, before[1] + whole
+    return sums

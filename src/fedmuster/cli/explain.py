@@ -50,9 +50,9 @@ def explain(
     from fedmuster.report.explain import find_run
 
     cell = find_run(folder, policy=policy, seed=seed)
-    moment = _moment(cell, round_number, client, source)
+    moment, note = _moment(cell, round_number, client, source)
     number = None if client is None else moment.client(client)
-    _show(explained(moment, client=number, rows=rows))
+    _show(explained(moment, client=number, rows=rows), note)
 
 
 def _moment(
@@ -60,25 +60,29 @@ def _moment(
     round_number: int,
     client: str | None,
     source: Literal["journal", "replay"] | None,
-) -> "Moment":
+) -> "tuple[Moment, str | None]":
+    """The round, and how it is known, where that has to be said."""
     from fedmuster.core.errors import ConfigError
-    from fedmuster.report.explain import can_be_replayed, from_journal, from_replay, suffices
+    from fedmuster.report.explain import from_journal, from_replay, suffices, why_not_replayed
 
     written = from_journal(cell, round_number)
     if client is not None:
         written.client(client)  # before anything is played again for somebody who does not exist
-    repeatable = can_be_replayed(cell)
-    if source == "replay" and not repeatable:
+    if source == "journal" or (source is None and suffices(written)):
+        return written, None
+    refusal = why_not_replayed(cell)
+    if refusal is not None and source == "replay":
         raise ConfigError(
-            f"{cell.folder} is a real federation, which cannot be played again: leave --from out, "
-            "its journal has what there is"
+            f"{cell.folder} cannot be played again ({refusal}): leave --from out, the journal has "
+            "what there is"
         )
-    if source == "journal" or not repeatable or (source is None and suffices(written)):
-        return written
-    return from_replay(cell, round_number, _played_again(cell.folder, round_number))
+    if refusal is not None:
+        return written, f"Not played again: {refusal}."
+    replayed, note = _played_again(cell.folder, round_number)
+    return from_replay(cell, round_number, replayed), note
 
 
-def _played_again(folder: Path, round_number: int) -> "Replayed":
+def _played_again(folder: Path, round_number: int) -> "tuple[Replayed, str]":
     import time
 
     from rich.progress import Progress
@@ -93,21 +97,20 @@ def _played_again(folder: Path, round_number: int) -> "Replayed":
             folder, round_number, progress=lambda done: bars.update(task, completed=done)
         )
     rounds = f"{round_number:,} round{'' if round_number == 1 else 's'}"
-    console.print(
-        f"Played {rounds} again in {time.monotonic() - began:.1f} s: the same cohorts as in the "
-        "journal.",
-        highlight=False,
+    seconds = time.monotonic() - began
+    return (
+        replayed,
+        f"Played {rounds} again in {seconds:.1f} s: the same cohorts as in the journal.",
     )
-    return replayed
 
 
-def _show(explanation: "Explanation") -> None:
-    from fedmuster.cli.display import console, show_table
+def _show(explanation: "Explanation", note: str | None) -> None:
+    """The verdict first, then what it follows from."""
+    from fedmuster.cli.display import show_table, tell
 
-    for line in explanation.lines:
-        console.print(line, highlight=False, markup=False)
+    for line in (explanation.verdict, *explanation.lines, note):
+        if line is not None:
+            tell(line)
     for table in explanation.tables:
         words = "what it is" in table.columns
         show_table(table.title, table.columns, table.rows, words=words)
-    if explanation.verdict is not None:
-        console.print(explanation.verdict, highlight=False, markup=False)

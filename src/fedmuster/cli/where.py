@@ -1,21 +1,24 @@
 """Where runs are played: on this machine, or on a Ray cluster."""
 
 import functools
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 if TYPE_CHECKING:
     from fedmuster.experiments.spec import Experiment
+    from fedmuster.experiments.sweep import Cells
 
-Play = Callable[[list[Path]], None]
-"""Runs (or continues) all cells in these folders, with progress bars."""
+Play = Callable[["Cells"], None]
+"""Runs (or continues) these runs and shows the progress."""
 
 processes_option = click.option(
     "--processes", type=click.IntRange(min=1), help="Runs at a time [default: one per core]."
@@ -55,18 +58,18 @@ class Where:
 
             yield functools.partial(_play, functools.partial(run_cells, processes=self.processes))
             return
-        from fedmuster.cli.display import console
+        from fedmuster.cli.display import tell
         from fedmuster.experiments.ray_cluster import RayCluster, check_can_travel
 
         if experiment is not None:
             check_can_travel(experiment)
         with RayCluster(self.ray_address, mixed_versions=self.mixed_versions) as cluster:
-            console.print(f"on {cluster}", markup=False, highlight=False)
+            tell(f"on {cluster}")
 
-            def run_and_tell(cells: list[Path], **settings: Any) -> None:
+            def run_and_tell(cells: "Cells", **settings: Any) -> None:
                 nodes = cluster.run_cells(cells, processes=self.processes, **settings)
                 for node, runs in sorted(Counter(nodes.values()).items()):
-                    console.print(f"{runs} runs ended on {node}", markup=False, highlight=False)
+                    tell(f"{runs} runs ended on {node}")
 
             yield functools.partial(_play, run_and_tell)
 
@@ -93,16 +96,31 @@ def where_to_run(command: Callable[..., None]) -> Callable[..., None]:
     return packed
 
 
-def _play(run_cells: Callable[..., None], cells: list[Path]) -> None:
-    from fedmuster.cli.display import progress_bars
-    from fedmuster.experiments.run import SPEC_NAME
-    from fedmuster.experiments.spec import Experiment
+def _play(run_cells: Callable[..., None], cells: "Cells") -> None:
+    from fedmuster.cli.display import progress_shown
 
-    horizon = Experiment.load(cells[0] / SPEC_NAME).horizon
+    folders = list(cells)
+    folder = folders[0] if len(folders) == 1 else folders[0].parent.parent
+    with progress_shown(cells[folders[0]].horizon) as progress, _interruptible(folder):
+        run_cells(cells, progress=progress)
+
+
+@contextmanager
+def _interruptible(folder: Path) -> Iterator[None]:
+    """On Ctrl-C say at once what happens; exit code 130. A second one ends this process."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(number, signal.SIG_DFL)
+        sys.stderr.write(f"\ninterrupted, saving …; continue with: fedmuster resume {folder}\n")
+        sys.stderr.flush()
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # a background job of a script
+        signal.signal(signal.SIGINT, interrupt)
     try:
-        with progress_bars(horizon) as progress:
-            run_cells(cells, progress=progress)
+        yield
     except KeyboardInterrupt:
-        folder = cells[0] if len(cells) == 1 else cells[0].parent.parent
-        sys.stderr.write(f"\ninterrupted: continue with fedmuster resume {folder}\n")
         sys.exit(130)
+    finally:
+        signal.signal(signal.SIGINT, before)

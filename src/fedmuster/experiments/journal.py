@@ -60,7 +60,8 @@ _COLUMNS = (*_PLAYED, *_LEARNED, *_SPENT)
 class Journal:
     """One writer at a time (a second one is refused), any number of readers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: str | Path) -> None:
+        folder = Path(folder)
         self.path = folder / FILE_NAME
         self._lock = hold_lock(folder)
         self._synced = False
@@ -154,22 +155,12 @@ class Journal:
                     for row in rows
                 ),
             )
-            database.executemany(
-                "INSERT INTO scores VALUES (?, ?)",
-                (
-                    (row.round, states.to_bytes(row.scores, {}))
-                    for row in rows
-                    if row.scores is not None
-                ),
-            )
-            database.executemany(
-                "INSERT INTO network VALUES (?, ?)",
-                (
-                    (row.round, states.to_bytes(_edge_arrays(row.network), {}))
-                    for row in rows
-                    if row.network is not None
-                ),
-            )
+            for row in rows:
+                network = None if row.network is None else _edge_arrays(row.network)
+                for table, arrays in (("scores", row.scores), ("network", network)):
+                    if arrays is not None:
+                        image = states.to_bytes(arrays, {})
+                        database.execute(f"INSERT INTO {table} VALUES (?, ?)", (row.round, image))
             database.execute(
                 "INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?, ?, ?, ?)", checkpoint
             )
@@ -179,10 +170,9 @@ class Journal:
 
     def know_clients(self, clients: Mapping[str, NDArray[Any]]) -> None:
         """Who the clients are by now, where some join as the run goes on."""
+        image = states.to_bytes(clients, {})
         with self.together() as database:
-            database.execute(
-                "INSERT OR REPLACE INTO clients VALUES (0, ?)", (states.to_bytes(clients, {}),)
-            )
+            database.execute("INSERT OR REPLACE INTO clients VALUES (0, ?)", (image,))
 
     def evaluated(
         self, round_number: int, *, loss: float | None = None, accuracy: float | None = None
@@ -193,6 +183,13 @@ class Journal:
                 "UPDATE rounds SET loss = coalesce(?, loss), accuracy = coalesce(?, accuracy) "
                 "WHERE round = ?",
                 (loss, accuracy, round_number),
+            )
+
+    def forget_evaluation(self, round_number: int) -> None:
+        """Remove a round's loss and accuracy: it was evaluated as the last round, and is not."""
+        with self.together() as database:
+            database.execute(
+                "UPDATE rounds SET loss = NULL, accuracy = NULL WHERE round = ?", (round_number,)
             )
 
     def note(self, round_number: int, stage: str, metrics: Mapping[str, Any]) -> None:
@@ -253,47 +250,49 @@ class JournalReader:
     cohorts: list[IntArray]
     rejected: list[IntArray]
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE_NAME
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder) / FILE_NAME
         if not self.path.is_file():
             raise StateError(f"{folder} is no run: it holds no {FILE_NAME}")
         with closing(connect(self.path)) as database, plain_errors(self.path):
             _check_format(database, self.path)
-            rows = database.execute("SELECT * FROM rounds ORDER BY round").fetchall()
-            clients = database.execute("SELECT npz FROM clients").fetchone()
-            starts = database.execute("SELECT versions FROM starts ORDER BY start").fetchall()
-            ending = database.execute("SELECT reason FROM ending").fetchone()
-            identity = database.execute("SELECT run FROM identity").fetchone()
-            scores = database.execute("SELECT round, npz FROM scores ORDER BY round").fetchall()
-            network = database.execute("SELECT npz FROM network ORDER BY round").fetchall()
+
+            def every(query: str) -> list[tuple[Any, ...]]:
+                return database.execute(f"SELECT {query}").fetchall()
+
+            def only(query: str) -> Any:
+                return next((row[0] for row in every(query)), None)
+
+            rows = every("* FROM rounds ORDER BY round")
+            clients = only("npz FROM clients")
+            starts = every("versions FROM starts ORDER BY start")
+            ending, identity = only("reason FROM ending"), only("run FROM identity")
+            scores = every("round, npz FROM scores ORDER BY round")
+            network = every("npz FROM network ORDER BY round")
         try:
             self.columns, self.cohorts, self.rejected = _parse(rows)
         except (ValueError, TypeError) as error:  # a cell that is neither number nor cohort
             raise StateError(f"{self.path} is damaged: {error}") from error
-        self.ending: str | None = None if ending is None else ending[0]
+        self.ending: str | None = ending
         """Why the run ended before its horizon, if it did."""
-        self.run: str | None = None if identity is None else identity[0]
+        self.run: str | None = identity
         """The run's name in ledgers."""
         self.versions: list[dict[str, str]] = [json.loads(text) for (text,) in starts]
         """The versions of what ran, one entry for each time the run was started or continued."""
-        self.clients: dict[str, NDArray[Any]] = (
-            {} if clients is None else states.from_bytes(clients[0], source=str(self.path))[0]
-        )
+        self.clients = {} if clients is None else self._arrays(clients)
         """``group`` and ``typical_latency_seconds`` of each client, ``cohort_size``, who was
         ``watched``, and what else the world says of clients."""
         self.score_rounds: IntArray = np.array([number for number, _ in scores], dtype=np.int64)
         """The rounds in which scores were written down."""
-        self.scores = _side_by_side(
-            [states.from_bytes(image, source=str(self.path))[0] for _, image in scores]
-        )
+        self.scores = _side_by_side([self._arrays(image) for _, image in scores])
         """[score_rounds, watched] by name; NaN where there was none."""
         self.edge_rows: list[EdgeRow] | None = None
         """What happened at the edge servers in each round; None where there are none."""
         if network:
-            self.edge_rows = [
-                EdgeRow(**states.from_bytes(image, source=str(self.path))[0])
-                for (image,) in network
-            ]
+            self.edge_rows = [EdgeRow(**self._arrays(image)) for (image,) in network]
+
+    def _arrays(self, image: bytes) -> dict[str, NDArray[Any]]:
+        return states.from_bytes(image, source=str(self.path))[0]
 
     def __len__(self) -> int:
         return len(self.cohorts)
@@ -371,9 +370,9 @@ class Standing(NamedTuple):
     ending: str | None = None
 
 
-def standing(folder: Path) -> Standing:
+def standing(folder: str | Path) -> Standing:
     """What is committed of a run; nothing before it started."""
-    path = folder / FILE_NAME
+    path = Path(folder) / FILE_NAME
     if not path.is_file():
         return Standing(0, 0.0)
     with closing(connect(path)) as database, plain_errors(path):
@@ -389,7 +388,7 @@ def standing(folder: Path) -> Standing:
     return Standing(0, 0.0) if row is None else Standing(*row)
 
 
-def rounds_done(folder: Path) -> int:
+def rounds_done(folder: str | Path) -> int:
     """How many rounds of a run are committed."""
     return standing(folder).rounds
 

@@ -52,6 +52,9 @@ def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
         stack.callback(simulation.close)
         if checkpoint is not None:
             simulation.load(checkpoint, source=str(journal.path))
+            if cell.training is not None and checkpoint.round % cell.training.evaluate_every:
+                # Evaluated because the run ended here, before it was given a later end.
+                journal.forget_evaluation(checkpoint.round)
         if simulation.exhausted is not None and simulation.selector.round == 1:
             raise BudgetError(f"{simulation.exhausted}: no round can be played. Use another ledger")
         if not simulation.repeatable:

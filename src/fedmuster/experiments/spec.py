@@ -51,23 +51,28 @@ import tomli_w
 
 from fedmuster.bandits.rewards import CohortReward
 from fedmuster.bandits.utility import EdgeUtility
-from fedmuster.core.config import from_table, named, to_table
+from fedmuster.core.config import Key, from_table, to_table
 from fedmuster.core.errors import ConfigError, FedmusterError
 from fedmuster.core.policy import Policy
-from fedmuster.experiments.spec_tables import line_of, read_policies
+from fedmuster.experiments.spec_tables import (
+    UnavailableClass,
+    line_of,
+    read_policies,
+    read_world,
+)
 from fedmuster.federation import Horizon, Simulation, Watch
 from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.training.training import Training
-from fedmuster.worlds import WORLDS
-from fedmuster.worlds.real_federation import FEDERATIONS
 from fedmuster.worlds.world import World
 
 _FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there
 _LONGEST_LABEL = 100
 _MOST_ROUNDS = 10**9
-_TABLES = ("world", "reward", "training", "privacy", "watch", "policy")
-_KEYS = ("rounds", "seconds", "seed", "seeds", "regret", *_TABLES)
+_KEYS = (
+    *("rounds", "seconds", "seed", "seeds", "regret"),
+    *("world", "reward", "training", "privacy", "watch", "policy"),
+)
 LEDGER_NAME = "ledger.sqlite"
 
 
@@ -162,6 +167,7 @@ class Experiment:
         """
         ((label, policy),) = self.policies.items()
         (seed,) = self.seeds
+        self.require_available()
         return Simulation(
             policy,
             self.world,
@@ -173,6 +179,12 @@ class Experiment:
             protection=self._protection(label, folder, run),
             watch=self.watch,
         )
+
+    def require_available(self) -> None:
+        """Complain about classes without which runs can be reported on, but not played."""
+        for config in (self.world, *self.policies.values()):
+            if isinstance(config, UnavailableClass):
+                config.refuse()
 
     def _protection(self, label: str, folder: Path, run: str) -> Protection | None:
         if self.privacy is None or label in self.unprotected:
@@ -198,6 +210,38 @@ class Experiment:
             policies={label: self.policies[label]},
             seeds=(seed,),
             unprotected=self.unprotected & {label},
+        )
+
+    def extended(self, wanted: "Experiment") -> "Experiment":
+        """This experiment with the policies, seeds and later end that ``wanted`` adds.
+
+        Raises:
+            ConfigError: ``wanted`` differs in something else; the error has the key.
+        """
+        one, two = self.to_table(), wanted.to_table()
+        for table, experiment in ((one, self), (two, wanted)):
+            of_all = dict(zip(experiment.policies, table.pop("policy"), strict=True))
+            common = [label for label in self.policies if label in wanted.policies]
+            table["policy"] = {label: of_all[label] for label in common}
+            for extendable in ("seeds", "rounds", "seconds"):
+                table.pop(extendable, None)
+        difference = first_difference(one, two)
+        if difference is None and wanted.rounds < self.rounds:
+            difference = ("rounds",), self.rounds, wanted.rounds
+        if difference is None and (wanted.seconds or math.inf) < (self.seconds or math.inf):
+            difference = ("seconds",), self.seconds, wanted.seconds
+        if difference is not None:
+            key, ours, theirs = difference
+            raise ConfigError(
+                f"{'.'.join(key)} = {ours!r} there, {theirs!r} in the new spec: more rounds, "
+                "seeds and policies can be added, nothing else can change",
+                key=key,
+            )
+        return replace(
+            wanted,
+            policies={**self.policies, **wanted.policies},
+            seeds=tuple(dict.fromkeys((*self.seeds, *wanted.seeds))),
+            unprotected=self.unprotected | wanted.unprotected,
         )
 
     def rehearse(self) -> None:
@@ -240,8 +284,15 @@ class Experiment:
             simulation.step()
 
     @classmethod
-    def load(cls, path: Path, *, rehearse: bool = False) -> Self:
-        """Read a spec; errors name the file, the line, the key and what was expected."""
+    def load(cls, path: Path, *, rehearse: bool = False, reading: bool = False) -> Self:
+        """Read a spec; errors name the file, the line, the key and what was expected.
+
+        Args:
+            path: of the TOML file.
+            rehearse: whether to play one round of each policy, see :meth:`rehearse`.
+            reading: whether policies and worlds whose class cannot be imported are accepted, as
+                :class:`UnavailableClass`, because nothing is to be run.
+        """
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
@@ -249,7 +300,7 @@ class Experiment:
         except UnicodeDecodeError as error:
             raise ConfigError(f"{path} is no text file: {error}") from error
         try:
-            experiment = cls.from_table(tomllib.loads(text)).beside(path)
+            experiment = cls.from_table(tomllib.loads(text), reading=reading).beside(path)
             if rehearse:
                 experiment.rehearse()
         except RecursionError:
@@ -260,7 +311,8 @@ class Experiment:
             line = line_of(text, error.key)
             where = f"{path}, line {line}" if line else str(path)
             key = ".".join(error.key)
-            raise ConfigError(f"{where}: {key + ': ' if key else ''}{error}") from None
+            told = f"{where}: {key + ': ' if key else ''}{error}"
+            raise type(error)(told, key=error.key) from None
         return experiment
 
     def beside(self, path: Path) -> Self:
@@ -271,8 +323,8 @@ class Experiment:
         return replace(self, privacy=replace(self.privacy, ledger=ledger))
 
     @classmethod
-    def from_table(cls, table: Mapping[str, Any]) -> Self:
-        """An experiment from parsed TOML."""
+    def from_table(cls, table: Mapping[str, Any], *, reading: bool = False) -> Self:
+        """An experiment from parsed TOML; ``reading`` as for :meth:`load`."""
         for key in table:
             if key not in _KEYS:
                 raise ConfigError(
@@ -284,66 +336,75 @@ class Experiment:
         numbers = from_table(_Numbers, {k: v for k, v in table.items() if k in _NUMBERS})
         if numbers.seed is not None and numbers.seeds is not None:
             raise ConfigError("give seed or seeds, not both", key=("seed",))
-        seeds = (numbers.seed or 0,) if numbers.seeds is None else numbers.seeds
-        for key in ("reward", "training", "privacy", "watch"):
-            if not isinstance(table.get(key, {}), Mapping):
-                raise ConfigError(f"{key} = {table[key]!r}, expected a table", key=(key,))
-        training = None
-        if "training" in table:
-            training = from_table(Training, table["training"], key=("training",))
-        privacy = None
-        if "privacy" in table:
-            privacy = from_table(Privacy, table["privacy"], key=("privacy",))
-        watch = None
-        if "watch" in table:
-            watch = from_table(Watch, table["watch"], key=("watch",))
-        policies, unprotected = read_policies(table["policy"])
-        kinds = {**WORLDS, **FEDERATIONS}
-        world: World = named(kinds, table["world"], key=("world",), what="world")
-        reward = None
-        if "reward" in table:
-            reward = from_table(reward_kind(world), table["reward"], key=("reward",))
+        policies, unprotected = read_policies(table["policy"], reading=reading)
+        reward = table.get("reward")
+        at_edges = isinstance(reward, Mapping) and "utility" in reward  # an EdgeUtility
+        world = read_world(table["world"], reading=reading, hierarchical=at_edges)
+        tables: dict[str, Any] = {}
+        for key, kind in {**_TABLES, "reward": reward_kind(world)}.items():
+            if key in table:
+                if not isinstance(table[key], Mapping):
+                    raise ConfigError(f"{key} = {table[key]!r}, expected a table", key=(key,))
+                tables[key] = from_table(kind, table[key], key=(key,))
         return cls(
             policies=policies,
             unprotected=unprotected,
-            privacy=privacy,
-            watch=watch,
             world=world,
             rounds=numbers.rounds,
-            seeds=seeds,
-            reward=reward,
+            seeds=(numbers.seed or 0,) if numbers.seeds is None else numbers.seeds,
             regret=numbers.regret,
-            training=training,
             seconds=numbers.seconds,
+            **tables,
         )
 
-    def to_toml(self) -> str:
-        """A spec that :meth:`load` reads back to the same experiment."""
+    def to_table(self) -> dict[str, Any]:
+        """The spec as a table: what is None is left out."""
         policies = []
         for label, policy in self.policies.items():
-            settings = to_table(policy)
+            settings = _table(policy)
             if label != settings["name"]:
                 settings["label"] = label
             if label in self.unprotected:
                 settings["private"] = False
             policies.append(settings)
-        table: dict[str, Any] = {"rounds": self.rounds}
-        if self.seconds is not None:
-            table["seconds"] = self.seconds
-        if self.regret is not None:
-            table["regret"] = self.regret
-        table |= {
+        table: dict[str, Any] = {
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "regret": self.regret,
             "seeds": list(self.seeds),
-            "world": to_table(self.world),
-            "reward": to_table(self.reward),
         }
-        if self.training is not None:
-            table["training"] = to_table(self.training)
-        if self.privacy is not None:
-            table["privacy"] = to_table(self.privacy)
-        if self.watch is not None:
-            table["watch"] = to_table(self.watch)
-        return tomli_w.dumps({**table, "policy": policies})
+        for key in ("world", "reward", *_TABLES):
+            config = getattr(self, key)
+            table[key] = None if config is None else _table(config)
+        table["policy"] = policies
+        return {key: value for key, value in table.items() if value is not None}
+
+    def to_toml(self) -> str:
+        """A spec that :meth:`load` reads back to the same experiment."""
+        return tomli_w.dumps(self.to_table())
+
+
+def _table(config: Any) -> dict[str, Any]:
+    return dict(config.table) if isinstance(config, UnavailableClass) else to_table(config)
+
+
+def first_difference(
+    one: Mapping[str, Any], two: Mapping[str, Any], key: Key = ()
+) -> tuple[Key, Any, Any] | None:
+    """The first key, also of nested tables, whose value differs, and both values.
+
+    Example:
+        >>> first_difference({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3}})
+        (('b', 'c'), 2, 3)
+    """
+    for name in {**one, **two}:
+        ours, theirs, path = one.get(name), two.get(name), (*key, name)
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+            if (found := first_difference(ours, theirs, path)) is not None:
+                return found
+        elif ours != theirs:
+            return path, ours, theirs
+    return None
 
 
 def reward_kind(world: World) -> type[CohortReward] | type[EdgeUtility]:
@@ -361,6 +422,7 @@ class _Numbers:
 
 
 _NUMBERS = tuple(item.name for item in fields(_Numbers))
+_TABLES: dict[str, type] = {"training": Training, "privacy": Privacy, "watch": Watch}
 
 
 @contextmanager

@@ -1,26 +1,86 @@
-"""The policies of a spec: ``[[policy]]`` with a label of its own, and whether it is private."""
+"""The tables of a spec: ``[[policy]]``, the same in one line, and where a key stands."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NoReturn
 
-from fedmuster.core.config import from_text, named, parse, split_text
-from fedmuster.core.errors import ConfigError
-from fedmuster.core.policy import POLICIES, Policy
+from fedmuster.core.config import Key, from_text, named, parse, split_text
+from fedmuster.core.errors import ConfigError, UnknownNameError
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, Policy, PolicyTraits
 from fedmuster.core.registry import is_outside
+from fedmuster.policies.explaining.simple_rules import Untold
+from fedmuster.worlds import WORLDS
+from fedmuster.worlds.real_federation import FEDERATIONS
+from fedmuster.worlds.world import World
 
 
-def take_private(table: dict[str, Any], *, key: tuple[str, ...] = ()) -> bool:
-    """Take ``private`` out of a policy's table: whether it keeps clients' privacy."""
-    private = table.pop("private", True)
-    if not isinstance(private, bool):
-        raise ConfigError(f"private = {private!r}, expected true or false", key=(*key, "private"))
-    return private
+@dataclass(frozen=True, kw_only=True)
+class UnavailableClass(PolicyTraits):
+    """Stands for a policy or world whose class cannot be imported (any more).
+
+    Reports and explanations read runs without it; running or resuming them is refused.
+
+    Args:
+        table: what the spec says, without ``label`` and ``private``.
+        reason: why the class cannot be imported.
+        hierarchical: of a world, whether there are edge servers, as the spec's ``[reward]`` tells.
+    """
+
+    name: ClassVar[str] = "unavailable"
+
+    table: Mapping[str, Any]
+    reason: str = field(compare=False)
+    hierarchical: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.table["name"])
+
+    def refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Complain that it cannot run."""
+        raise UnknownNameError(
+            f"the run cannot be played or continued without {self.table['name']}; it can be "
+            f"reported on, and explained from its journal. {self.reason}"
+        )
+
+    init = select = observe = start = refuse
+
+    def rule(self) -> Rule:
+        """Not known."""
+        return _UnknownRule(reason=self.reason)
 
 
-def read_policies(tables: Any) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
-    """Policies by label, and the labels of those without privacy."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _UnknownRule(Untold):
+    reason: str
+
+    def about(self, moment: Moment) -> str:
+        """Why nothing can be said."""
+        return f"its rule is not known, and the run cannot be played again ({self.reason})"
+
+
+def read_world(table: Any, *, reading: bool, hierarchical: bool) -> World:
+    """The world of a spec; see :func:`read_policies` and :class:`UnavailableClass`."""
+    kinds = {**WORLDS, **FEDERATIONS}
+    try:
+        world: World = named(kinds, table, key=("world",), what="world")
+    except ConfigError as error:
+        return replace(_unavailable(table, error, reading=reading), hierarchical=hierarchical)
+    return world
+
+
+def read_policies(
+    tables: Any, *, reading: bool = False
+) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
+    """Policies by label, and the labels of those without privacy.
+
+    Args:
+        tables: what a spec has as ``policy``: a name, a table, or a list of these.
+        reading: whether classes that cannot be imported are accepted, see
+            :class:`UnavailableClass`.
+    """
     numbered = isinstance(tables, list)
     policies: dict[str, Policy[Any]] = {}
     unprotected = set()
@@ -29,14 +89,23 @@ def read_policies(tables: Any) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
         label, private = None, True
         if isinstance(table, Mapping):
             table = dict(table)
-            label, private = table.pop("label", None), take_private(table, key=key)
-        policy: Policy[Any] = named(POLICIES, table, key=key, what="policy")
+            label, private = table.pop("label", None), table.pop("private", True)
+        if not isinstance(private, bool):
+            raise ConfigError(
+                f"private = {private!r}, expected true or false", key=(*key, "private")
+            )
+        policy: Policy[Any]
+        try:
+            policy = named(POLICIES, table, key=key, what="policy")
+        except ConfigError as error:
+            policy = _unavailable(table, error, reading=reading)
         label = policy.name if label is None else label
         if not isinstance(label, str):
             raise ConfigError(f"label = {label!r}, expected a string", key=(*key, "label"))
         if label in policies:
             raise ConfigError(
-                f"two policies are called {label!r}: give one of them another label",
+                f"two policies are called {label!r}: leave one of them out, or give it a label of "
+                "its own",
                 key=(*key, "label") if numbered else key,
             )
         if not private:
@@ -45,11 +114,21 @@ def read_policies(tables: Any) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
     return policies, frozenset(unprotected)
 
 
-# Policies, worlds and rewards in one line: ``bsfl:alpha=3,beta=1.2``.
+def _unavailable(table: Any, error: ConfigError, *, reading: bool) -> UnavailableClass:
+    """What stands for a class that cannot be had; other errors, and if not ``reading`` all, rise.
+
+    A class from outside may also have changed since its run was written.
+    """
+    settings = {"name": table} if isinstance(table, str) else table
+    name = settings.get("name") if isinstance(settings, Mapping) else None
+    gone = isinstance(name, str) and (isinstance(error, UnknownNameError) or is_outside(name))
+    if not reading or not gone:
+        raise error
+    return UnavailableClass(table=dict(settings), reason=str(error))
 
 
 def parse_policy(text: str) -> Policy[Any]:
-    """The policy of that name, with these settings."""
+    """The policy that a line of text describes, for example ``bsfl:alpha=3``."""
     return from_text(POLICIES, text)
 
 
@@ -68,21 +147,10 @@ def label_of(text: str) -> str:
 
 def parse_policies(texts: Iterable[str]) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
     """Policies by what was written, and those of them that run without privacy."""
-    policies: dict[str, Policy[Any]] = {}
-    unprotected = set()
-    for text in texts:
-        table, label = parse(text), label_of(text)
-        if label in policies:
-            raise ConfigError(f"policy {label} is given twice")
-        if not take_private(table):
-            unprotected.add(label)
-        policies[label] = named(POLICIES, table, key=(), what="policy")
-    return policies, frozenset(unprotected)
+    return read_policies([{**parse(text), "label": label_of(text)} for text in texts])
 
 
 # On which line of a TOML text a key stands, which :mod:`tomllib` does not say.
-
-Key = tuple[str, ...]
 
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?")
 _ASSIGNMENT = re.compile(

@@ -1,20 +1,124 @@
-"""Run many cells side by side, in processes of one thread each."""
+"""The runs of an experiment: their folders, and how to run them side by side."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from fedmuster.core.errors import StateError
+from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.files import write_file
 from fedmuster.experiments.journal import Standing, standing
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 
+EXPERIMENT_NAME = "experiment.toml"
+
+Cells = Mapping[Path, Experiment]
+"""Runs by folder: each an experiment with one policy and one seed."""
+
+Progress = Callable[[dict[Path, Standing]], None]
+"""Called now and then with how far the run in each folder is."""
+
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_GRACE_SECONDS = 3.0
+"""How long a worker that must stop may go on with a round before it is ended."""
+
+
+def lay_out(folder: Path, experiment: Experiment) -> Cells:
+    """Write the specs of an experiment and its cells; extend the experiment in the folder, if any.
+
+    Cells that are there stay as they are, and continue where the end is later than before. See
+    :meth:`Experiment.extended` for what can be added.
+    """
+    if (folder / SPEC_NAME).exists():
+        raise StateError(
+            f"{folder} holds a single run, not an experiment: continue it with `fedmuster resume "
+            f"{folder}`, or choose another folder with --out"
+        )
+    if (folder / EXPERIMENT_NAME).exists():
+        try:
+            experiment = _load(folder).extended(experiment)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{folder} holds an experiment that does not fit: {error}. Choose another folder "
+                "with --out",
+                key=error.key,
+            ) from error
+    return _write(folder, experiment)
+
+
+def lay_out_or_complete(folder: Path, experiment: Experiment) -> Cells:
+    """As :func:`lay_out`, but an experiment that is there must be this very one."""
+    if (folder / EXPERIMENT_NAME).exists() and _load(folder) != experiment:
+        raise StateError(
+            f"{folder} holds another experiment: remove it or choose another folder with --out"
+        )
+    return _write(folder, experiment)
+
+
+def find_cells(folder: Path) -> Cells:
+    """The runs of an experiment, or a single run, by folder. Writes nothing."""
+    if (folder / SPEC_NAME).is_file():
+        return {folder: Experiment.load(folder / SPEC_NAME, reading=True)}
+    if (folder / EXPERIMENT_NAME).is_file():
+        cells = _cells(folder, _load(folder))
+        return {path: cell for path, cell in cells.items() if (path / SPEC_NAME).is_file()}
+    raise StateError(f"{folder} is no run: it holds neither {EXPERIMENT_NAME} nor {SPEC_NAME}")
+
+
+def complete(folder: Path) -> Cells:
+    """As :func:`find_cells`, after writing what is missing if laying out was cut short."""
+    if (folder / EXPERIMENT_NAME).is_file():
+        return _write_cells(folder, _load(folder))
+    return find_cells(folder)
+
+
+def _load(folder: Path) -> Experiment:
+    return Experiment.load(folder / EXPERIMENT_NAME, reading=True)
+
+
+def _cells(folder: Path, experiment: Experiment) -> dict[Path, Experiment]:
+    return {folder / path: cell for path, cell in experiment.cells().items()}
+
+
+def _write(folder: Path, experiment: Experiment) -> Cells:
+    write_file(folder / EXPERIMENT_NAME, experiment.to_toml().encode())
+    return _write_cells(folder, experiment)
+
+
+def _write_cells(folder: Path, experiment: Experiment) -> Cells:
+    """Write the specs of cells that have none, or one with an earlier end."""
+    cells = _cells(folder, experiment)
+    for path, cell in cells.items():
+        spec = path / SPEC_NAME
+        if spec.exists():
+            if spec.read_bytes() == cell.to_toml().encode():
+                continue
+            try:
+                Experiment.load(spec, reading=True).extended(cell)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"{spec} does not fit the experiment: {error}", key=error.key
+                ) from error
+        prepare(path, cell)
+    return cells
+
+
+def unfinished(cells: Cells) -> dict[Path, Experiment]:
+    """The runs that are not over, neither by their horizon nor before it."""
+    found = {}
+    for path, cell in cells.items():
+        run = standing(path)
+        if run.ending is None and not cell.horizon.reached(run.rounds, run.elapsed_seconds):
+            found[path] = cell
+    return found
 
 
 @contextmanager
@@ -32,78 +136,68 @@ def one_thread_for_children() -> Iterator[None]:
                 os.environ[name] = value
 
 
-# Run many cells side by side, in processes of one thread each.
+def run_cells(cells: Cells, *, processes: int | None = None, progress: Progress) -> None:
+    """Run (or continue) all cells that are not finished, in processes of one thread each.
 
-EXPERIMENT_NAME = "experiment.toml"
-
-Progress = Callable[[dict[Path, Standing]], None]
-"""Called now and then with how far the run in each folder is."""
-
-
-def lay_out(folder: Path, experiment: Experiment) -> list[Path]:
-    """Write the spec of an experiment and of each of its cells; the cells' folders."""
-    if (folder / EXPERIMENT_NAME).exists() or (folder / SPEC_NAME).exists():
-        raise StateError(
-            f"{folder} already holds an experiment: continue it with `fedmuster resume {folder}`, "
-            "or choose another folder with --out"
-        )
-    write_file(folder / EXPERIMENT_NAME, experiment.to_toml().encode())
-    return complete(folder)
-
-
-def lay_out_or_complete(folder: Path, experiment: Experiment) -> list[Path]:
-    """The same, but the folder may hold this very experiment already, finished or not."""
-    if not (folder / EXPERIMENT_NAME).exists():
-        return lay_out(folder, experiment)
-    if Experiment.load(folder / EXPERIMENT_NAME) != experiment:
-        raise StateError(
-            f"{folder} holds another experiment: remove it or choose another folder with --out"
-        )
-    return complete(folder)
-
-
-def find_cells(folder: Path) -> list[Path]:
-    """The run folders of an experiment, or of a single run. Writes nothing."""
-    if (folder / SPEC_NAME).is_file():
-        return [folder]
-    if (folder / EXPERIMENT_NAME).is_file():
-        cells = Experiment.load(folder / EXPERIMENT_NAME).cells()
-        return [folder / path for path in cells if (folder / path / SPEC_NAME).is_file()]
-    raise StateError(f"{folder} is no run: it holds neither {EXPERIMENT_NAME} nor {SPEC_NAME}")
-
-
-def complete(folder: Path) -> list[Path]:
-    """As :func:`find_cells`, after writing what is missing if laying out was cut short."""
-    if (folder / EXPERIMENT_NAME).is_file():
-        for path, cell in Experiment.load(folder / EXPERIMENT_NAME).cells().items():
-            if not (folder / path / SPEC_NAME).exists():
-                prepare(folder / path, cell)
-    return find_cells(folder)
-
-
-def run_cells(cells: Iterable[Path], *, processes: int | None = None, progress: Progress) -> None:
-    """Run (or continue) all cells that are not finished."""
-    cells = list(cells)
-    workers = min(processes or os.cpu_count() or 1, len(cells))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        with one_thread_for_children():  # they are started with the first of these
-            waiting = {pool.submit(_execute_for, os.getpid(), cell) for cell in cells}
+    When this is interrupted or a cell fails, the others commit the rounds that they have played
+    and stop.
+    """
+    todo = unfinished(cells)
+    for cell in todo.values():
+        cell.require_available()
+    if not todo:
+        return
+    context = get_context("spawn")
+    leash, ours = context.Pipe(duplex=False)
+    workers = min(processes or os.cpu_count() or 1, len(todo))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_obey, initargs=(leash,))
+    with pool, leash, ours:
+        with one_thread_for_children(), _no_interrupts_for_children():
+            waiting = {pool.submit(_execute, path) for path in todo}  # starts the workers
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
                 for future in done:
                     future.result()
-                progress({cell: standing(cell) for cell in cells})
+                progress({path: standing(path) for path in cells})
         except BrokenProcessPool as error:
             raise StateError(
                 "a worker process died (killed, or out of memory): nothing is lost, continue with "
                 "`fedmuster resume` on the same folder"
             ) from error
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            ours.close()
+            pool.shutdown(cancel_futures=True)
             raise
 
 
-def _execute_for(parent: int, cell: Path) -> None:
-    """Not for longer than that process lives: ``resume`` could not have the journal."""
-    execute(cell, wanted=lambda: os.getppid() == parent)
+@contextmanager
+def _no_interrupts_for_children() -> Iterator[None]:
+    """Ctrl-C reaches the whole process group; workers stop when their parent says so."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# In a worker.
+
+_told_to_stop = threading.Event()
+
+
+def _obey(leash: Connection) -> None:
+    """Stop when the other end of ``leash`` is closed: by the parent, or because it has died."""
+
+    def stop() -> None:
+        with suppress(EOFError):
+            leash.recv()
+        _told_to_stop.set()
+        time.sleep(_GRACE_SECONDS)
+        os._exit(1)  # committed rounds are safe
+
+    threading.Thread(target=stop, daemon=True).start()
+
+
+def _execute(folder: Path) -> None:
+    execute(folder, wanted=lambda: not _told_to_stop.is_set())

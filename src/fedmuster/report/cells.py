@@ -12,8 +12,8 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.words import span
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import SPEC_NAME
-from fedmuster.experiments.spec import Experiment
-from fedmuster.experiments.sweep import find_cells
+from fedmuster.experiments.spec import Experiment, first_difference
+from fedmuster.experiments.sweep import Cells, find_cells
 from fedmuster.federation import Horizon
 from fedmuster.privacy.budget import Privacy
 
@@ -49,7 +49,7 @@ class Cell:
         return replace(self.spec.privacy, ledger=None)
 
 
-def find_comparable(paths: Iterable[Path]) -> dict[str, dict[int, Cell]]:
+def find_comparable(paths: Iterable[Path] | Cells) -> dict[str, dict[int, Cell]]:
     """The runs in these folders by label and seed, or an error that says what does not fit."""
     cells = _find(paths)
     for cell in cells[1:]:
@@ -90,11 +90,11 @@ def together(cells: Sequence[Cell], seeds: tuple[int, ...]) -> Experiment:
     )
 
 
-def _find(paths: Iterable[Path]) -> list[Cell]:
+def _find(paths: Iterable[Path] | Cells) -> list[Cell]:
     cells: dict[Path, Cell] = {}
     for path in paths:
-        for folder in find_cells(path):
-            spec = Experiment.load(folder / SPEC_NAME)
+        found = {path: paths[path]} if isinstance(paths, Mapping) else find_cells(path)
+        for folder, spec in found.items():
             if len(spec.policies) != 1 or len(spec.seeds) != 1:
                 raise ConfigError(
                     f"{folder / SPEC_NAME} has {len(spec.policies)} policies and "
@@ -137,8 +137,10 @@ def _table(config: Any) -> dict[str, Any]:
 
 
 def _first_difference(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
-    key = next(key for key in {**one, **two} if one.get(key) != two.get(key))
-    return f"{key} = {one.get(key)!r} in the one, {two.get(key)!r} in the other"
+    found = first_difference(one, two)
+    assert found is not None
+    key, ours, theirs = found
+    return f"{'.'.join(key)} = {ours!r} in the one, {theirs!r} in the other"
 
 
 def _by_label(cells: Sequence[Cell]) -> dict[str, dict[int, Cell]]:

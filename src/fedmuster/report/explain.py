@@ -16,8 +16,7 @@ from fedmuster.core.explaining import COMMON_TERMS, Moment, Rule, rank
 from fedmuster.core.words import capital, number, several
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.replay import Replayed
-from fedmuster.experiments.run import SPEC_NAME
-from fedmuster.experiments.spec import Experiment
+from fedmuster.experiments.spec_tables import UnavailableClass
 from fedmuster.experiments.sweep import find_cells
 from fedmuster.federation import EdgeRow
 from fedmuster.policies.explaining.simple_rules import Untold, rule_of
@@ -45,10 +44,7 @@ _MARKS = ("available", "privacy_spent", "paid_before", "busy", "out_of_reach")
 
 def find_run(folder: Path, *, policy: str | None = None, seed: int | None = None) -> Cell:
     """The run in ``folder``, or the one of an experiment's that is meant."""
-    cells = [
-        Cell(folder=path, spec=Experiment.load(path / SPEC_NAME), path=folder)
-        for path in find_cells(folder)
-    ]
+    cells = [Cell(folder=path, spec=spec, path=folder) for path, spec in find_cells(folder).items()]
     found = [
         cell
         for cell in cells
@@ -142,9 +138,14 @@ def suffices(moment: Moment) -> bool:
     return moment.sure and told
 
 
-def can_be_replayed(cell: Cell) -> bool:
-    """Whether the run was a simulation."""
-    return not isinstance(cell.spec.world, Federation)
+def why_not_replayed(cell: Cell) -> str | None:
+    """Why the run cannot be played again; None if it can."""
+    if isinstance(cell.spec.world, Federation):
+        return "it is a real federation"
+    for config in (cell.spec.world, *cell.spec.policies.values()):
+        if isinstance(config, UnavailableClass):
+            return config.reason
+    return None
 
 
 def _moment(
@@ -159,7 +160,7 @@ def _moment(
     notes: tuple[str, ...],
 ) -> Moment:
     identities = reader.clients.get("identity")
-    absent = _reasons(columns, simulated=can_be_replayed(cell))
+    absent = _reasons(columns, simulated=not isinstance(cell.spec.world, Federation))
     if network is not None:
         nowhere = _unplaceable(columns, network.budget, columns["available"] == 1)
         absent |= {name: absent.get(name, False) | mask for name, mask in nowhere.items()}

@@ -12,6 +12,7 @@ from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.core.words import plain, several
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.spec import Experiment
+from fedmuster.experiments.sweep import Cells
 from fedmuster.privacy.budget import Privacy
 from fedmuster.report.cells import (
     Cell,
@@ -292,8 +293,8 @@ class Comparison:
         return wanted
 
 
-def load(paths: Iterable[Path]) -> Comparison:
-    """The runs in these experiment folders and run folders."""
+def load(paths: Iterable[Path] | Cells) -> Comparison:
+    """The runs in these experiment folders and run folders, or runs whose specs are known."""
     by_label = find_comparable(paths)
     seeds, seed_notes = common_seeds(by_label)
     kept = [by_label[label][seed] for label in by_label for seed in seeds]

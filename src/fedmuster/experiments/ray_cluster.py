@@ -1,23 +1,27 @@
-"""A Ray cluster, as a place where cells are run."""
+"""Sweeps beyond one machine: the cells of an experiment on a Ray cluster, with the same bits.
+
+The machines need no file system in common. A cell travels as its files (:mod:`.cell_images`), is
+played in a temporary folder of a worker, and comes home every few seconds while it is played
+(:mod:`.ray_journey`). docs/clusters.md has what a user must know.
+"""
 
 import logging
 import os
 import socket
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final, Self
 
 from fedmuster.core.config import Key, to_table
 from fedmuster.core.errors import ConfigError, MissingExtraError, StateError
-from fedmuster.experiments.journal import Standing, standing
-from fedmuster.experiments.ray_cluster.cell_images import bits_here
-from fedmuster.experiments.ray_cluster.journey import Journey
-from fedmuster.experiments.run import SPEC_NAME
+from fedmuster.experiments.cell_images import bits_here
+from fedmuster.experiments.journal import standing
+from fedmuster.experiments.ray_journey import Journey
 from fedmuster.experiments.spec import Experiment
-from fedmuster.experiments.sweep import Progress
+from fedmuster.experiments.sweep import Cells, Progress, unfinished
 from fedmuster.training.models import Network
 
 _PATHS: Final = ("path", "folder")
@@ -65,8 +69,6 @@ def _paths(table: Mapping[str, Any], key: Key) -> Iterator[tuple[Key, str]]:
         elif name in _PATHS and isinstance(value, str):
             yield (*key, name), value
 
-
-# A Ray cluster, as a place where cells are run.
 
 _POLL_SECONDS: Final = 0.2
 _KNOCK_SECONDS: Final = 10.0
@@ -133,7 +135,7 @@ class RayCluster:
         return f"a Ray cluster of {alive} nodes with {self._cores()} cores"
 
     def run_cells(
-        self, cells: Iterable[Path], *, processes: int | None = None, progress: Progress
+        self, cells: Cells, *, processes: int | None = None, progress: Progress
     ) -> dict[Path, str]:
         """Run (or continue) all cells that are not finished; which node finished which.
 
@@ -142,16 +144,17 @@ class RayCluster:
         Workers and nodes that die are made good for here; after a driver, resume.
 
         Args:
-            cells: their folders.
+            cells: their specs by folder.
             processes: how many at a time; None for as many as the cluster has cores.
             progress: see :data:`Progress`.
         """
-        specs = {cell: Experiment.load(cell / SPEC_NAME) for cell in cells}
-        standings = {cell: standing(cell) for cell in specs}
-        waiting = deque(cell for cell in specs if not _over(specs[cell], standings[cell]))
-        for cell in waiting:
-            check_can_travel(specs[cell])
-        networks = any(_trains_network(specs[cell]) for cell in waiting)
+        todo = unfinished(cells)
+        for spec in todo.values():
+            spec.require_available()
+            check_can_travel(spec)
+        networks = any(_trains_network(spec) for spec in todo.values())
+        standings = {cell: standing(cell) for cell in cells}
+        waiting = deque(todo)
         bits = None if self._mixed_versions else bits_here(networks=networks)
         journeys: list[Journey] = []
         ended_on: dict[Path, str] = {}
@@ -192,10 +195,6 @@ class RayCluster:
 
     def _cores(self) -> int:
         return int(self._ray.cluster_resources().get("CPU", 0))
-
-
-def _over(cell: Experiment, run: Standing) -> bool:
-    return run.ending is not None or cell.horizon.reached(run.rounds, run.elapsed_seconds)
 
 
 def _trains_network(cell: Experiment) -> bool:

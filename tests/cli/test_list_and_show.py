@@ -1,0 +1,93 @@
+"""``fedmuster list`` and ``fedmuster show``."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from fedmuster.cli import cli, display
+from fedmuster.cli.list_command import registries
+from fedmuster.core.config import named
+from fedmuster.core.errors import UnknownNameError
+from fedmuster.policies import BSFL, POLICIES
+
+OUTSIDE = '''
+from dataclasses import dataclass
+from typing import ClassVar
+from fedmuster.policies import Random
+
+@dataclass(frozen=True, kw_only=True)
+class EpsGreedy(Random):
+    """Mostly the best.
+
+    Args:
+        epsilon: how often not.
+    """
+    name: ClassVar[str] = "eps-greedy"
+    epsilon: float = 0.25
+'''
+
+
+@pytest.fixture(autouse=True)
+def _width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "console", Console(width=80))
+
+
+def told(*arguments: str) -> str:
+    return CliRunner().invoke(cli, arguments, catch_exceptions=False).output
+
+
+def test_the_overview_is_short_and_names_everything() -> None:
+    out = told("list")
+    assert len(out.splitlines()) < 40
+    for kind, classes in registries().items():
+        assert f"{kind} ({len(classes)}):" in out
+        for name in classes:
+            assert name in out  # in one piece
+
+
+@pytest.mark.parametrize("kind", list(registries()))
+def test_a_kind_is_listed_with_a_line_on_each(kind: str) -> None:
+    out = told("list", kind)
+    rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+    assert [row for row in rows if row] == list(registries()[kind])
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_papers_are_listed() -> None:
+    assert "D. Ben Ami et al., 2025" in " ".join(told("list", "policies").split())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, classes in registries().items() for name in classes]
+)
+def test_what_is_shown_can_be_written(kind: str, name: str) -> None:
+    """The TOML of ``show``, where nothing is left to fill in, is the default."""
+    out = told("show", name)
+    assert "Settings" in out or "(" in out
+    if kind == "policies":
+        spec = "\n".join(line.strip() for line in out.split("In a spec (TOML)")[1].splitlines())
+        lines = [line for line in spec.splitlines() if "…" not in line]
+        (table,) = tomllib.loads("\n".join(lines))["policy"]
+        assert named(POLICIES, table, key=(), what="policy") == POLICIES[name]()
+
+
+def test_a_policy_is_shown_with_settings_paper_and_deviations() -> None:
+    out = " ".join(told("show", "bsfl").split())
+    assert f"alpha: a number; default {BSFL().alpha}" in out
+    for word in ("Deviations 1. ", "References D. Ben Ami", "compare bsfl:alpha=2.0,beta=1.0"):
+        assert word in out
+
+
+def test_a_class_from_a_file_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OUTSIDE)
+    out = told("show", f"{tmp_path / 'mine.py'}:EpsGreedy")
+    assert "a policy" in out
+    assert "epsilon: a number; default 0.25" in out
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="'bsfl'"):
+        told("show", "bsfll")

@@ -1,0 +1,96 @@
+"""Progress without a terminal, and what happens on Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedmuster.cli import display
+from fedmuster.cli.display import _Lines, show_table
+from fedmuster.experiments.journal import Journal, Standing, rounds_done
+from fedmuster.federation import Horizon
+
+SPEC = """
+rounds = {rounds}
+seeds = [0, 1]
+world = "bsfl-rates"
+policy = "bsfl"
+"""
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_lines_come_every_tenth_or_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    clock, cell = Clock(), Path("bsfl/seed-0")
+    lines = _Lines(Horizon(rounds=1000), clock)
+    for now, rounds in ((0.2, 50), (0.4, 300), (2.0, 400), (4.0, 450), (12.5, 460), (13.0, 1000)):
+        clock.now = now
+        lines({cell: Standing(rounds, 1.0)})
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in told] == ["40%", "46%"]
+    assert "400 of 1,000 rounds" in told[0]
+
+
+def test_no_word_is_broken_in_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["element-wise-mab-cs", "lifted:policy=power-of-choice"]
+    rows = [(name, "0.185 ± 0.006", "no significant difference", "0.1 ± 0.2") for name in names]
+    header = ("Policy", "Participants a round", "Simulated time (s)", "Mean reward")
+    for width in (40, 60, 80, 120):
+        console = Console(width=width)
+        monkeypatch.setattr(display, "console", console)
+        with console.capture() as printed:
+            show_table("Title", header, rows)
+        for name in (*names, "Participants", "significant"):
+            assert name in printed.get(), (width, printed.get())
+
+
+def test_a_pipe_is_told_how_far_it_is(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC.format(rounds=1_500))
+    done = subprocess.run(
+        [sys.executable, "-m", "fedmuster", "run", "spec.toml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0
+    assert "of 2 runs" in done.stderr
+    assert "of 2 runs" not in done.stdout
+
+
+@pytest.mark.parametrize("to_the_group", [True, False])
+def test_ctrl_c_is_answered_at_once_and_leaves_nothing_behind(
+    tmp_path: Path, to_the_group: bool
+) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC.format(rounds=100_000_000))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedmuster", "run", "spec.toml", "--out=here"],
+        cwd=tmp_path,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    cell = tmp_path / "here/bsfl/seed-0"
+    while rounds_done(cell) == 0:
+        assert process.poll() is None
+        time.sleep(0.05)
+    before = rounds_done(cell)
+    (os.killpg if to_the_group else os.kill)(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "fedmuster resume here" in error
+    assert "Traceback" not in error
+    assert rounds_done(cell) >= before
+    with Journal(cell):  # no worker holds it
+        pass
