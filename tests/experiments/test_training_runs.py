@@ -21,10 +21,10 @@ from fedmuster.policies import BSFL, SAFA, FedCS, PowerOfChoice, Random
 from fedmuster.report.runs import load
 from fedmuster.training.aggregation import FedAdam
 from fedmuster.training.local_sgd import LocalSGD
-from fedmuster.training.models import MLP
+from fedmuster.training.models import MLP, Model
 from fedmuster.training.networks import OwnModel
 from fedmuster.training.partition import DirichletLabels
-from fedmuster.training.training import Model, Training
+from fedmuster.training.training import Training
 from fedmuster.worlds import BSFLRates, ExponentialSizes, LTECell
 
 SPEC = """\

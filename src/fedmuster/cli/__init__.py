@@ -21,7 +21,7 @@ def _add_commands() -> None:
     from fedmuster.cli.demo import demo
     from fedmuster.cli.explain import explain
     from fedmuster.cli.flower import flower
-    from fedmuster.cli.ledger_commands import ledger
+    from fedmuster.cli.ledger import ledger
     from fedmuster.cli.list_command import list_command, show
     from fedmuster.cli.running import compare, report, resume, run
 

@@ -27,7 +27,7 @@ def fetch_data(name: str, to: Path | None) -> None:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     from fedmuster.cli.display import console, say
-    from fedmuster.training.data.fetch import fetch
+    from fedmuster.training.data.public_sets import fetch
 
     columns = (
         TextColumn("{task.description}"),
@@ -56,7 +56,7 @@ def convert_data(recordings: Path, to: Path | None) -> None:
     from rich.progress import Progress
 
     from fedmuster.cli.display import console, say
-    from fedmuster.training.data.spectrograms import convert
+    from fedmuster.training.data.public_sets import convert
 
     with Progress(console=console, transient=not console.is_terminal) as bars:
         task = bars.add_task("recordings", total=None)

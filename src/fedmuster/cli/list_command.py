@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from fedmuster.core.registry import Registry
+
 
 class _Kind(NamedTuple):
     """What one of a kind is called, its table in a spec, and how the command line names it."""
@@ -24,6 +26,16 @@ _KINDS: Final = {
         "solver",
         '[[policy]]\nname = "bsfl"\n[policy.solver]',
         "'bsfl:solver={table}' random --world {world}",
+    ),
+    "availabilities": _Kind(
+        "availability",
+        '[world]\nname = "bsfl-groups"\n[world.availability]',
+        "random --world 'bsfl-groups:availability={table}'",
+    ),
+    "assignment-solvers": _Kind(
+        "assignment solver",
+        '[[policy]]\nname = "cocs"\n[policy.solver]',
+        "'cocs:solver={table}' random --world edge-network",
     ),
     "servers": _Kind("server rule", "[training.server]", "--training 'server={table}'"),
     "models": _Kind("model", "[training.model]", "--training 'model={table}'"),
@@ -72,14 +84,13 @@ def show(name: str) -> None:
     NAME is one of those that `fedmuster list` prints, or module:Class, or file.py:Class.
     """
     from fedmuster.core.errors import UnknownNameError
-    from fedmuster.core.registry import Registry, did_you_mean, is_outside, outside_class
+    from fedmuster.core.registry import did_you_mean, is_outside, outside_class
 
     kinds = registries()
     if is_outside(name):
         kind = outside_class(name)
         for plural, registry in kinds.items():
-            methods = registry.methods if isinstance(registry, Registry) else ()
-            if methods and all(hasattr(kind, method) for method in methods):
+            if registry.methods and all(hasattr(kind, method) for method in registry.methods):
                 _show_class(plural, name, kind)
                 return
         raise UnknownNameError(f"{name} is none of these: {', '.join(_KINDS)}")
@@ -94,33 +105,32 @@ def show(name: str) -> None:
         _show_class(plural, name, kind)
 
 
-def registries() -> dict[str, Mapping[str, type[Any]]]:
-    """The classes of every kind by name."""
-    from typing import get_args
-
-    from fedmuster.policies import POLICIES
-    from fedmuster.privacy.mechanisms import Mechanism
-    from fedmuster.privacy.schedules import Schedule
-    from fedmuster.solvers.best_cohort import Solver
+def registries() -> dict[str, Registry[Any]]:
+    """The registry of every kind."""
+    from fedmuster.core.policy import POLICIES
+    from fedmuster.privacy.mechanisms import MECHANISMS
+    from fedmuster.privacy.schedules import SCHEDULES
+    from fedmuster.solvers.assignment import ASSIGNMENT_SOLVERS
+    from fedmuster.solvers.bottleneck_problem import SOLVERS
     from fedmuster.training.aggregation import SERVERS
     from fedmuster.training.data import DATASETS
+    from fedmuster.training.models import MODELS
     from fedmuster.training.partition import PARTITIONS
-    from fedmuster.training.training import MODELS
-    from fedmuster.worlds import WORLDS
-
-    def by_name(union: Any) -> dict[str, type[Any]]:
-        return {kind.name: kind for kind in get_args(union)}
+    from fedmuster.worlds.availability import AVAILABILITIES
+    from fedmuster.worlds.world import WORLDS
 
     return {
         "policies": POLICIES,
         "worlds": WORLDS,
-        "solvers": by_name(Solver),
+        "availabilities": AVAILABILITIES,
+        "solvers": SOLVERS,
+        "assignment-solvers": ASSIGNMENT_SOLVERS,
         "servers": SERVERS,
         "models": MODELS,
         "data": DATASETS,
         "partitions": PARTITIONS,
-        "schedules": by_name(Schedule),
-        "mechanisms": by_name(Mechanism),
+        "schedules": SCHEDULES,
+        "mechanisms": MECHANISMS,
     }
 
 

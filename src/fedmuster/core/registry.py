@@ -123,7 +123,7 @@ class Registry(Mapping[str, type[T]]):
 
     def fits(self, value: object) -> bool:
         """Whether an object has what this kind needs."""
-        return not inspect.isclass(value) and all(
+        return not isinstance(value, type | str) and all(
             callable(getattr(value, method, None)) for method in self.methods
         )
 

@@ -1,4 +1,4 @@
-"""How the updates of a round become the next global model: combined to one, then a step along it.
+"""Server rules: how the updates of a round become the next global model.
 
 ``[training.server]`` of an experiment names one of :data:`SERVERS`::
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import BoolArray, FloatArray, blocks
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
+from fedmuster.core.registry import Registry
 from fedmuster.core.state import shared
 from fedmuster.training.combine import (
     Combine,
@@ -32,7 +33,7 @@ from fedmuster.training.training_records import Parameters, Updates
 
 
 def finite_rows(updates: Updates) -> BoolArray:
-    """bool[n], whose whole update and all of whose signals are finite numbers."""
+    """bool[n], the rows in which the whole update and all signals are finite numbers."""
     with np.errstate(over="ignore", invalid="ignore"):
         usable: BoolArray = np.isfinite(np.add.reduce(updates.deltas, axis=1))
     # No sum with NaN or infinity is finite; but one of large numbers may overflow: look closely.
@@ -46,7 +47,7 @@ def finite_rows(updates: Updates) -> BoolArray:
 
 @dataclass(slots=True)
 class ServerState:
-    """What a server remembers of past rounds: [P] each, or empty where it has no use for it."""
+    """The memory of a server rule: [P] each, or empty where the rule does not use it."""
 
     momentum: NDArray[np.float32] = shared()
     second_moment: FloatArray = shared()
@@ -59,12 +60,14 @@ class ServerState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Aggregation(ABC):
-    """What all servers have in common.
+    """A server rule: combines the updates of a round to one and moves the model along it.
 
     Args:
         clip_norm: the longest update (L2 norm of its trained parameters) that a client may send;
             longer ones are shortened to it. None for any length.
     """
+
+    name: ClassVar[str]
 
     clip_norm: float | None = None
 
@@ -73,8 +76,7 @@ class Aggregation(ABC):
         self._require_positive("clip_norm")
 
     def init(self, num_parameters: int) -> ServerState:
-        """Before the first round."""
-        del num_parameters
+        """The memory before the first round."""
         return ServerState(momentum=np.zeros(0, dtype=np.float32), second_moment=np.zeros(0))
 
     def apply(
@@ -84,6 +86,8 @@ class Aggregation(ABC):
         updates: Updates,
         weights: FloatArray,
         num_trainable: int,
+        *,
+        rule: Combine | None = None,
     ) -> Parameters:
         """The next global model; ``state`` changes in place.
 
@@ -97,6 +101,7 @@ class Aggregation(ABC):
             num_trainable: of the first so many parameters. The others are statistics of batch
                 normalisation: they move by the combined update, never clipped, whatever the
                 server's optimiser.
+            rule: combines the updates, in place of :attr:`rule`.
         """
         _check(parameters, updates.deltas, weights, num_trainable)
         after = parameters.copy()
@@ -104,7 +109,7 @@ class Aggregation(ABC):
             return after
         trained = updates.deltas[:, :num_trainable]
         scale = None if self.clip_norm is None else clip_factors(trained, self.clip_norm)
-        rule = self._rule()
+        rule = rule or self.rule
         delta = rule.combine(trained, weights, scale=scale)
         model = after[:num_trainable]
         memory = state.part(slice(num_trainable))
@@ -113,9 +118,10 @@ class Aggregation(ABC):
         after[num_trainable:] += rule.combine(updates.deltas[:, num_trainable:], weights)
         return after
 
+    @property
     @abstractmethod
-    def _rule(self) -> Combine:
-        """How many updates become one."""
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
 
     @abstractmethod
     def _step(self, model: Parameters, delta: Parameters, memory: ServerState) -> None:
@@ -129,16 +135,21 @@ class Aggregation(ABC):
         require(0 <= getattr(self, name) < 1, self, name, "a number in [0, 1)")
 
 
+SERVERS: Final[Registry[Aggregation]] = Registry(
+    "server", Aggregation, modules=(__name__,), methods=("init", "apply"), group="fedmuster.servers"
+)
+
+
 class _Average(Aggregation):
     """Adds the combined update to the model as it is."""
 
     __slots__ = ()
 
     def _step(self, model: Parameters, delta: Parameters, memory: ServerState) -> None:
-        del memory
         model += delta
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedAvg(_Average):
     """The mean of the clients' models.
@@ -164,10 +175,13 @@ class FedAvg(_Average):
 
     weights: Literal["data", "uniform"] = "data"
 
-    def _rule(self) -> Combine:
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
         return WeightedMean() if self.weights == "data" else UniformMean()
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedMedian(_Average):
     """The median of the clients' models, coordinate by coordinate.
@@ -177,10 +191,13 @@ class FedMedian(_Average):
 
     name: ClassVar[str] = "median"
 
-    def _rule(self) -> Combine:
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
         return CoordinateMedian()
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedTrimmedMean(_Average):
     """The mean of the clients' models without the extremes.
@@ -199,7 +216,9 @@ class FedTrimmedMean(_Average):
         Aggregation.__post_init__(self)
         require(0 <= self.trim < 0.5, self, "trim", "a number in [0, 0.5)")
 
-    def _rule(self) -> Combine:
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
         return TrimmedMean(trim=self.trim)
 
 
@@ -214,10 +233,13 @@ class _Optimiser(Aggregation):
         Aggregation.__post_init__(self)
         self._require_positive("learning_rate")
 
-    def _rule(self) -> Combine:
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
         return self.combine
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedAvgM(_Optimiser):
     """FedAvg with momentum on the server: ``v = momentum v + delta; w += learning_rate v``.
@@ -241,10 +263,9 @@ class FedAvgM(_Optimiser):
         self._require_decay("momentum")
 
     def init(self, num_parameters: int) -> ServerState:
-        """At rest."""
-        return ServerState(
-            momentum=np.zeros(num_parameters, dtype=np.float32), second_moment=np.zeros(0)
-        )
+        """The memory before the first round: at rest."""
+        momentum = np.zeros(num_parameters, dtype=np.float32)
+        return ServerState(momentum=momentum, second_moment=np.zeros(0))
 
     def _step(self, model: Parameters, delta: Parameters, memory: ServerState) -> None:
         memory.momentum *= self.momentum
@@ -266,7 +287,7 @@ class _Adaptive(_Optimiser):
         self._require_positive("tau")
 
     def init(self, num_parameters: int) -> ServerState:
-        """At rest."""
+        """The memory before the first round: at rest."""
         return ServerState(
             momentum=np.zeros(num_parameters, dtype=np.float32),
             second_moment=np.full(num_parameters, self.tau**2),  # Alg. 2: v_{-1} >= tau^2
@@ -284,6 +305,7 @@ class _Adaptive(_Optimiser):
         """Take the squared update into the second moment, in place."""
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedAdagrad(_Adaptive):
     """Adagrad on the server: coordinates that moved much move less from then on.
@@ -307,6 +329,7 @@ class FedAdagrad(_Adaptive):
         second_moment += square  # Alg. 2, FedAdagrad: v_t
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedAdam(_Adaptive):
     """Adam on the server, without bias correction.
@@ -335,6 +358,7 @@ class FedAdam(_Adaptive):
         second_moment += (1 - self.beta2) * square  # Alg. 2, FedAdam: v_t
 
 
+@SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedYogi(FedAdam):
     """Yogi on the server: Adam whose second moment changes by no more than the squared update.
@@ -347,19 +371,6 @@ class FedYogi(FedAdam):
     def _accumulate(self, second_moment: FloatArray, square: FloatArray) -> None:
         towards = np.sign(second_moment - square)
         second_moment -= (1 - self.beta2) * square * towards  # Alg. 2, FedYogi: v_t
-
-
-Server = FedAvg | FedMedian | FedTrimmedMean | FedAvgM | FedAdagrad | FedAdam | FedYogi
-
-SERVERS: Final[dict[str, type[Server]]] = {
-    "fedavg": FedAvg,
-    "median": FedMedian,
-    "trimmed-mean": FedTrimmedMean,
-    "fedavgm": FedAvgM,
-    "fedadagrad": FedAdagrad,
-    "fedadam": FedAdam,
-    "fedyogi": FedYogi,
-}
 
 
 def _check(parameters: Parameters, deltas: Deltas, weights: FloatArray, num_trainable: int) -> None:

@@ -1,7 +1,7 @@
-"""How many updates become one: means, and what a few bad updates cannot spoil.
+"""How many updates become one: means, and robust rules that a few bad updates cannot spoil.
 
-The updates of a round may fill the memory by themselves: no rule copies more than a block of
-coordinates, and norms are clipped by a ``scale`` for each row.
+The updates of a round may fill the memory: no rule copies more than a block of coordinates, and
+norms are clipped by a ``scale`` for each row.
 """
 
 from collections.abc import Iterator
@@ -20,6 +20,8 @@ from fedmuster.training.training_records import Parameters
 
 Deltas = NDArray[np.float32]
 """[n, P], one update a row."""
+Scale = FloatArray | None
+"""[n], a factor for each row; None for 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,9 +30,7 @@ class WeightedMean:
 
     name: ClassVar[str] = "weighted-mean"
 
-    def combine(
-        self, deltas: Deltas, weights: FloatArray, *, scale: FloatArray | None = None
-    ) -> Parameters:
+    def combine(self, deltas: Deltas, weights: FloatArray, *, scale: Scale = None) -> Parameters:
         """The weighted mean of the rows of ``deltas``, each times its ``scale``."""
         factors = weights / weights.sum()
         if scale is not None:
@@ -46,9 +46,7 @@ class UniformMean:
 
     name: ClassVar[str] = "uniform-mean"
 
-    def combine(
-        self, deltas: Deltas, weights: FloatArray, *, scale: FloatArray | None = None
-    ) -> Parameters:
+    def combine(self, deltas: Deltas, weights: FloatArray, *, scale: Scale = None) -> Parameters:
         """The mean of the rows of ``deltas``, each times its ``scale``."""
         return WeightedMean().combine(deltas, np.ones(len(weights)), scale=scale)
 
@@ -66,11 +64,8 @@ class CoordinateMedian:
 
     name: ClassVar[str] = "coordinate-median"
 
-    def combine(
-        self, deltas: Deltas, weights: FloatArray, *, scale: FloatArray | None = None
-    ) -> Parameters:
+    def combine(self, deltas: Deltas, weights: FloatArray, *, scale: Scale = None) -> Parameters:
         """The median of the rows of ``deltas``, each times its ``scale``."""
-        del weights
         count, length = deltas.shape
         median = np.empty(length, dtype=np.float32)
         for block, values in _sorted(deltas, scale):
@@ -96,11 +91,8 @@ class TrimmedMean:
         check_types(self)
         require(0 <= self.trim < 0.5, self, "trim", "a number in [0, 0.5)")
 
-    def combine(
-        self, deltas: Deltas, weights: FloatArray, *, scale: FloatArray | None = None
-    ) -> Parameters:
+    def combine(self, deltas: Deltas, weights: FloatArray, *, scale: Scale = None) -> Parameters:
         """The trimmed mean of the rows of ``deltas``, each times its ``scale``."""
-        del weights
         count, length = deltas.shape
         cut = int(self.trim * count)
         kept = slice(cut, count - cut)
@@ -128,7 +120,7 @@ def clip_factors(deltas: Deltas, clip_norm: float) -> FloatArray:
     return np.asarray(clip_norm / np.maximum(np.sqrt(squares), clip_norm))
 
 
-def _sorted(deltas: Deltas, scale: FloatArray | None) -> Iterator[tuple[slice, Deltas]]:
+def _sorted(deltas: Deltas, scale: Scale) -> Iterator[tuple[slice, Deltas]]:
     """Blocks of coordinates and their values, [coordinates, n], increasing in each row."""
     for block in blocks(deltas.shape[1]):
         values = np.array(deltas[:, block].T, order="C", copy=True)
@@ -137,8 +129,6 @@ def _sorted(deltas: Deltas, scale: FloatArray | None) -> Iterator[tuple[slice, D
         values.sort(axis=1)
         yield block, values
 
-
-# Updates made short, so that a server can compare the directions of many of them.
 
 _BLOCK: Final = 1 << 17
 """Coordinates that share a random stream: a sketch changes with this number."""

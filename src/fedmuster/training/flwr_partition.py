@@ -13,11 +13,13 @@ from numpy.random import Generator
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.training.dealing import check_enough
+from fedmuster.training.partition import PARTITIONS, Partition
 from fedmuster.training.training_records import DataSet, Shares
 
 
+@PARTITIONS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FlowerDatasets:
+class FlowerDatasets(Partition):
     """Any partitioner of the library flwr-datasets that divides samples, by its class name.
 
     The number of partitions, the seed and the column to partition by (the labels) are filled in

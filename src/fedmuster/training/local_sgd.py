@@ -1,8 +1,9 @@
 """How a client trains: mini-batch SGD on its own data."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,21 +11,45 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.registry import Registry
 
 
+class RateSchedule(ABC):
+    """How the learning rate of clients changes from round to round."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def factor(self, round_number: int) -> float:
+        """The factor of the learning rate in this round."""
+
+
+RATE_SCHEDULES: Final[Registry[RateSchedule]] = Registry(
+    "learning-rate schedule",
+    RateSchedule,
+    modules=(__name__,),
+    methods=("factor",),
+    group="fedmuster.rate_schedules",
+)
+
+
+@RATE_SCHEDULES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Constant:
+class Constant(RateSchedule):
     """The same learning rate in every round."""
 
     name: ClassVar[str] = "constant"
 
-    def factor(self, _round_number: int) -> float:
-        """By which the learning rate of this round is multiplied."""
+    def factor(self, round_number: int) -> float:
+        """The factor of the learning rate in this round."""
         return 1.0
 
 
+@RATE_SCHEDULES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StepDecay:
+class StepDecay(RateSchedule):
     """The learning rate falls by ``gamma`` after every ``every`` rounds (PyTorch's StepLR)."""
 
     name: ClassVar[str] = "step"
@@ -38,12 +63,13 @@ class StepDecay:
         require(0 < self.gamma <= 1, self, "gamma", "a number in (0, 1]")
 
     def factor(self, round_number: int) -> float:
-        """By which the learning rate of this round is multiplied."""
+        """The factor of the learning rate in this round."""
         return float(self.gamma ** ((round_number - 1) // self.every))
 
 
+@RATE_SCHEDULES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cosine:
+class Cosine(RateSchedule):
     """From 1 down to ``floor`` along half a cosine over ``rounds`` rounds, then constant."""
 
     name: ClassVar[str] = "cosine"
@@ -57,12 +83,9 @@ class Cosine:
         require(0 <= self.floor <= 1, self, "floor", "a number in [0, 1]")
 
     def factor(self, round_number: int) -> float:
-        """By which the learning rate of this round is multiplied."""
+        """The factor of the learning rate in this round."""
         progress = min((round_number - 1) / self.rounds, 1.0)
         return self.floor + (1.0 - self.floor) * (1.0 + math.cos(math.pi * progress)) / 2.0
-
-
-Schedule = Constant | StepDecay | Cosine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +109,7 @@ class LocalSGD:
     """
 
     learning_rate: float = 0.1
-    schedule: Schedule = field(default_factory=Constant)
+    schedule: RateSchedule = field(default_factory=Constant)
     batch_size: int = 20
     epochs: int | None = None
     steps: int | None = None
@@ -113,8 +136,6 @@ class LocalSGD:
         return self.learning_rate * self.schedule.factor(round_number)
 
 
-# Which samples each client trains on, in which order.
-
 _Words = NDArray[np.uint64]
 
 
@@ -133,7 +154,7 @@ class Batches(NamedTuple):
 def batches(
     local: LocalSGD, *, seed: int, round_number: int, clients: IntArray, num_samples: IntArray
 ) -> Batches:
-    """What each of ``clients`` (with ``num_samples`` samples each) trains on in a round.
+    """The batches of each of ``clients`` (with ``num_samples`` samples each) in a round.
 
     Example:
         >>> two = batches(LocalSGD(batch_size=2), seed=1, round_number=1,

@@ -1,28 +1,85 @@
-"""Models that NumPy trains: linear and logistic regression, and the multi-layer perceptron.
+"""Models: linear and logistic regression and the multi-layer perceptron, which NumPy trains.
 
-A config says what a model is; its size follows from the data.
+A config says which layers there are; their sizes follow from the data. In a regression
+(``num_classes = 0``) the last layer has a single unit.
 """
 
-import importlib
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.registry import Registry, import_object
+from fedmuster.training.engines.numpy_engine import NumpyEngine
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.training_records import Engine, FederatedData
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
+class Model(ABC):
+    """A model: derive from :class:`DenseModel` or :class:`Network`."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def engine(self, data: FederatedData, local: LocalSGD, seed: int, workers: int) -> Engine:
+        """What trains this model on ``data``, in ``workers`` processes."""
+
+
+MODELS: Final[Registry[Model]] = Registry(
+    "model",
+    Model,
+    modules=(__name__, "fedmuster.training.networks"),
+    methods=("engine",),
+    group="fedmuster.models",
+)
+
+
+class DenseModel(Model):
+    """Dense layers, which NumPy trains for all clients of a round at once."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def widths(self, num_inputs: int, num_classes: int) -> tuple[int, ...]:
+        """The number of inputs of each layer, and the number of outputs of the last."""
+
+    def engine(self, data: FederatedData, local: LocalSGD, seed: int, workers: int) -> Engine:
+        """A :class:`NumpyEngine`, in this process."""
+        return NumpyEngine(self, data, local, seed)
+
+
+class Network(Model):
+    """A PyTorch module."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
+        """The module, with fresh parameters from PyTorch's random stream."""
+
+    def engine(self, data: FederatedData, local: LocalSGD, seed: int, workers: int) -> Engine:
+        """A :class:`~fedmuster.training.engines.torch_engine.TorchEngine`."""
+        from fedmuster.training.engines.torch_engine import TorchEngine
+
+        return TorchEngine(self, data, local, seed, workers=workers)
+
+
+@MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Linear:
+class Linear(DenseModel):
     """Linear regression: one number for each sample, squared error."""
 
     name: ClassVar[str] = "linear"
 
     def widths(self, num_inputs: int, num_classes: int) -> tuple[int, ...]:
-        """How many numbers enter each layer, and how many leave the last."""
+        """A single layer with one output."""
         if num_classes:
             raise ConfigError(
                 f"Linear: the data has {num_classes} classes, expected a regression; "
@@ -32,14 +89,15 @@ class Linear:
         return num_inputs, 1
 
 
+@MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Logistic:
+class Logistic(DenseModel):
     """Multinomial logistic regression: a score for each class, softmax and cross-entropy."""
 
     name: ClassVar[str] = "logistic"
 
     def widths(self, num_inputs: int, num_classes: int) -> tuple[int, ...]:
-        """How many numbers enter each layer, and how many leave the last."""
+        """A single layer with an output for each class."""
         if not num_classes:
             raise ConfigError(
                 "Logistic: the data is a regression, expected classes; "
@@ -49,12 +107,13 @@ class Logistic:
         return num_inputs, num_classes
 
 
+@MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MLP:
+class MLP(DenseModel):
     """Dense layers with ReLU between them, for classes and for regression alike.
 
     Args:
-        hidden: how many units each hidden layer has.
+        hidden: the number of units of each hidden layer.
 
     Example:
         >>> MLP(hidden=(32, 16)).widths(784, 10)
@@ -75,18 +134,12 @@ class MLP:
         )
 
     def widths(self, num_inputs: int, num_classes: int) -> tuple[int, ...]:
-        """How many numbers enter each layer, and how many leave the last."""
+        """The hidden layers between the inputs and a score for each class."""
         return num_inputs, *self.hidden, num_classes or 1
 
 
-DenseModel = Linear | Logistic | MLP
-
-
-# Functions that a config names: ``my_package.my_module:function``.
-
-
 def check_factory(owner: Any) -> None:
-    """Used by ``__post_init__``: complain unless ``owner.factory`` can be such a name."""
+    """Used by ``__post_init__``: complain unless ``owner.factory`` names a function."""
     module, _, function = owner.factory.partition(":")
     names = (*module.split("."), *function.split("."))
     expected = "module:function, for example 'my_package.my_module:make'"
@@ -95,40 +148,18 @@ def check_factory(owner: Any) -> None:
 
 def imported(owner: Any) -> Callable[..., Any]:
     """The function that ``owner.factory`` names, also where it lies in the working directory."""
-    module, _, function = owner.factory.partition(":")
     try:
-        with _working_directory_importable():
-            found: Any = importlib.import_module(module)
-    except ImportError as error:
-        raise factory_error(
-            owner, f"cannot be imported ({error}); install it, or put its folder on PYTHONPATH"
-        ) from error
-    for name in function.split("."):
-        if not hasattr(found, name):
-            raise factory_error(owner, f"is not there: {module} has no {function}")
-        found = getattr(found, name)
+        found = import_object(owner.factory)
+    except ConfigError as error:
+        raise ConfigError(f"{type(owner).__name__}: factory {error}", key=("factory",)) from error
     if not callable(found):
         raise factory_error(owner, f"is {type(found).__name__}, expected a function")
-    function_found: Callable[..., Any] = found
-    return function_found
+    function: Callable[..., Any] = found
+    return function
 
 
 def factory_error(owner: Any, complaint: str) -> ConfigError:
-    """What is wrong with ``owner.factory``."""
+    """The error about ``owner.factory``."""
     return ConfigError(
         f"{type(owner).__name__}: factory {owner.factory} {complaint}", key=("factory",)
     )
-
-
-@contextmanager
-def _working_directory_importable() -> Iterator[None]:
-    # An installed command, unlike python -m, does not look where the user stands.
-    here = str(Path.cwd())
-    if here in sys.path:
-        yield
-        return
-    sys.path.append(here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)

@@ -1,19 +1,15 @@
-"""The networks of the papers, and your own: light descriptions that need PyTorch only to build.
-
-A description says which layers there are; ``build`` fits them to the data. All of them take images
-[channels, height, width], the MLP and your own whatever you have. In a regression
-(``num_classes = 0``) the last layer has a single unit.
-"""
+"""The networks of the papers, and your own. PyTorch is imported only to build one."""
 
 import inspect
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fedmuster.core.config import check_types
 from fedmuster.core.errors import ConfigError, MissingExtraError
-from fedmuster.training.models import check_factory, factory_error, imported
+from fedmuster.training.models import MODELS, Network, check_factory, factory_error, imported
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,21 +32,82 @@ class Convolution(NamedTuple):
     then: str
     padded: bool = True
 
+    @classmethod
+    def each(cls, channels: Iterable[int], *layer: Any) -> tuple["Convolution", ...]:
+        """Layers that differ only in their channels."""
+        return tuple(cls(number, *layer) for number in channels)
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SmallCNN:
-    """Two 5×5 convolutions (16 and 32 channels), each pooled, and a hidden layer of 64."""
+    def side_after(self, side: int) -> tuple[int, bool]:
+        """The width (or height) of an image after this layer, and whether it was pooled."""
+        side -= 0 if self.padded else self.kernel - 1
+        pooled = "pool" in self.then and side > 1
+        return side // 2 if pooled else side, pooled
 
-    name: ClassVar[str] = "small-cnn"
+
+class StackedNetwork(Network):
+    """Convolutions of images [channels, height, width], then hidden dense layers, then outputs."""
+
+    __slots__ = ()
+
+    convolutions: ClassVar[tuple[Convolution, ...]] = ()
+    """Without any, samples may have any shape."""
+    hidden: ClassVar[tuple[int, ...]]
+    """Units of each hidden layer."""
+    after_hidden: ClassVar[str] = "relu"
+    """Any of "relu" and "norm", in order: what follows each hidden layer."""
+
+    @property
+    def normalises(self) -> bool:
+        """Whether "norm" has an effect."""
+        return True
 
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """The module, with fresh parameters from PyTorch's random stream."""
-        layers = (Convolution(16, 5, "pool relu"), Convolution(32, 5, "pool relu"))
-        return _stack(self, input_shape, num_classes, layers, hidden=(64,))
+        if self.convolutions:
+            _require_image(self, input_shape)
+            _require_room(self, input_shape)
+        _require_torch(self)
+        from torch import nn
+
+        layers: list[nn.Module] = []
+        shape = input_shape
+        for layer in self.convolutions:
+            padding = layer.kernel // 2 if layer.padded else 0
+            layers.append(nn.Conv2d(shape[0], layer.channels, layer.kernel, padding=padding))
+            after = [layer.side_after(side) for side in shape[1:]]
+            shape = (layer.channels, *(side for side, _ in after))
+            pooling = nn.MaxPool2d(tuple(2 if pooled else 1 for _, pooled in after))
+            steps = {"norm": nn.BatchNorm2d(shape[0]), "relu": nn.ReLU(), "pool": pooling}
+            layers += [steps[step] for step in self._steps(layer.then)]
+        layers.append(nn.Flatten())
+        width = math.prod(shape)
+        for units in self.hidden:
+            layers.append(nn.Linear(width, units))
+            layers += [
+                nn.ReLU() if step == "relu" else nn.BatchNorm1d(units)
+                for step in self._steps(self.after_hidden)
+            ]
+            width = units
+        layers.append(nn.Linear(width, num_classes or 1))
+        return nn.Sequential(*layers)
+
+    def _steps(self, text: str) -> list[str]:
+        return [step for step in text.split() if step != "norm" or self.normalises]
 
 
+@MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BSFLCNN:
+class SmallCNN(StackedNetwork):
+    """Two 5×5 convolutions (16 and 32 channels), each pooled, and a hidden layer of 64."""
+
+    name: ClassVar[str] = "small-cnn"
+    convolutions: ClassVar[tuple[Convolution, ...]] = Convolution.each((16, 32), 5, "pool relu")
+    hidden: ClassVar[tuple[int, ...]] = (64,)
+
+
+@MODELS.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BSFLCNN(StackedNetwork):
     """BSFL's CNN for Fashion-MNIST and CIFAR-10.
 
     Deviations:
@@ -64,27 +121,39 @@ class BSFLCNN:
     """
 
     name: ClassVar[str] = "bsfl-cnn"
+    convolutions: ClassVar[tuple[Convolution, ...]] = (
+        *Convolution.each((32, 64, 128), 3, "norm pool relu"),
+        Convolution(128, 3, "norm relu"),
+    )
+    hidden: ClassVar[tuple[int, ...]] = (256, 128)
 
-    def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
-        """The module, with fresh parameters from PyTorch's random stream."""
-        pooled = [Convolution(channels, 3, "norm pool relu") for channels in (32, 64, 128)]
-        layers = (*pooled, Convolution(128, 3, "norm relu"))
-        return _stack(self, input_shape, num_classes, layers, hidden=(256, 128))
 
-
+@MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PAUSEMLP:
+class PAUSEMLP(StackedNetwork):
     """PAUSE's fully connected network for MNIST, 784-32-16-10 (§V-A)."""
 
     name: ClassVar[str] = "pause-mlp"
-
-    def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
-        """The module, with fresh parameters from PyTorch's random stream."""
-        return _stack(self, input_shape, num_classes, (), hidden=(32, 16))
+    hidden: ClassVar[tuple[int, ...]] = (32, 16)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PAUSECNN3:
+class _PAUSECNN(StackedNetwork):
+    after_hidden: ClassVar[str] = "relu norm"
+
+    batch_norm: bool = True
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+    @property
+    def normalises(self) -> bool:
+        return self.batch_norm
+
+
+@MODELS.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PAUSECNN3(_PAUSECNN):
     """PAUSE's smaller CNN for CIFAR-10 (§V-A).
 
     Args:
@@ -99,23 +168,15 @@ class PAUSECNN3:
     """
 
     name: ClassVar[str] = "pause-cnn-3"
-
-    batch_norm: bool = True
-
-    def __post_init__(self) -> None:
-        check_types(self)
-
-    def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
-        """The module, with fresh parameters from PyTorch's random stream."""
-        norm = " norm" if self.batch_norm else ""
-        layers = [Convolution(c, 3, f"pool relu{norm}", padded=False) for c in (32, 64, 128)]
-        return _stack(
-            self, input_shape, num_classes, layers, hidden=(128, 64, 32), hidden_then=f"relu{norm}"
-        )
+    convolutions: ClassVar[tuple[Convolution, ...]] = Convolution.each(
+        (32, 64, 128), 3, "pool relu norm", False
+    )
+    hidden: ClassVar[tuple[int, ...]] = (128, 64, 32)
 
 
+@MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PAUSECNN5:
+class PAUSECNN5(_PAUSECNN):
     """PAUSE's larger CNN for CIFAR-10 (§V-A): five convolutions and two hidden layers.
 
     Args:
@@ -130,29 +191,19 @@ class PAUSECNN5:
     """
 
     name: ClassVar[str] = "pause-cnn-5"
-
-    batch_norm: bool = True
-
-    def __post_init__(self) -> None:
-        check_types(self)
-
-    def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
-        """The module, with fresh parameters from PyTorch's random stream."""
-        norm = " norm" if self.batch_norm else ""
-        layers = (
-            Convolution(32, 3, f"relu{norm}", padded=False),
-            Convolution(32, 3, "pool relu", padded=False),
-            Convolution(64, 3, f"relu{norm}", padded=False),
-            Convolution(64, 3, f"pool relu{norm}", padded=False),
-            Convolution(128, 4, f"pool relu{norm}", padded=False),
-        )
-        return _stack(
-            self, input_shape, num_classes, layers, hidden=(64, 32), hidden_then=f"relu{norm}"
-        )
+    convolutions: ClassVar[tuple[Convolution, ...]] = (
+        Convolution(32, 3, "relu norm", padded=False),
+        Convolution(32, 3, "pool relu", padded=False),
+        Convolution(64, 3, "relu norm", padded=False),
+        Convolution(64, 3, "pool relu norm", padded=False),
+        Convolution(128, 4, "pool relu norm", padded=False),
+    )
+    hidden: ClassVar[tuple[int, ...]] = (64, 32)
 
 
+@MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MABCSCNN:
+class MABCSCNN(StackedNetwork):
     """MAB-CS's (and FedCS's) network for CIFAR-10: six convolutions, three dense layers (§IV-B).
 
     3×3 convolutions of 32, 32, 64, 64, 128 and 128 channels, each through ReLU and then batch
@@ -169,22 +220,19 @@ class MABCSCNN:
     """
 
     name: ClassVar[str] = "mab-cs-cnn"
-
-    def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
-        """The module, with fresh parameters from PyTorch's random stream."""
-        layers = (
-            Convolution(32, 3, "relu norm"),
-            Convolution(32, 3, "relu norm pool"),
-            Convolution(64, 3, "relu norm"),
-            Convolution(64, 3, "relu norm pool"),
-            Convolution(128, 3, "relu norm"),
-            Convolution(128, 3, "relu norm"),
-        )
-        return _stack(self, input_shape, num_classes, layers, hidden=(512, 192))
+    convolutions: ClassVar[tuple[Convolution, ...]] = (
+        Convolution(32, 3, "relu norm"),
+        Convolution(32, 3, "relu norm pool"),
+        Convolution(64, 3, "relu norm"),
+        Convolution(64, 3, "relu norm pool"),
+        *Convolution.each((128, 128), 3, "relu norm"),
+    )
+    hidden: ClassVar[tuple[int, ...]] = (512, 192)
 
 
+@MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class COCSCNN:
+class COCSCNN(StackedNetwork):
     """COCS's network for CIFAR-10: two pooled 5×5×64 convolutions, hidden layers of 384 and 192.
 
     Deviations:
@@ -192,15 +240,13 @@ class COCSCNN:
     """
 
     name: ClassVar[str] = "cocs-cnn"
-
-    def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
-        """The module, with fresh parameters from PyTorch's random stream."""
-        layers = [Convolution(64, 5, "pool relu")] * 2
-        return _stack(self, input_shape, num_classes, layers, hidden=(384, 192))
+    convolutions: ClassVar[tuple[Convolution, ...]] = Convolution.each((64, 64), 5, "pool relu")
+    hidden: ClassVar[tuple[int, ...]] = (384, 192)
 
 
+@MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ResNet18:
+class ResNet18(Network):
     """ResNet-18 for small images: a 3×3 stem without pooling (He et al. 2016, §4.2), 11.2 M."""
 
     name: ClassVar[str] = "resnet-18"
@@ -209,13 +255,14 @@ class ResNet18:
         """The module, with fresh parameters from PyTorch's random stream."""
         _require_image(self, input_shape)
         _require_torch(self)
-        from fedmuster.training.engines.torch_modules import resnet18
+        from fedmuster.training.engines.torch_models import resnet18
 
         return resnet18(input_shape[0], num_classes or 1)
 
 
+@MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnModel:
+class OwnModel(Network):
     """Your own ``nn.Module``.
 
     Args:
@@ -244,54 +291,10 @@ class OwnModel:
         return module
 
 
-Network = (
-    SmallCNN | BSFLCNN | PAUSEMLP | PAUSECNN3 | PAUSECNN5 | MABCSCNN | COCSCNN | ResNet18 | OwnModel
-)
-
-NETWORKS: Final[dict[str, type[Network]]] = {
-    "small-cnn": SmallCNN,
-    "bsfl-cnn": BSFLCNN,
-    "pause-mlp": PAUSEMLP,
-    "pause-cnn-3": PAUSECNN3,
-    "pause-cnn-5": PAUSECNN5,
-    "mab-cs-cnn": MABCSCNN,
-    "cocs-cnn": COCSCNN,
-    "resnet-18": ResNet18,
-    "own": OwnModel,
-}
-
-
-def _stack(
-    network: Network,
-    input_shape: tuple[int, ...],
-    num_classes: int,
-    convolutions: Sequence[Convolution],
-    *,
-    hidden: Sequence[int],
-    hidden_then: str = "relu",
-) -> "nn.Module":
-    if convolutions:
-        _require_image(network, input_shape)
-        _require_room(network, input_shape, convolutions)
-    _require_torch(network)
-    from fedmuster.training.engines.torch_modules import stacked
-
-    return stacked(input_shape, convolutions, hidden, hidden_then, num_outputs=num_classes or 1)
-
-
-def side_after(side: int, layer: Convolution) -> tuple[int, bool]:
-    """How wide (or high) an image is after a layer, and whether there was something to pool."""
-    side -= 0 if layer.padded else layer.kernel - 1
-    pooled = "pool" in layer.then and side > 1
-    return side // 2 if pooled else side, pooled
-
-
-def _require_room(
-    network: Network, input_shape: tuple[int, ...], convolutions: Sequence[Convolution]
-) -> None:
+def _require_room(network: StackedNetwork, input_shape: tuple[int, ...]) -> None:
     def fits(side: int) -> bool:
-        for layer in convolutions:
-            side, _ = side_after(side, layer)
+        for layer in network.convolutions:
+            side, _ = layer.side_after(side)
             if side < 1:
                 return False
         return True

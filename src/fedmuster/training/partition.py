@@ -1,45 +1,68 @@
-"""Who gets which training samples.
+"""Partitions: which client gets which training samples.
 
-A partition is a frozen dataclass with ``split(data, num_clients, rng) -> Shares``, deterministic
-in the generator. Every client gets at least one sample, and unless a partition says otherwise
-every training sample goes to exactly one client.
+Every client gets at least one sample, and unless a partition says otherwise every training sample
+goes to exactly one client.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.arrays import IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.registry import Registry
 from fedmuster.core.streams import PARTITION, exponential_data, stream
 from fedmuster.training.dealing import (
     ANY_DATA,
-    Shards,
     apportioned,
     check_enough,
     check_labels,
     dealt,
-    fitted,
+    dealt_by_size,
+    dealt_shards,
     gathered,
     labels_of,
+    places,
     raised,
     resized,
+    sizes_by,
     sorted_by,
 )
-from fedmuster.training.flwr_partition import FlowerDatasets
 from fedmuster.training.training_records import DataSet, Shares
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IID:
-    """Everybody gets the same: equal sizes, and equally many samples of each class.
+class Partition(ABC):
+    """A way to divide the training samples among the clients; a frozen dataclass."""
 
-    Both up to one sample, where numbers do not divide. BSFL's i.i.d. case: "each client has an
-    equal number of images from each class".
+    __slots__ = ()
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
+        """Divide the samples; deterministic in the generator."""
+
+
+PARTITIONS: Final[Registry[Partition]] = Registry(
+    "partition",
+    Partition,
+    modules=(__name__, "fedmuster.training.flwr_partition"),
+    methods=("split",),
+    group="fedmuster.partitions",
+)
+
+
+@PARTITIONS.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IID(Partition):
+    """Equal sizes, and equally many samples of each class, up to one sample.
+
+    BSFL's i.i.d. case: "each client has an equal number of images from each class".
 
     Args:
         stratified: whether classes are dealt equally too, or left to chance.
@@ -53,7 +76,7 @@ class IID:
         check_types(self)
 
     def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
-        """Deal the samples."""
+        """Divide the samples."""
         check_enough(self, data, num_clients)
         labels = labels_of(data)
         # One at a time from a deck sorted by class: nobody is ever ahead by more than one.
@@ -63,8 +86,9 @@ class IID:
         return gathered(owners, num_clients, rng)
 
 
+@PARTITIONS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DirichletLabels:
+class DirichletLabels(Partition):
     """Each class is divided among the clients in proportions drawn from Dirichlet(alpha).
 
     The usual label skew of the field's libraries and benchmarks: for every class c,
@@ -72,8 +96,8 @@ class DirichletLabels:
 
     Args:
         alpha: the smaller, the fewer labels a client has; 100 is nearly i.i.d.
-        min_samples: what every client has at least. Clients short of it get random samples of
-            the others, who pay in proportion to what they have more; drawing again until all have
+        min_samples: the least that a client has. Clients below it get random samples of the
+            others, in proportion to what those have above it; drawing again until all have
             enough, as is common, takes for ever with many clients.
 
     References:
@@ -92,7 +116,7 @@ class DirichletLabels:
         require(self.min_samples >= 1, self, "min_samples", "an integer >= 1")
 
     def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
-        """Deal the samples."""
+        """Divide the samples."""
         check_enough(self, data, num_clients, least=self.min_samples)
         check_labels(self, data, write=ANY_DATA)
         labels = labels_of(data)
@@ -104,8 +128,9 @@ class DirichletLabels:
         return gathered(owners, num_clients, rng)
 
 
+@PARTITIONS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DirichletSizes:
+class DirichletSizes(Partition):
     """Sizes drawn from Dirichlet(alpha), and a dominant label for each client.
 
     PAUSE's non-i.i.d. case (section V.A): "the data quantities are sampled from a Dirichlet
@@ -137,17 +162,14 @@ class DirichletSizes:
         require(0 <= self.smallest <= 1, self, "smallest", "a number in [0, 1]")
 
     def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
-        """Deal the samples."""
+        """Divide the samples."""
         check_enough(self, data, num_clients)
         num_samples = len(data.train_targets)
-        sizes = _sizes(
-            rng.dirichlet(np.full(num_clients, self.alpha)),
-            num_samples,
-            least=max(1, int(self.smallest * num_samples / num_clients)),
-            rng=rng,
-        )
+        least = max(1, int(self.smallest * num_samples / num_clients))
+        shares = rng.dirichlet(np.full(num_clients, self.alpha))
+        sizes = sizes_by(shares, num_samples, least=least, rng=rng)
         if self.dominant_share == 0:
-            return gathered(_dealt_by_size(data, sizes, None, rng), num_clients, rng)
+            return gathered(dealt_by_size(data, sizes, None, rng), num_clients, rng)
         check_labels(self, data, write="dominant_share = 0")
         num_labels = len(np.unique(data.train_targets))
         if self.dominant_share * num_labels < 1:
@@ -160,12 +182,85 @@ class DirichletSizes:
         mix = np.full((num_clients, num_labels), others)
         dominant = rng.permutation(num_clients) % num_labels
         mix[np.arange(num_clients), dominant] = self.dominant_share
-        return gathered(_dealt_by_size(data, sizes, mix, rng), num_clients, rng)
+        return gathered(dealt_by_size(data, sizes, mix, rng), num_clients, rng)
 
 
+@PARTITIONS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExponentialQuality:
-    """Few clients have much data, and it is more or less noisy: BSFL's non-i.i.d. case.
+class Shards(Partition):
+    """Samples are sorted by label and cut into shards; a client gets a few, of different labels.
+
+    COCS: "each clients only contains samples of only two labels". McMahan et al. cut the sorted
+    samples into equal shards, which may straddle two labels, and deal them at random, by which a
+    client may have one label or four. Here a label is cut into shards of its own, as many as its
+    number of samples deserves, and every client has exactly ``labels_per_client`` labels, all
+    such deals being equally likely. Sizes are nearly equal.
+
+    Args:
+        labels_per_client: COCS, McMahan et al.: 2.
+
+    References:
+        H. B. McMahan et al., Communication-Efficient Learning of Deep Networks from
+        Decentralized Data, AISTATS 2017; Z. Qu et al., Context-Aware Online Client Selection for
+        Hierarchical Federated Learning (COCS).
+    """
+
+    name: ClassVar[str] = "shards"
+
+    labels_per_client: int = 2
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(self.labels_per_client >= 1, self, "labels_per_client", "an integer >= 1")
+
+    def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
+        """Divide the samples."""
+        check_enough(self, data, num_clients)
+        check_labels(self, data, write=ANY_DATA)
+        _, labels, totals = np.unique(data.train_targets, return_inverse=True, return_counts=True)
+        cuts = self._shards_by_label(totals, num_clients)
+        clients = dealt_shards(cuts, num_clients, self.labels_per_client, rng)
+        shard_in_label = places(totals) * np.repeat(cuts, totals) // np.repeat(totals, totals)
+        shards = np.repeat(np.cumsum(cuts) - cuts, totals) + shard_in_label
+        owners = np.empty_like(labels)
+        owners[sorted_by(labels, rng)] = clients[shards]
+        return gathered(owners, num_clients, rng)
+
+    def _shards_by_label(self, totals: IntArray, num_clients: int) -> IntArray:
+        """Into how many shards each label is cut: at most one for each client or sample."""
+        num_shards = num_clients * self.labels_per_client
+        most = np.minimum(totals, num_clients)
+        if len(totals) > num_shards:
+            raise ConfigError(
+                f"Shards: {num_clients} clients with {self.labels_per_client} labels each cannot "
+                f"hold all {len(totals)} labels; write labels_per_client >= "
+                f"{-(-len(totals) // num_clients)}, or num_clients >= "
+                f"{-(-len(totals) // self.labels_per_client)}",
+                key=("labels_per_client",),
+            )
+        if most.sum() < num_shards:
+            raise ConfigError(
+                f"Shards: {num_clients:,} clients cannot have {self.labels_per_client} different "
+                f"labels each, with {len(totals)} labels among {totals.sum():,} samples; write "
+                f"labels_per_client <= {most.sum() // num_clients}, or fewer clients",
+                key=("labels_per_client",),
+            )
+        cuts: IntArray = np.clip(
+            np.rint(num_shards * (totals / totals.sum())).astype(np.int64), 1, most
+        )
+        while missing := num_shards - int(cuts.sum()):
+            step = np.sign(missing)
+            can_change = np.flatnonzero(cuts < most if step > 0 else cuts > 1)
+            # Cut where shards are largest, merge where they are smallest.
+            size = totals[can_change] / cuts[can_change]
+            cuts[can_change[np.argsort(-step * size, kind="stable")[: abs(missing)]]] += step
+        return cuts
+
+
+@PARTITIONS.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExponentialQuality(Partition):
+    """Few clients have much data, of different quality: BSFL's non-i.i.d. case.
 
     Sizes are ``∝ exp(-decay i / K)`` over a random order of clients; the quality q of a client's
     data is uniform between ``lowest_quality`` and 1, and its inputs carry Gaussian noise of
@@ -205,14 +300,14 @@ class ExponentialQuality:
         weights, quality = exponential_data(
             num_clients, decay=self.decay, lowest_quality=self.lowest_quality, rng=rng
         )
-        sizes = _sizes(weights, len(data.train_targets), least=1, rng=rng)
+        sizes = sizes_by(weights, len(data.train_targets), least=1, rng=rng)
         mix = None
         if self.label_alpha is not None:
             check_labels(self, data, write="no label_alpha")
             num_labels = len(np.unique(data.train_targets))
             mix = rng.dirichlet(np.full(num_labels, self.label_alpha), size=num_clients)
         return gathered(
-            _dealt_by_size(data, sizes, mix, rng),
+            dealt_by_size(data, sizes, mix, rng),
             num_clients,
             rng,
             quality=quality,
@@ -220,8 +315,9 @@ class ExponentialQuality:
         )
 
 
+@PARTITIONS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Natural:
+class Natural(Partition):
     """A client is a writer, subject or speaker, where the data knows them.
 
     With fewer clients than owners, some owners are drawn, and the samples of the others are left
@@ -231,11 +327,11 @@ class Natural:
     name: ClassVar[str] = "natural"
 
     def split(self, data: DataSet, num_clients: int, rng: Generator) -> Shares:
-        """Deal the samples."""
+        """Divide the samples."""
         check_enough(self, data, num_clients)
         if data.train_owners is None:
             raise ConfigError(
-                "Natural: nobody is known to own these samples; write another partition, "
+                "Natural: the data does not say who owns its samples; write another partition, "
                 "for example dirichlet-labels"
             )
         found, owners = np.unique(data.train_owners, return_inverse=True)
@@ -250,8 +346,9 @@ class Natural:
         return gathered(client_of[owners], num_clients, rng)
 
 
+@PARTITIONS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sampled:
+class Sampled(Partition):
     """Each client draws its own samples at random, as many as the world says that it has.
 
     MAB-CS's data (section IV.B): sizes differ from client to client and decide how long each
@@ -276,8 +373,8 @@ class Sampled:
         """Draw for each client ``num_samples`` of the samples."""
         if num_samples is None:
             raise ConfigError(
-                "Sampled: nobody says how much data each client has; choose a world that does, "
-                "or another partition, for example iid"
+                "Sampled: the world does not say how much data each client has; choose a world "
+                "that does, or another partition, for example iid"
             )
         if len(num_samples) != num_clients or not (num_samples >= 1).all():
             raise ConfigError(
@@ -290,49 +387,6 @@ class Sampled:
         return Shares(rows=rows, offsets=np.concatenate([[0], np.cumsum(sizes)]))
 
 
-Partition = (
-    IID
-    | DirichletLabels
-    | DirichletSizes
-    | Shards
-    | ExponentialQuality
-    | Natural
-    | FlowerDatasets
-    | Sampled
-)
-
-PARTITIONS: Final[dict[str, type[Partition]]] = {
-    "iid": IID,
-    "dirichlet-labels": DirichletLabels,
-    "dirichlet-sizes": DirichletSizes,
-    "shards": Shards,
-    "exponential-quality": ExponentialQuality,
-    "natural": Natural,
-    "flwr-datasets": FlowerDatasets,
-    "sampled": Sampled,
-}
-
-__all__ = [
-    "IID",
-    "PARTITIONS",
-    "DirichletLabels",
-    "DirichletSizes",
-    "ExponentialQuality",
-    "FlowerDatasets",
-    "Natural",
-    "Partition",
-    "Sampled",
-    "Shards",
-    "split",
-    "takes_sizes",
-]
-
-
-def takes_sizes(partition: Partition) -> bool:
-    """Whether it must be told how much data each client has; or else it decides by itself."""
-    return isinstance(partition, Sampled)
-
-
 def split(
     partition: Partition,
     data: DataSet,
@@ -341,14 +395,15 @@ def split(
     seed: int,
     num_samples: IntArray | None = None,
 ) -> Shares:
-    """Who gets what under a seed.
+    """Divide ``data`` among the clients.
 
     Args:
-        partition: how it is decided.
-        data: what there is.
+        partition: how.
+        data: the samples.
         num_clients: K.
-        seed: of the decision.
-        num_samples: [K], how much each client gets, for partitions that take sizes.
+        seed: of the partition.
+        num_samples: [K], the size of each client's data where the world decides it; only for
+            :class:`Sampled`.
     """
     rng = stream(seed, PARTITION)
     if isinstance(partition, Sampled):
@@ -360,21 +415,3 @@ def split(
             key=("world", "data"),
         )
     return partition.split(data, num_clients, rng)
-
-
-def _sizes(weights: FloatArray, num_samples: int, *, least: int, rng: Generator) -> IntArray:
-    return raised(apportioned(weights, num_samples, rng), least, rng)
-
-
-def _dealt_by_size(
-    data: DataSet, sizes: IntArray, mix: FloatArray | None, rng: Generator
-) -> IntArray:
-    """The owners when client k gets ``sizes[k]`` samples, in which each of the labels that there
-    are has about the share ``mix[k]``; None for samples of any label."""
-    if mix is None:
-        labels, mix = np.zeros(len(data.train_targets), dtype=np.int64), np.ones((len(sizes), 1))
-    else:
-        _, labels = np.unique(data.train_targets, return_inverse=True)
-    totals = np.bincount(labels)
-    counts = apportioned(fitted(mix * sizes[:, None], sizes, totals), totals, rng)
-    return resized(dealt(labels, counts, rng), sizes, rng)

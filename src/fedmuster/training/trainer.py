@@ -1,6 +1,6 @@
-"""A model that is trained, round by round, by whoever answers."""
+"""Federated training, round by round: clients train, servers aggregate, the model is evaluated."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -8,26 +8,27 @@ from numpy.typing import NDArray
 
 from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
-from fedmuster.core.errors import ConfigError, StateError
+from fedmuster.core.errors import ConfigError, DataError, StateError
 from fedmuster.core.policy import Discard, LateAnswers
-from fedmuster.core.records import Feedback, Late, Problem
-from fedmuster.training.aggregation import FedAvg, Server, finite_rows
+from fedmuster.core.records import Feedback, Late, Problem, is_integer
+from fedmuster.training.aggregation import Aggregation, FedAvg, finite_rows
 from fedmuster.training.combine import sketch
-from fedmuster.training.mergers import NOBODY, Answers, some
-from fedmuster.training.servers import EdgeServer, EdgeServers, check_edges
+from fedmuster.training.late_answers import server_kind
+from fedmuster.training.servers import NOBODY, Answers, EdgeServer, some
 from fedmuster.training.training_records import (
     Engine,
     Evaluation,
     FederatedData,
     Parameters,
     Updates,
+    joined,
 )
 
 Release = Callable[[IntArray, NDArray[np.float32]], NDArray[np.float32]]
-"""(clients, their updates) -> what they send instead, to keep their data private."""
-
+"""(clients, their updates) -> what the clients send instead, to keep their data private."""
 
 _DISCARD = Discard()
+_FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +39,9 @@ class LearningRow:
         loss: on the test set after the round; NaN where it was not evaluated.
         accuracy: the same; NaN also in a regression.
         train_loss: mean over the clients with usable updates, of their samples as they were
-            trained on; NaN where there is none.
-        num_aggregated: how many updates entered a model, at all edges together, late ones of
-            earlier rounds among them.
+            trained on; NaN without such clients.
+        num_aggregated: the number of updates that entered a model, at all edges together, with
+            late ones of earlier rounds.
         rejected: the clients whose updates were not finite.
     """
 
@@ -54,21 +55,20 @@ class LearningRow:
 class Trainer:
     """Federated training, in general hierarchical: M edge servers, each with a model of its own.
 
-    Every round each client trains from the model of its edge, and each edge aggregates what its
-    own clients sent (COCS III-A, Eq. 2, 3, 6). After rounds T_ES, 2 T_ES, … the mean of the edge
-    models becomes the model of every edge (step iv). Flat FL is one edge, whose model is the mean
-    of all.
+    Every round each client trains from the model of its edge, and each edge aggregates the
+    updates of its own clients (COCS III-A, Eq. 2, 3, 6). After rounds T_ES, 2 T_ES, … the mean of
+    the edge models becomes the model of every edge (step iv). Flat learning has one edge server.
 
     Args:
         engine: trains clients and evaluates models.
-        data: what the clients own.
+        data: the clients' data.
         server: makes one model of many updates, at each edge with a memory of its own, which a
-            global aggregation leaves alone.
+            global aggregation does not change.
         min_answers: an edge with fewer usable updates than this keeps its model.
         evaluate_every: rounds between evaluations on the test set.
         seed: of sketches.
-        late_answers: what becomes of answers that come when their round is over. With several
-            edges they must be discarded: until an answer comes, its client may be elsewhere.
+        late_answers: what becomes of answers that arrive after the end of their round. With
+            several edges they must be discarded: a late client may be at another edge by then.
         num_edges: M.
         global_every: T_ES, rounds between global aggregations; with one edge it does nothing.
     """
@@ -78,7 +78,7 @@ class Trainer:
         engine: Engine,
         data: FederatedData,
         *,
-        server: Server | None = None,
+        server: Aggregation | None = None,
         min_answers: int = 1,
         evaluate_every: int = 1,
         seed: int = 0,
@@ -86,43 +86,52 @@ class Trainer:
         num_edges: int = 1,
         global_every: int = 1,
     ) -> None:
-        check_edges(num_edges, global_every, late_answers)
+        _check_edges(num_edges, global_every, late_answers)
         self.engine = engine
         self.seed = seed
         self.data = data
-        self.server: Server = FedAvg() if server is None else server
+        self.server: Aggregation = FedAvg() if server is None else server
         self.evaluate_every = evaluate_every
-        initial = engine.initial()
-        sites = [
-            EdgeServer(
-                initial,
-                server=self.server,
-                late_answers=late_answers,
+        self._global_every = global_every
+        initial, kind = engine.initial(), server_kind(late_answers)
+        self.edge_servers = [
+            kind(
+                model=initial,
+                rule=self.server,
                 sizes=data.sizes,
                 num_trainable=engine.num_trainable,
                 min_answers=min_answers,
+                late_answers=late_answers,
             )
             for _ in range(num_edges)
         ]
-        self.edge_servers = EdgeServers(sites, global_every=global_every)
 
     @property
     def parameters(self) -> Parameters:
-        """The global model: the mean of the edge models.
+        """The global model, ``w = 1/M sum_m w_m`` (COCS III-A, step iv); of one server its own.
 
-        Between global aggregations no edge holds it; it is what one would give now, and what is
-        evaluated and asked about. Whoever sets it gives every edge this model.
+        It is evaluated, and its losses are asked for, also between global aggregations, when no
+        edge holds it. Setting it gives every edge this model.
         """
-        return self.edge_servers.mean
+        first, *others = self.edge_servers
+        if not others:
+            return first.model
+        # In float64, where the mean of equal models is that very model.
+        total = first.model.astype(np.float64)
+        for server in others:
+            total += server.model
+        mean: Parameters = (total / len(self.edge_servers)).astype(np.float32)
+        return mean
 
     @parameters.setter
     def parameters(self, model: Parameters) -> None:
-        self.edge_servers.spread(model)
+        for server in self.edge_servers:
+            server.model = model
 
     @property
     def busy(self) -> Late:
-        """Whose late answers are still on their way: these clients are not to be asked again."""
-        return self.edge_servers.busy
+        """Clients whose late answers are still on their way: they must not be asked again."""
+        return self.edge_servers[0].busy
 
     def describe(self, problem: Problem) -> Problem:
         """The problem with the sizes and qualities of the clients' data, unless all are alike."""
@@ -132,12 +141,11 @@ class Trainer:
         return replace(problem, num_samples=sizes, quality=quality)
 
     def ask_loss(self, clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
-        """[n], what each client would answer if asked for the loss of the global model, which is
-        :attr:`parameters` whatever the model of its edge."""
+        """[n], the loss of the global model (:attr:`parameters`) on the data of each client."""
         return self.engine.losses(self.parameters, clients, batch_size=batch_size)
 
     def require_releasable(self) -> None:
-        """Complain if a model cannot be trained privately."""
+        """Raise a ConfigError unless the model can be trained privately."""
         others = len(self.parameters) - self.engine.num_trainable
         if others:
             raise ConfigError(
@@ -158,57 +166,55 @@ class Trainer:
         ends_at_seconds: float = 0.0,
         edges: IntArray | None = None,
     ) -> tuple[Feedback, LearningRow]:
-        """One round: who answered trains, the edges aggregate, and if it is due the cloud.
+        """One round: clients that answered train, the edges aggregate, and if it is due the cloud.
 
         Args:
-            feedback: who answered, when.
+            feedback: which clients answered, and when.
             evaluate: in this round even if it is not due.
             release: what clients send in place of their updates. Then nothing else leaves them:
                 no signals of the trainer, no training loss, and not even whether an update was
                 finite.
             sketch_size: of a short sketch of each update for the policy; 0 for none.
-            late: who will answer when the round is over; they train now and are held back.
+            late: clients that answer after the end of the round; they train now and are held back.
             ends_at_seconds: when the round ended, on the clock by which late answers arrive.
             edges: int64[n], the edge 0 … M-1 of each of ``feedback.clients``; None where there is
                 only one.
 
         Returns:
-            The feedback with the trainer's signals beside those that it had, in which a client
-            whose update is not finite did not complete; and what the round did to the model.
+            The feedback with the trainer's signals added, in which a client whose update is not
+            finite did not complete; and what the round did to the model.
         """
-        edges = self.edge_servers.edges_of(feedback.clients, edges)
+        edges = self._edges_of(feedback.clients, edges)
         answered = feedback.answered
         updates = self._sent(feedback.clients[answered], edges[answered], feedback.round, release)
         usable = finite_rows(updates)
         completed = answered.copy()
         completed[answered] = usable
         kept = some(updates, usable)
-        awaited = late if late is not None and self.edge_servers.keeps_late else NOBODY
+        awaited = late if late is not None and self.edge_servers[0].keeps_late else NOBODY
         held = some(updates, np.zeros(len(usable), dtype=np.bool_))
-        if len(awaited.clients) > 0:
+        if len(awaited.clients) > 0:  # only in flat learning, see _check_edges
             only_edge = np.zeros_like(awaited.clients)
             held = self._sent(awaited.clients, only_edge, feedback.round, release)
         holdable = finite_rows(held)
-        num_aggregated = self.edge_servers.aggregate(
-            Answers(
-                round=feedback.round,
-                asked=feedback.clients,
-                updates=kept,
-                used=feedback.entered[completed],
-                late=some(held, holdable),
-                arrives_at_seconds=awaited.arrives_at_seconds[holdable],
-                ends_at_seconds=ends_at_seconds,
-            ),
-            asked_at=edges,
-            sent_to=edges[completed],
+        answers = Answers(
+            round=feedback.round,
+            asked=feedback.clients,
+            updates=kept,
+            used=feedback.entered[completed],
+            late=some(held, holdable),
+            arrives_at_seconds=awaited.arrives_at_seconds[holdable],
+            ends_at_seconds=ends_at_seconds,
         )
+        num_aggregated = self._aggregate(answers, asked_at=edges, sent_to=edges[completed])
         scores = Evaluation(loss=np.nan, accuracy=np.nan)
         if evaluate or feedback.round % self.evaluate_every == 0:
             scores = self.engine.evaluate(self.parameters)
+        losses = kept.signals.get("loss", np.empty(0))
         row = LearningRow(
             loss=scores.loss,
             accuracy=scores.accuracy,
-            train_loss=_mean(kept.signals.get("loss", np.empty(0))),
+            train_loss=float(losses.mean()) if len(losses) > 0 else np.nan,
             num_aggregated=num_aggregated,
             rejected=np.concatenate([updates.clients[~usable], held.clients[~holdable]]),
         )
@@ -225,52 +231,117 @@ class Trainer:
         )
         return heard, row
 
+    def train_clients(self, clients: IntArray, edges: IntArray, round_number: int) -> Updates:
+        """The updates of these clients, each trained from the model of its edge."""
+        there = np.unique(edges).tolist() or [0]  # an engine names its signals even for nobody
+        members = ((edge, np.flatnonzero(edges == edge)) for edge in there)
+        return joined(
+            clients,
+            (
+                (here, self.edge_servers[edge].train(self.engine, clients[here], round_number))
+                for edge, here in members
+            ),
+        )
+
     def close(self) -> None:
-        """End what the engine has started."""
+        """End the worker processes of the engine."""
         self.engine.close()
 
     def to_bytes(self) -> bytes:
-        """The model of each edge, its server's memory, and what is held of late answers."""
+        """The model of each edge, the memory of its server rule, and late answers."""
         meta = {"format": _FORMAT, "num_edges": len(self.edge_servers)}
-        return states.to_bytes(self.edge_servers.arrays(), meta)
+        arrays = {
+            f"{prefix}{name}": array
+            for prefix, server in self._named()
+            for name, array in server.arrays().items()
+        }
+        return states.to_bytes(arrays, meta)
 
     def load(self, image: bytes, *, source: str) -> None:
         """Continue from :meth:`to_bytes`."""
         arrays, meta = states.from_bytes(image, source=source)
         if meta.get("format") != _FORMAT:
             raise StateError(f"{source} holds another model than this training's")
-        num_edges = meta.get("num_edges", 1)  # flat trainings did not always say so
+        num_edges = meta.get("num_edges", 1)  # older files of flat trainings do not say so
         if num_edges != len(self.edge_servers):
             raise StateError(
                 f"{source} was written by a training with {num_edges} edge servers, this one has "
                 f"{len(self.edge_servers)}"
             )
-        self.edge_servers.load(arrays, source=source)
+        for prefix, server in self._named():
+            server.load(states.under(prefix, arrays), source=source)
+
+    def _named(self) -> Iterator[tuple[str, EdgeServer]]:
+        """Each server with the prefix of its arrays; a single one has none."""
+        for edge, server in enumerate(self.edge_servers):
+            yield f"edge.{edge}." if len(self.edge_servers) > 1 else "", server
+
+    def _edges_of(self, clients: IntArray, edges: IntArray | None) -> IntArray:
+        """int64[n], the edge of each client; None means the only edge."""
+        num_edges = len(self.edge_servers)
+        if edges is None and num_edges == 1:
+            return np.zeros(len(clients), dtype=np.int64)
+        if edges is None:
+            raise DataError(
+                f"Trainer: edges is None, expected the edge of each of {len(clients)} clients, for "
+                f"there are {num_edges} edge servers; pass the edges of the selection"
+            )
+        fits = edges.shape == clients.shape and np.issubdtype(edges.dtype, np.integer)
+        if not fits or not ((edges >= 0) & (edges < num_edges)).all():
+            raise DataError(
+                f"Trainer: edges is {edges!r}, expected an integer 0 … {num_edges - 1} for each of "
+                f"{len(clients)} clients, in their order"
+            )
+        return edges
 
     def _sent(
         self, clients: IntArray, edges: IntArray, round_number: int, release: Release | None
     ) -> Updates:
-        """What these clients send when they have trained; released in one go, wherever they are."""
-        updates = self.edge_servers.train(self.engine, clients, edges, round_number)
-        return updates if release is None else _released(updates, release)
+        """What these clients send: their updates, or with ``release`` what it makes of them all."""
+        updates = self.train_clients(clients, edges, round_number)
+        if release is None:
+            return updates
+        # A client without a finite update sends noise around nothing.
+        finite = finite_rows(updates)
+        deltas = np.where(finite[:, np.newaxis], updates.deltas, np.float32(0.0))
+        return replace(updates, deltas=release(updates.clients, deltas), signals={})
 
+    def _aggregate(self, answers: Answers, *, asked_at: IntArray, sent_to: IntArray) -> int:
+        """Aggregate at each edge, and if it is due globally; the number of answers that entered.
 
-_FORMAT = 1
-
-
-def _released(updates: Updates, release: Release) -> Updates:
-    """What leaves the clients. Who has nothing finite to send sends noise around nothing."""
-    finite = finite_rows(updates)
-    deltas = np.where(finite[:, np.newaxis], updates.deltas, np.float32(0.0))
-    return replace(updates, deltas=release(updates.clients, deltas), signals={})
-
-
-def _mean(values: FloatArray) -> float:
-    return float(values.mean()) if len(values) > 0 else np.nan
+        ``asked_at`` is the edge of each of ``answers.asked``, ``sent_to`` of each update.
+        """
+        count = 0
+        for edge, server in enumerate(self.edge_servers):
+            here = sent_to == edge
+            count += server.aggregate(
+                replace(
+                    answers,
+                    asked=answers.asked[asked_at == edge],
+                    updates=some(answers.updates, here),
+                    used=answers.used[here],
+                )
+            )
+        if answers.round % self._global_every == 0:
+            self.parameters = self.parameters
+        return count
 
 
 def _spread(values: FloatArray, answered: BoolArray) -> FloatArray:
-    """The same with a row for each asked client, NaN where none came."""
+    """``values`` with a row for each asked client, NaN for those that did not answer."""
     spread = np.full((len(answered), *values.shape[1:]), np.nan)
     spread[answered] = values
     return spread
+
+
+def _check_edges(num_edges: int, global_every: int, late_answers: LateAnswers) -> None:
+    for name, value in (("num_edges", num_edges), ("global_every", global_every)):
+        if not is_integer(value, least=1):
+            raise ConfigError(f"Trainer: {name} = {value!r}, expected an integer >= 1", key=(name,))
+    if num_edges > 1 and not isinstance(late_answers, Discard):
+        raise ConfigError(
+            f"Trainer: the policy keeps late answers ({late_answers.name!r}; refl and safa do so), "
+            f"expected one that discards them, for there are {num_edges} edge servers and a late "
+            "client may be at another by then; choose another policy, a world without edges, or "
+            "leave out [training]"
+        )

@@ -1,4 +1,4 @@
-"""What the parts of training hand to each other: data, shares of it, updates, evaluations."""
+"""Records of training: data sets, shares of them, updates, evaluations; the protocol of engines."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class DataSet:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Shares:
-    """Who gets which training samples.
+    """Which client gets which training samples.
 
     Args:
         rows: int64[n], samples of the first client, then of the second, …; a sample may be left
@@ -135,13 +135,13 @@ class FederatedData:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one sample."""
+        """The shape of one sample."""
         return self.inputs.shape[1:]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Updates:
-    """What the clients of a round send back, row by row.
+    """The updates and signals of clients, row by row.
 
     Args:
         clients: int64[n].
@@ -174,9 +174,6 @@ class Evaluation:
 
     loss: float
     accuracy: float
-
-
-# What trains a model: NumPy for linear models and MLPs, PyTorch for everything else.
 
 
 class Engine(Protocol):
@@ -214,7 +211,7 @@ class Engine(Protocol):
 def check_call(
     engine: str, parameters: Parameters, size: int, clients: IntArray, num_clients: int
 ) -> None:
-    """Complain unless a model of ``size`` and clients among ``num_clients`` are given."""
+    """Raise a DataError unless the model has ``size`` numbers and the clients exist."""
     if parameters.shape != (size,) or parameters.dtype != np.float32:
         raise DataError(
             f"{engine}: parameters have shape {parameters.shape} and type {parameters.dtype}, "
@@ -224,17 +221,13 @@ def check_call(
         raise DataError(f"{engine}: clients {clients} are not all among 0 … {num_clients - 1}")
 
 
-# Updates that are trained in parts, because clients do not all start from the same model.
-
-
 def joined(clients: IntArray, parts: Iterable[tuple[IntArray, Updates]]) -> Updates:
     """The updates of all ``clients``, in their order; no copy where one part holds them all.
 
     Args:
         clients: int64[n].
         parts: increasing positions among the clients, and the updates of the clients there.
-            Every position stands in exactly one part. Taken one by one, so that a generator need
-            not hold them all beside what they are joined to.
+            Every position is in exactly one part. A generator saves memory.
 
     Example:
         >>> one = Updates(clients=np.array([9]), deltas=np.float32([[1.0]]), signals={})

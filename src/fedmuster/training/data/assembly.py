@@ -1,8 +1,9 @@
-"""From the samples in files to a data set: scale, take a part, measure, protect."""
+"""Data sets that an experiment can name, and how raw samples become one."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +11,32 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
+from fedmuster.core.registry import Registry
 from fedmuster.core.streams import SUBSET, stream
 from fedmuster.training.training_records import DataSet, Inputs
 
 _BLOCK = 1024  # samples at a time, so that float64 copies stay small
+
+
+class Data(ABC):
+    """A data set that an experiment can name; a frozen dataclass."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def load(self, seed: int) -> DataSet:
+        """Read or draw the samples."""
+
+
+DATASETS: Final[Registry[Data]] = Registry(
+    "data set",
+    Data,
+    modules=("fedmuster.training.data",),
+    methods=("load",),
+    group="fedmuster.datasets",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -26,7 +49,7 @@ class RawData:
         test_inputs: of other samples.
         test_targets: theirs.
         train_owners: integers[n], or None.
-        full_scale: what becomes 1.
+        full_scale: the value that becomes 1.
     """
 
     train_inputs: NDArray[Any]
@@ -38,11 +61,11 @@ class RawData:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """How much of a data set to use, for reduced experiments.
+class Limits(Data):
+    """A data set of which a random part can be used, for reduced experiments.
 
     Args:
-        train_limit: at most so many training samples, chosen at random by the seed; None for all.
+        train_limit: the largest number of training samples, drawn by the seed; None for all.
         test_limit: the same for test samples.
     """
 
@@ -62,12 +85,12 @@ class Limits:
 
 
 def assemble(raw: RawData, *, num_classes: int, limits: Limits, seed: int) -> DataSet:
-    """The data set of these samples; its arrays cannot be written to, so that it can be shared."""
+    """The data set of these samples, scaled; its arrays are read-only, so that it can be shared."""
     _check(raw)
     train = _subset(len(raw.train_inputs), limits.train_limit, seed, part=0)
     test = _subset(len(raw.test_inputs), limits.test_limit, seed, part=1)
     train_inputs = _scaled(raw.train_inputs[train], raw.full_scale)
-    mean, sd = mean_and_sd(train_inputs)
+    mean, sd = _mean_and_sd(train_inputs)
     data = DataSet(
         train_inputs=train_inputs,
         train_targets=_integers(raw.train_targets, train),
@@ -78,7 +101,10 @@ def assemble(raw: RawData, *, num_classes: int, limits: Limits, seed: int) -> Da
         mean=mean,
         sd=sd,
     )
-    protect(data)
+    for name in DataSet.__slots__:
+        value = getattr(data, name)
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
     return data
 
 
@@ -103,21 +129,13 @@ def _check(raw: RawData) -> None:
             )
 
 
-def mean_and_sd(inputs: Inputs) -> tuple[float, float]:
-    """Of all numbers, in double precision; the sd of inputs that are all alike counts as 1."""
+def _mean_and_sd(inputs: Inputs) -> tuple[float, float]:
+    """Of all numbers, in double precision; the sd of equal inputs counts as 1."""
     blocks = [inputs[i : i + _BLOCK] for i in range(0, len(inputs), _BLOCK)]
     with np.errstate(invalid="ignore"):  # what is not finite is refused, with a name, by DataSet
         mean = sum(float(block.sum(dtype=np.float64)) for block in blocks) / inputs.size
         squares = sum(float(np.square(block - np.float64(mean)).sum()) for block in blocks)
     return mean, math.sqrt(squares / inputs.size) or 1.0
-
-
-def protect(data: DataSet) -> None:
-    """Nobody shall write to its arrays."""
-    for name in DataSet.__slots__:
-        value = getattr(data, name)
-        if isinstance(value, np.ndarray):
-            value.setflags(write=False)
 
 
 def _subset(size: int, limit: int | None, seed: int, *, part: int) -> IntArray | slice:

@@ -1,20 +1,32 @@
-"""What is published where, and what of it to keep."""
+"""Files of public data sets: where they may lie, and how they are downloaded."""
 
 import hashlib
+import http.client
 import io
 import os
 import tarfile
+import urllib.error
+import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from fedmuster.core.errors import DataError
+from fedmuster.core.files import write_file
 from fedmuster.training.data.assembly import RawData
 from fedmuster.training.data.formats import read_bytes
 
+DATA_FOLDER_VARIABLE: Final = "FEDMUSTER_DATA"
+
 Unpack = Callable[[bytes, "Download"], dict[str, bytes]]
+Progress = Callable[[str, int, int | None], None]
+"""Told the URL, the bytes that have come, and how many there are, where the server says so."""
+
+_TIMEOUT_SECONDS = 60.0
+_CHUNK = 1 << 18
 
 
 def as_it_is(payload: bytes, download: "Download") -> dict[str, bytes]:
@@ -59,11 +71,6 @@ class Download:
     members: tuple[str, ...] = ()
 
 
-# Where the files of a data set may lie, and whether they are there.
-
-DATA_FOLDER_VARIABLE: Final = "FEDMUSTER_DATA"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Layout:
     """One way in which the files of a data set lie in a folder.
@@ -92,7 +99,6 @@ class PublicSet:
     """A data set that others publish.
 
     Args:
-        name: as in configs.
         title: as people know it.
         samples: how many there are for training and for testing, as published.
         shape: of one input.
@@ -105,7 +111,6 @@ class PublicSet:
         how_to_get: in words.
     """
 
-    name: str
     title: str
     samples: tuple[int, int]
     shape: tuple[int, ...]
@@ -119,7 +124,7 @@ class PublicSet:
 
 
 class FoundFile(NamedTuple):
-    """A file as it is now."""
+    """A file, when it was last modified, and its size."""
 
     name: str
     path: Path
@@ -128,7 +133,7 @@ class FoundFile(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A data set that is there. Equal only while no file changes."""
+    """A data set whose files were found. Equal only while no file changes."""
 
     public: PublicSet
     layout: Layout
@@ -145,7 +150,7 @@ class Found(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What a search came to: the set or None, where it was looked for, what was odd there."""
+    """The result of a search: the set or None, the folders, and remarks about their files."""
 
     found: Found | None
     folders: list[str]
@@ -153,12 +158,12 @@ class Search(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """Where ``fedmuster data fetch`` puts things."""
+    """The folder of ``fedmuster data fetch``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedmuster"
 
 
 def find(public: PublicSet, folder: str | None) -> Found:
-    """Where this set is, or a :class:`DataError` that says how to get it."""
+    """The files of this set, or a :class:`DataError` that says how to get it."""
     search = look_for(public, folder)
     if search.found is not None:
         return search.found
@@ -177,7 +182,7 @@ def find(public: PublicSet, folder: str | None) -> Found:
 
 
 def look_for(public: PublicSet, folder: str | None) -> Search:
-    """Search the folder that is given and no other; without one, all usual places in turn."""
+    """Search ``folder``, or without one all usual places in turn."""
     looked: list[str] = []
     remarks: list[str] = []
     for place in _places(public, folder):
@@ -225,3 +230,54 @@ def _match(public: PublicSet, layout: Layout, folder: Path, remarks: list[str]) 
         status = path.stat()
         files.append(FoundFile(name, path, status.st_mtime_ns, status.st_size))
     return Found(public, layout, tuple(files))
+
+
+def download(public: PublicSet, folder: Path, progress: Progress | None) -> list[Path]:
+    """Download a data set into ``folder`` and return its files.
+
+    Nothing is written before all files have arrived and have their published checksums.
+    """
+    files: dict[str, bytes] = {}
+    for each in public.downloads:
+        payload = _downloaded(each, progress)
+        try:
+            files |= each.unpack(payload, each)
+        except _NO_ARCHIVE as error:
+            raise DataError(f"{each.url} is not the archive it should be: {error}") from error
+    for file, image in files.items():
+        write_file(folder / file, image)
+    return [folder / file for file in files]
+
+
+_NO_ARCHIVE = (KeyError, ValueError, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error)
+
+
+def _downloaded(download: Download, progress: Progress | None) -> bytes:
+    url = download.url
+    tell = progress or (lambda _url, _done, _total: None)
+    request = urllib.request.Request(url, headers={"User-Agent": "fedmuster"})
+    parts, done = [], 0
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+            length = response.headers.get("Content-Length")
+            total = int(length) if length else None
+            tell(url, 0, total)
+            while part := response.read(_CHUNK):
+                parts.append(part)
+                done += len(part)
+                tell(url, done, total)
+    except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
+        raise DataError(f"cannot download {url}: {error}; nothing was kept, try again") from error
+    if total is not None and done != total:
+        raise DataError(
+            f"{url} broke off after {done:,} of {total:,} bytes; nothing was kept, try again"
+        )
+    payload = b"".join(parts)
+    algorithm, _, expected = download.checksum.partition(":")
+    got = hashlib.new(algorithm, payload, usedforsecurity=False).hexdigest()
+    if got != expected:
+        raise DataError(
+            f"{url} has the {algorithm} checksum {got}, expected {expected}: it is damaged or was "
+            "changed; nothing was kept, try again later"
+        )
+    return payload

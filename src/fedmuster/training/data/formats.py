@@ -1,19 +1,22 @@
-"""Decode the formats in which data sets are published: idx, CIFAR's batches, tables, .npz.
+"""Decode the formats of published data sets: idx, CIFAR's batches, tables, .npz, recordings.
 
 What is truncated or damaged is refused with the name of the file. Nothing is ever unpickled.
 """
 
 import gzip
 import math
+import wave
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmuster.core.arrays import FloatArray
 from fedmuster.core.errors import DataError
 from fedmuster.training.data.assembly import RawData
 
@@ -25,14 +28,14 @@ _BYTES_PER_CIFAR_SAMPLE = 1 + 3 * 32 * 32
 
 
 class Batch(NamedTuple):
-    """Images uint8[n, 3, 32, 32] and their labels uint8[n]."""
+    """Inputs [n, …] and their labels [n]."""
 
-    images: Bytes
-    labels: Bytes
+    inputs: NDArray[Any]
+    labels: NDArray[Any]
 
 
 def read_bytes(path: Path) -> bytes:
-    """What the file holds, unpacked where its name ends in .gz."""
+    """The content of a file, unpacked where its name ends in .gz."""
     if path.suffix != ".gz":
         return path.read_bytes()
     try:
@@ -66,7 +69,7 @@ def read_cifar_batch(path: Path) -> Batch:
             path, f"it holds {len(image):,} bytes, no multiple of {_BYTES_PER_CIFAR_SAMPLE:,}"
         )
     rows = np.frombuffer(image, dtype=np.uint8).reshape(-1, _BYTES_PER_CIFAR_SAMPLE)
-    return Batch(images=rows[:, 1:].reshape(-1, *_CIFAR_SHAPE), labels=rows[:, 0])
+    return Batch(inputs=rows[:, 1:].reshape(-1, *_CIFAR_SHAPE), labels=rows[:, 0])
 
 
 def read_filtered_cifar(path: Path) -> Batch:
@@ -85,7 +88,7 @@ def read_filtered_cifar(path: Path) -> Batch:
         planes[:, :, :, i] += planes[:, :, :, i - 1]
     planes[0] += planes[1]
     planes[2] += planes[1]
-    return Batch(images=planes.transpose(1, 0, 2, 3), labels=arrays["y"])
+    return Batch(inputs=planes.transpose(1, 0, 2, 3), labels=arrays["y"])
 
 
 def read_table(path: Path) -> NDArray[np.float32]:
@@ -129,8 +132,6 @@ def damaged(path: Path, complaint: str) -> DataError:
     return DataError(f"{path} is damaged or something else: {complaint}; get it anew")
 
 
-# How the files of each public data set are read.
-
 Files = Mapping[str, Path]
 
 IDX_FILES: Final = (
@@ -168,13 +169,8 @@ def images_npz(files: Files) -> RawData:
     (path,) = files.values()
     keys = ("x_train", "y_train", "x_test", "y_test")
     arrays = read_npz(path, keys, optional=("writer_train",))
-    return RawData(
-        train_inputs=_one_channel(arrays["x_train"]),
-        train_targets=arrays["y_train"],
-        test_inputs=_one_channel(arrays["x_test"]),
-        test_targets=arrays["y_test"],
-        train_owners=arrays.get("writer_train"),
-    )
+    train, test = (_grey(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+    return _raw(train, test, owners=arrays.get("writer_train"))
 
 
 def images_idx(files: Files) -> RawData:
@@ -189,26 +185,20 @@ def images_idx(files: Files) -> RawData:
         if table.ndim != 2 or not np.array_equal(table[:, 0], train_labels):
             raise damaged(files[WRITER_FILE], "its labels are not those of the training images")
         writers = table[:, _WRITER_COLUMN]
-    return RawData(
-        train_inputs=_one_channel(train_images),
-        train_targets=train_labels,
-        test_inputs=_one_channel(test_images),
-        test_targets=test_labels,
-        train_owners=writers,
-    )
+    return _raw(_grey(train_images, train_labels), _grey(test_images, test_labels), owners=writers)
 
 
 def cifar_binary(files: Files) -> RawData:
     """Five training batches and a test batch, joined in their order."""
     *train, test = (read_cifar_batch(files[name]) for name in CIFAR_BATCHES)
-    images = np.concatenate([batch.images for batch in train])
-    return _of_batches(Batch(images, np.concatenate([batch.labels for batch in train])), test)
+    inputs, labels = zip(*train, strict=True)
+    return _raw(Batch(np.concatenate(inputs), np.concatenate(labels)), test)
 
 
 def cifar_filtered(files: Files) -> RawData:
     """Two filtered .npz files."""
     train, test = (read_filtered_cifar(files[name]) for name in FILTERED_CIFAR)
-    return _of_batches(train, test)
+    return _raw(train, test)
 
 
 def har_npz(files: Files) -> RawData:
@@ -218,70 +208,63 @@ def har_npz(files: Files) -> RawData:
     train = arrays["is_train"]
     if arrays["x"].ndim != 3 or train.dtype != np.bool_:
         raise damaged(path, "x must have 3 axes and is_train hold truth values")
-    return _split(arrays["x"].swapaxes(1, 2), arrays["y"], arrays["subject"], train, full_scale=1.0)
+    windows = Batch(arrays["x"].swapaxes(1, 2), arrays["y"])
+    return _split(windows, arrays["subject"], train, full_scale=1.0)
 
 
 def har_text(files: Files) -> RawData:
     """UCI's own text files: for each channel a line of 128 numbers per window; labels from 1."""
-    inputs, labels, subjects = {}, {}, {}
+    batches = []
     for part in ("train", "test"):
-        windows = [
-            read_table(files[f"{part}/Inertial Signals/{channel}_{part}.txt"])
-            for channel in _CHANNELS
-        ]
-        for channel, table in zip(_CHANNELS, windows, strict=True):
+        paths = [files[f"{part}/Inertial Signals/{channel}_{part}.txt"] for channel in _CHANNELS]
+        windows = [read_table(path) for path in paths]
+        for path, table in zip(paths, windows, strict=True):
             if table.shape != windows[0].shape:
-                path = files[f"{part}/Inertial Signals/{channel}_{part}.txt"]
                 raise damaged(path, f"it holds {table.shape}, the others {windows[0].shape}")
-        inputs[part] = np.stack(windows, axis=1)
-        labels[part] = read_table(files[f"{part}/y_{part}.txt"])[:, 0].astype(np.int64) - 1
-        subjects[part] = read_table(files[f"{part}/subject_{part}.txt"])[:, 0].astype(np.int64)
-    return RawData(
-        train_inputs=inputs["train"],
-        train_targets=labels["train"],
-        test_inputs=inputs["test"],
-        test_targets=labels["test"],
-        train_owners=subjects["train"],
-        full_scale=1.0,
-    )
+        labels = _first_column(files[f"{part}/y_{part}.txt"]) - 1
+        batches.append(Batch(np.stack(windows, axis=1), labels))
+    train, test = batches
+    subjects = _first_column(files["train/subject_train.txt"])
+    return _raw(train, test, owners=subjects, full_scale=1.0)
 
 
 def audiomnist_npz(files: Files) -> RawData:
     """Spectrograms x uint8[n, 32, 32], y, speaker; some speakers are kept for the test."""
     (path,) = files.values()
     arrays = _of_equal_length(path, read_npz(path, ("x", "y", "speaker")))
-    speaker = arrays["speaker"]
-    train = ~np.isin(speaker, AUDIOMNIST_TEST_SPEAKERS)
-    return _split(_one_channel(arrays["x"]), arrays["y"], speaker, train, full_scale=255.0)
+    train = ~np.isin(arrays["speaker"], AUDIOMNIST_TEST_SPEAKERS)
+    return _split(_grey(arrays["x"], arrays["y"]), arrays["speaker"], train, full_scale=255.0)
 
 
-def _of_batches(train: Batch, test: Batch) -> RawData:
+def _grey(images: NDArray[Any], labels: NDArray[Any]) -> Batch:
+    return Batch(images[:, np.newaxis], labels)
+
+
+def _first_column(path: Path) -> NDArray[np.int64]:
+    return read_table(path)[:, 0].astype(np.int64)
+
+
+def _raw(
+    train: Batch, test: Batch, *, owners: NDArray[Any] | None = None, full_scale: float = 255.0
+) -> RawData:
     return RawData(
-        train_inputs=train.images,
+        train_inputs=train.inputs,
         train_targets=train.labels,
-        test_inputs=test.images,
+        test_inputs=test.inputs,
         test_targets=test.labels,
+        train_owners=owners,
+        full_scale=full_scale,
     )
 
 
-def _one_channel(images: NDArray[Any]) -> NDArray[Any]:
-    return images[:, np.newaxis]
-
-
 def _split(
-    x: NDArray[Any],
-    y: NDArray[Any],
-    owners: NDArray[Any],
-    train: NDArray[np.bool_],
-    *,
-    full_scale: float,
+    samples: Batch, owners: NDArray[Any], train: NDArray[np.bool_], *, full_scale: float
 ) -> RawData:
-    return RawData(
-        train_inputs=x[train],
-        train_targets=y[train],
-        test_inputs=x[~train],
-        test_targets=y[~train],
-        train_owners=owners[train],
+    inputs, labels = samples
+    return _raw(
+        Batch(inputs[train], labels[train]),
+        Batch(inputs[~train], labels[~train]),
+        owners=owners[train],
         full_scale=full_scale,
     )
 
@@ -291,3 +274,65 @@ def _of_equal_length(path: Path, arrays: dict[str, NDArray[Any]]) -> dict[str, N
     if len(set(lengths.values())) > 1 or arrays["y"].ndim != 1:
         raise damaged(path, f"its arrays must have one row per sample, they have {lengths}")
     return arrays
+
+
+SAMPLE_RATE: Final = 8000
+NUM_BANDS: Final = 32
+NUM_FRAMES: Final = 32
+_HOP = SAMPLE_RATE // NUM_FRAMES
+_WINDOW = 2 * _HOP
+_LENGTH = (NUM_FRAMES - 1) * _HOP + _WINDOW
+_DECIBELS = (-40.0, 40.0)  # become 0 and 255
+
+
+def read_wave(path: Path) -> tuple[FloatArray, int]:
+    """The samples of a mono recording of 16 bits, and the sampling rate in Hz."""
+    try:
+        with wave.open(str(path)) as file:
+            if (file.getnchannels(), file.getsampwidth()) != (1, 2):
+                raise damaged(path, "it is no mono recording of 16 bits")
+            samples = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
+            if len(samples) == 0 or len(samples) != file.getnframes():
+                raise damaged(path, f"it holds {len(samples)} of {file.getnframes()} samples")
+            return samples.astype(np.float64), file.getframerate()
+    except (wave.Error, EOFError) as error:
+        raise damaged(path, str(error)) from error
+
+
+def spectrogram(samples: FloatArray, rate: int) -> Bytes:
+    """Its log-mel spectrogram [bands, frames]: low to high, -40 … 40 dB as 0 … 255.
+
+    The recording is resampled to 8 kHz, its peak becomes 1, its middle second is taken (silence
+    around a shorter one); windows of 1/16 s (Hann) follow each other every 1/32 s.
+    """
+    sound = _resampled(samples, rate)
+    sound = sound / max(float(np.abs(sound).max()), np.finfo(np.float64).tiny)
+    begin = max(0, (len(sound) - _LENGTH) // 2)
+    sound = sound[begin : begin + _LENGTH]
+    silence = _LENGTH - len(sound)
+    sound = np.pad(sound, (silence // 2, silence - silence // 2))
+    frames = np.lib.stride_tricks.sliding_window_view(sound, _WINDOW)[::_HOP]
+    power = np.abs(np.fft.rfft(frames * np.hanning(_WINDOW), axis=1)) ** 2
+    decibels = 10.0 * np.log10(np.maximum(_mel_filters() @ power.T, 1e-10))
+    low, high = _DECIBELS
+    scaled = np.clip((decibels - low) / (high - low), 0.0, 1.0)
+    picture: Bytes = np.rint(255.0 * scaled).astype(np.uint8)
+    return picture
+
+
+def _resampled(samples: FloatArray, rate: int) -> FloatArray:
+    length = max(1, round(len(samples) * SAMPLE_RATE / rate))
+    spectrum = np.fft.rfft(samples)
+    return np.asarray(np.fft.irfft(spectrum, length) * (length / len(samples)))
+
+
+@cache
+def _mel_filters() -> FloatArray:
+    """[bands, frequencies], triangles that are equally wide in mel = 2595 log10(1 + f / 700)."""
+    top = 2595.0 * np.log10(1.0 + SAMPLE_RATE / 2 / 700.0)
+    corners = 700.0 * (10.0 ** (np.linspace(0.0, top, NUM_BANDS + 2) / 2595.0) - 1.0)
+    frequency = np.fft.rfftfreq(_WINDOW, 1.0 / SAMPLE_RATE)
+    low, middle, high = (corners[i : i + NUM_BANDS, None] for i in range(3))
+    rising, falling = (frequency - low) / (middle - low), (high - frequency) / (high - middle)
+    filters: FloatArray = np.maximum(0.0, np.minimum(rising, falling))
+    return filters

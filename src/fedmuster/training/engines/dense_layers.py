@@ -115,9 +115,6 @@ def backward(model: Head, outputs: list[Floats], errors: Floats, gradient: Head)
     return errors
 
 
-# Losses of samples and their derivatives by the scores, both at once.
-
-
 class Loss(Protocol):
     """A loss of ``scores`` [..., outputs], given ``targets`` [...]."""
 
@@ -146,9 +143,6 @@ def squared_error(scores: Floats, targets: Targets) -> Floats:
     losses: Floats = np.square(scores[..., 0])
     scores *= 2.0
     return losses
-
-
-# The update rule of local SGD on a stack of arrays, one for each client.
 
 
 class Descent:

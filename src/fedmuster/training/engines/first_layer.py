@@ -1,11 +1,13 @@
 """The first weight matrix of every client in a stack: most of the numbers, most of the work.
 
 Two forms compute the same thing and differ in rounding and speed: weights that are kept and
-moved in every step (here), or never built before the end (``gram.py``).
+moved in every step (:class:`Weights`), or coefficients of the samples (:class:`Coefficients`), from
+which the weights are built at the end. The form follows from the configuration and the data, never
+from measured time: a run must repeat its bits.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,7 +30,66 @@ def padded(sizes: IntArray) -> IntArray:
     return rounded
 
 
-# The first weight matrix of every client in a stack: most of the numbers, most of the work.
+def gram_sides(sizes: IntArray) -> IntArray:
+    """Of padded Gram matrices: with at least one row of zeros, for padding to point at."""
+    return padded(sizes + 1)
+
+
+Form = Literal["auto", "stacked", "gram"]
+
+_MOVING = 12
+"""What it costs to move one weight by one step, in multiply-adds."""
+
+_COPYING = 16
+"""What it costs to gather one number of a batch, in multiply-adds."""
+
+_KEPT_BYTES = 2**28
+"""The kept Gram matrices may take this, or a quarter of what the inputs take if that is more."""
+
+
+class Stacking(NamedTuple):
+    """How each client trains, [K] each.
+
+    Args:
+        widths: samples in a padded batch.
+        sides: of its Gram matrix, 0 where the first layer keeps its weights instead.
+        kept: whether the Gram matrix is kept between rounds.
+    """
+
+    widths: IntArray
+    sides: IntArray
+    kept: BoolArray
+
+
+def stacking(form: Form, local: LocalSGD, sizes: IntArray, layers: Sequence[int]) -> Stacking:
+    """The form of the first layer that takes less arithmetic, for each client.
+
+    Args:
+        form: "auto" for this rule, or one form for all.
+        local: how a client trains.
+        sizes: [K], samples of each client.
+        layers: how many numbers enter each layer of the model.
+    """
+    inputs, outputs = layers[:2]
+    widths = padded(np.maximum(sizes, 1))
+    if local.batch_size:
+        widths = np.minimum(widths, local.batch_size)
+    steps = local.steps or -(-sizes // widths) * (local.epochs or 1)
+    sides = gram_sides(sizes)
+    by_weights = steps * inputs * ((2 * widths + _MOVING) * outputs + widths * _COPYING)
+    by_gram = 2 * sizes * inputs * outputs + steps * widths * sides * (outputs + _COPYING)
+    gram = by_gram < by_weights if form == "auto" else np.full(len(sizes), form == "gram")
+    kept = gram & _fits(np.where(gram, sides, 0), max(_KEPT_BYTES, int(sizes.sum()) * inputs))
+    if form == "auto":
+        gram &= kept | (by_gram + sizes**2 * inputs < by_weights)
+    return Stacking(widths, np.where(gram, sides, 0), kept)
+
+
+def _fits(sides: IntArray, limit: int) -> BoolArray:
+    """Whose matrices fit into ``limit`` bytes: smallest first, all of a side or none."""
+    side, which, count = np.unique(sides, return_inverse=True, return_counts=True)
+    fits: BoolArray = (np.cumsum(4 * side**2 * count) <= limit)[which]
+    return fits
 
 
 class Work(NamedTuple):
@@ -76,7 +137,10 @@ class FirstLayer(Protocol):
 
 
 class Weights:
-    """Weights that are kept for each client; all clients' products in one call."""
+    """Weights that are kept for each client; all clients' products in one call.
+
+    See :class:`FirstLayer` for the methods.
+    """
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -102,14 +166,6 @@ class Weights:
         """``out[i]`` [outputs, d]: by how much the weights of client number i have moved."""
         for trained, moved in zip(self._descent.weights, out, strict=True):
             np.subtract(trained, self._work.weight, out=moved)
-
-
-# The first layer in Gram form: its weights are never built during the local steps.
-
-
-def gram_sides(sizes: IntArray) -> IntArray:
-    """Of padded Gram matrices: with at least one row of zeros, for padding to point at."""
-    return padded(sizes + 1)
 
 
 class GramMatrices:
@@ -159,7 +215,10 @@ class GramMatrices:
 
 
 class Coefficients:
-    """A :class:`~fedmuster.training.engines.first_layer.FirstLayer` in Gram form."""
+    """Weights as ``start + coefficients^T X_k``, which are never built during the local steps.
+
+    Outputs follow from the Gram matrix of the samples. See :class:`FirstLayer` for the methods.
+    """
 
     def __init__(self, work: Work, matrices: Floats, places: IntArray) -> None:
         side, outputs = matrices.shape[-1], len(work.weight)

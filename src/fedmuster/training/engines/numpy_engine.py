@@ -1,14 +1,24 @@
 """All selected clients of a round at once in NumPy, for linear models and MLPs."""
 
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
 import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.streams import MODEL, stream
 from fedmuster.training.engines import dense_layers as dense
-from fedmuster.training.engines.client_stacks import Cohorts, Form, stacking
-from fedmuster.training.engines.dense_layers import Floats, cross_entropy, squared_error
+from fedmuster.training.engines.dense_layers import Floats, Loss, cross_entropy, squared_error
+from fedmuster.training.engines.first_layer import (
+    Coefficients,
+    FirstLayer,
+    Form,
+    GramMatrices,
+    Weights,
+    Work,
+    stacking,
+)
 from fedmuster.training.local_sgd import LocalSGD, batches
-from fedmuster.training.models import DenseModel
 from fedmuster.training.training_records import (
     Evaluation,
     FederatedData,
@@ -21,6 +31,24 @@ from fedmuster.training.training_records import (
 
 _BLOCK = 4096
 """Samples that are judged at once."""
+
+_STACK = 32
+"""Clients in a stack: more would save few calls and fall out of the processor's cache."""
+
+
+class Layered(Protocol):
+    """A model of dense layers, such as those of :mod:`fedmuster.training.models`."""
+
+    def widths(self, num_inputs: int, num_classes: int) -> tuple[int, ...]:
+        """The number of inputs of each layer, and the number of outputs of the last."""
+        ...
+
+
+class _Part(NamedTuple):
+    """Clients of a stack whose first layers have the same form and shape."""
+
+    clients: slice
+    layer: FirstLayer
 
 
 class NumpyEngine:
@@ -37,12 +65,12 @@ class NumpyEngine:
         local: how a client trains.
         seed: of the initial model and of the order of samples.
         form: of the first layer; "auto" follows from the other arguments, see
-            :func:`fedmuster.training.engines.client_stacks.stacking`.
+            :func:`fedmuster.training.engines.first_layer.stacking`.
     """
 
     def __init__(
         self,
-        model: DenseModel,
+        model: Layered,
         data: FederatedData,
         local: LocalSGD,
         seed: int,
@@ -56,15 +84,9 @@ class NumpyEngine:
         self._test_inputs = data.test_inputs.reshape(len(data.test_inputs), -1)
         self._widths = model.widths(self._inputs.shape[1], data.num_classes)
         self._loss = cross_entropy if data.num_classes else squared_error
-        self._cohorts = Cohorts(
-            self._inputs,
-            data.targets,
-            data.offsets,
-            shapes=stacking(form, local, data.sizes, self._widths),
-            local=local,
-            widths=self._widths,
-            loss=self._loss,
-        )
+        self._sizes = data.sizes
+        self._shapes = stacking(form, local, self._sizes, self._widths)
+        self._grams = GramMatrices(self._inputs, data.offsets, self._shapes.kept)
 
     @property
     def num_trainable(self) -> int:
@@ -78,7 +100,7 @@ class NumpyEngine:
     def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
         """Train these clients, each from the same global ``parameters``, on its own data."""
         self._check(parameters, clients)
-        num_samples = self._data.offsets[clients + 1] - self._data.offsets[clients]
+        num_samples = self._sizes[clients]
         plan = batches(
             self._local,
             seed=self._seed,
@@ -87,7 +109,7 @@ class NumpyEngine:
             num_samples=num_samples,
         )
         with np.errstate(over="ignore", invalid="ignore"):
-            deltas, loss, square = self._cohorts.train(
+            deltas, loss, square = self._train_stacks(
                 parameters, clients, plan.rows, self._local.rate(round_number)
             )
             signals = {
@@ -137,10 +159,75 @@ class NumpyEngine:
     def close(self) -> None:
         """There is nothing to end."""
 
+    def _train_stacks(
+        self, parameters: Parameters, clients: IntArray, rows: IntArray, rate: float
+    ) -> tuple[Floats, FloatArray, FloatArray]:
+        """Sort the clients into stacks and train these one by one on their batches ``rows``.
+
+        Returns:
+            Updates [n, P]; [n] mean loss and mean squared loss of the samples as they were
+            trained on. All are 0 for a client without samples.
+        """
+        deltas = np.zeros((len(clients), len(parameters)), dtype=np.float32)
+        loss, square = np.zeros((2, len(clients)))
+        for members in self._stacks(clients):
+            work = self._work(parameters, clients[members], rows[members], rate)
+            parts = list(self._parts(clients[members], work))
+            heads = np.repeat(dense.head_of(parameters, self._widths)[None], len(members), axis=0)
+            loss[members], square[members] = _train_stack(
+                work, parts, heads, self._data.targets, widths=self._widths, loss=self._loss
+            )
+            dense.head_of(deltas, self._widths)[members] = heads - dense.head_of(
+                parameters, self._widths
+            )
+            for part in parts:
+                part.layer.write(
+                    [dense.first_weight(deltas[i], self._widths) for i in members[part.clients]]
+                )
+        return deltas, loss, square
+
+    def _stacks(self, clients: IntArray) -> Iterator[IntArray]:
+        """Positions in ``clients`` of each stack, clients with the most samples first.
+
+        Those take the most steps, so clients that still train come first. All batches of a stack
+        have one width.
+        """
+        sizes = self._sizes[clients]
+        order = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
+        for alike in _runs(self._shapes.widths[clients[order]]):
+            for begin in range(alike.start, alike.stop, _STACK):
+                yield order[begin : min(begin + _STACK, alike.stop)]
+
+    def _work(self, parameters: Parameters, clients: IntArray, rows: IntArray, rate: float) -> Work:
+        steps = int(np.count_nonzero(rows[0, :, 0] >= 0))
+        width = int(self._shapes.widths[clients[0]])
+        own = np.full((len(clients), steps, width), -1, dtype=np.int64)
+        filled = min(width, rows.shape[2])
+        own[:, :, :filled] = rows[:, :steps, :filled]
+        return Work(
+            inputs=self._inputs,
+            starts=self._data.offsets[clients],
+            sizes=self._sizes[clients],
+            rows=own,
+            weight=dense.first_weight(parameters, self._widths),
+            local=self._local,
+            rate=rate,
+        )
+
+    def _parts(self, clients: IntArray, work: Work) -> Iterator[_Part]:
+        """The clients of a stack, grouped by the form and shape of their first layers."""
+        sides = self._shapes.sides[clients]
+        for alike in _runs(sides):
+            layer: FirstLayer
+            if sides[alike.start]:
+                layer = Coefficients(work.part(alike), *self._grams.of(clients[alike]))
+            else:
+                layer = Weights(work.part(alike))
+            yield _Part(alike, layer)
+
     def _samples(self, clients: IntArray, most: int | None) -> tuple[IntArray, IntArray]:
         """Positions in ``clients`` and the samples of these, or ``most`` of the samples of each."""
-        starts = self._data.offsets[clients]
-        sizes = self._data.offsets[clients + 1] - starts
+        starts, sizes = self._data.offsets[clients], self._sizes[clients]
         if most is None:
             owner = np.repeat(np.arange(len(clients)), sizes)
             first = np.cumsum(sizes) - sizes
@@ -194,3 +281,62 @@ def _norms(deltas: Floats) -> FloatArray:
     for row in np.flatnonzero(~np.isfinite(norms)):
         norms[row] = np.linalg.norm(deltas[row].astype(np.float64))
     return norms
+
+
+def _train_stack(
+    work: Work,
+    parts: Sequence[_Part],
+    heads: Floats,
+    targets: Targets,
+    *,
+    widths: Sequence[int],
+    loss: Loss,
+) -> tuple[FloatArray, FloatArray]:
+    """Local SGD of a stack of clients, all of them in each step.
+
+    ``parts`` and ``heads`` [n, H] (all start from the same) are trained in place.
+
+    Returns:
+        [n], mean loss and mean squared loss of each client's samples as they were trained on.
+    """
+    real = work.rows >= 0
+    counts = np.count_nonzero(real, axis=2)
+    # Every batch counts its mean loss: a sample weighs 1/size in the gradient, a padding nothing.
+    weights = (real / np.maximum(counts, 1)[..., None]).astype(np.float32)
+    targets = targets[work.starts[:, None, None] + np.maximum(work.rows, 0)]
+    losses = np.zeros(work.rows.shape, dtype=np.float32)
+    descent = dense.Descent(heads, heads[:1].copy(), work.local, work.rate)
+    gradients = np.empty_like(heads)
+    for step, count in enumerate(np.count_nonzero(counts, axis=0).tolist()):
+        models, gradient = dense.head(heads[:count], widths), gradients[:count]
+        sums = np.empty((count, work.rows.shape[2], widths[1]), dtype=np.float32)
+        for part in parts:
+            if part.clients.start < count:
+                part.layer.forward(step, sums[part.clients])
+        outputs = dense.forward(models, sums)
+        scores = outputs[-1]
+        losses[:count, step] = loss(scores, targets[:count, step])
+        scores *= weights[:count, step, :, None]
+        errors = dense.backward(models, outputs, scores, dense.head(gradient, widths))
+        for part in parts:
+            if part.clients.start < count:
+                part.layer.step(step, errors[part.clients])
+        descent.step(gradient)
+    return _means(losses, real)
+
+
+def _means(losses: Floats, real: BoolArray) -> tuple[FloatArray, FloatArray]:
+    client = np.nonzero(real)[0]
+    size = np.bincount(client, minlength=len(losses))
+    # bincount adds in order and in double precision, whatever the padding around.
+    value = losses[real].astype(np.float64)
+    total = np.bincount(client, weights=value, minlength=len(losses))
+    squares = np.bincount(client, weights=value**2, minlength=len(losses))
+    return total / size, squares / size
+
+
+def _runs(values: IntArray) -> Iterator[slice]:
+    """Slices of equal neighbours."""
+    edges = np.flatnonzero(np.diff(values, prepend=-1, append=-1))
+    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        yield slice(begin, end)

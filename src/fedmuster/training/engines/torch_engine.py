@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import is_integer
-from fedmuster.training.engines.torch_modules import one_thread, own_randomness
-from fedmuster.training.engines.torch_replica import (
+from fedmuster.training.engines.torch_models import (
     BLOCK,
     GAIN_SIGNALS,
     TRAIN_SIGNALS,
     Build,
     Replica,
     Task,
+    one_thread,
+    own_randomness,
 )
 from fedmuster.training.engines.torch_workers import Workers
 from fedmuster.training.local_sgd import Batches, LocalSGD, batches
@@ -49,12 +50,7 @@ class TorchEngine:
     """
 
     def __init__(
-        self,
-        build: Build,
-        data: FederatedData,
-        local: LocalSGD,
-        seed: int,
-        workers: int = 1,
+        self, build: Build, data: FederatedData, local: LocalSGD, seed: int, workers: int = 1
     ) -> None:
         if not is_integer(workers, least=1):
             raise ConfigError(

@@ -17,7 +17,7 @@ import torch
 
 from fedmuster.core.arrays import IntArray
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.training.engines.torch_replica import Build, Replica, Task
+from fedmuster.training.engines.torch_models import Build, Replica, Task
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.training_records import FederatedData, Parameters
 
@@ -41,13 +41,7 @@ class Workers:
     """
 
     def __init__(
-        self,
-        count: int,
-        build: Build,
-        data: FederatedData,
-        local: LocalSGD,
-        seed: int,
-        size: int,
+        self, count: int, build: Build, data: FederatedData, local: LocalSGD, seed: int, size: int
     ) -> None:
         _require_importable(build)
         context = get_context("spawn")
