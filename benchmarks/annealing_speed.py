@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.measure import write
 from fedmuster.solvers.annealing import NEIGHBOURHOODS, Annealing, Walk
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 
 SIZE = 25
 CLIENTS = (500, 10_000, 1_000_000)
@@ -39,7 +39,9 @@ class Contender:
 
 def contender(config: Annealing, clients: int) -> Contender:
     rng = np.random.default_rng(clients)
-    instance = Instance(bottleneck=rng.random(clients), weight=rng.random(clients), size=SIZE)
+    instance = BottleneckProblem(
+        bottleneck=rng.random(clients), weight=rng.random(clients), size=SIZE
+    )
     start = process_time()
     walk = Walk(config, instance, rng)
     return Contender(walk=walk, setup_ms=(process_time() - start) * 1e3)

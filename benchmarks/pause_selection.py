@@ -17,14 +17,14 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from claims.pause.networks import LARGE, Network, sa_pause
 from numpy.random import Generator
 
 from benchmarks.measure import in_turns, read, write
-from fedmuster.claims.pause_networks import LARGE, Network, sa_pause
 from fedmuster.core.streams import stream
 from fedmuster.solvers.annealing import Walk
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 
 CLIENTS = (1_000, 10_000, 100_000)
 COHORTS = ((15, 20), (100, 200))
@@ -47,13 +47,13 @@ class Walked:
     gap_share: float
 
 
-def instances(network: Network) -> list[Instance]:
+def instances(network: Network) -> list[BottleneckProblem]:
     """From a run of PAUSE in its own world, when nobody is unseen any more."""
     rounds = {int(visits * network.rounds_to_see_all) + 1 for visits in VISITS}
     return list(network.problems(seed=0, rounds=rounds))
 
 
-def exact(instance: Instance) -> tuple[float, float]:
+def exact(instance: BottleneckProblem) -> tuple[float, float]:
     """Seconds of the exact solver, and their ratio to the floor."""
     assert instance.clusters is not None
     seconds = in_turns(
@@ -67,7 +67,9 @@ def exact(instance: Instance) -> tuple[float, float]:
     return seconds["solve"], seconds["solve"] / seconds["read"]
 
 
-def walks(instance: Instance, limit: float, rng: Generator) -> Iterator[tuple[str, Walked]]:
+def walks(
+    instance: BottleneckProblem, limit: float, rng: Generator
+) -> Iterator[tuple[str, Walked]]:
     """Annealing for ``limit`` seconds, with and without its sorting, and for each of STEPS."""
     optimum = instance.energy(Exact().solve(instance, rng))
     num_clients = len(instance.weight)

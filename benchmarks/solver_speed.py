@@ -17,9 +17,9 @@ from benchmarks.measure import in_turns, read, write
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.streams import stream
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 
-StateMaker = Callable[[int, int, Generator], Instance]
+StateMaker = Callable[[int, int, Generator], BottleneckProblem]
 
 
 def bandit(
@@ -31,7 +31,7 @@ def bandit(
     beta: float = 1.2,
     gamma: float = 0.0,
     targets: FloatArray | float = 1.0,
-) -> Instance:
+) -> BottleneckProblem:
     """The state of BSFL (or PAUSE, with ``gamma``) after clients took part ``counts`` times."""
     num_clients = len(counts)
     rounds = max(2.0, counts.sum() / size)
@@ -42,50 +42,50 @@ def bandit(
     weight = alpha * np.sign(x) * np.abs(x) ** beta  # BSFL Eq. 3
     if gamma:
         weight = weight + gamma * np.exp(-0.04 * counts)  # PAUSE Eq. 7
-    return Instance(bottleneck=ucb, weight=weight, size=size)
+    return BottleneckProblem(bottleneck=ucb, weight=weight, size=size)
 
 
-def _first_round(num_clients: int, size: int, rng: Generator) -> Instance:
+def _first_round(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     return bandit(np.zeros(num_clients, dtype=np.int64), size, rng)
 
 
-def _half_seen(num_clients: int, size: int, rng: Generator) -> Instance:
+def _half_seen(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     return bandit(rng.integers(0, 2, num_clients), size, rng)
 
 
-def _few_counts(num_clients: int, size: int, rng: Generator) -> Instance:
+def _few_counts(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     return bandit(rng.integers(1, 6, num_clients), size, rng)
 
 
-def _geometric_counts(num_clients: int, size: int, rng: Generator) -> Instance:
+def _geometric_counts(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     return bandit(rng.geometric(0.2, num_clients), size, rng)
 
 
-def _many_counts(num_clients: int, size: int, rng: Generator) -> Instance:
+def _many_counts(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     return bandit(1 + rng.poisson(200, num_clients), size, rng)
 
 
-def _last_of_a_class(num_clients: int, size: int, rng: Generator) -> Instance:
+def _last_of_a_class(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     """Fewer than m clients have the smallest count; ties decide nearly everything."""
     counts = 2 + rng.integers(0, 2, num_clients)
     counts[rng.choice(num_clients, size // 2, replace=False)] = 1
     return bandit(counts, size, rng)
 
 
-def _uneven_targets(num_clients: int, size: int, rng: Generator) -> Instance:
+def _uneven_targets(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     """Clients hold different amounts of data; alpha makes their shares matter at this K."""
     targets = rng.lognormal(0.0, 1.0, num_clients)
     counts = 1 + rng.poisson(20 * targets)
     return bandit(counts, size, rng, alpha=num_clients / size, beta=1.0, targets=targets)
 
 
-def _pause(num_clients: int, size: int, rng: Generator) -> Instance:
+def _pause(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     return bandit(1 + rng.poisson(10, num_clients), size, rng, gamma=5.0)
 
 
-def _pause_clustered(num_clients: int, size: int, rng: Generator) -> Instance:
+def _pause_clustered(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     plain = _pause(num_clients, size, rng)
-    return Instance(
+    return BottleneckProblem(
         bottleneck=plain.bottleneck,
         weight=plain.weight,
         size=size,
@@ -94,18 +94,20 @@ def _pause_clustered(num_clients: int, size: int, rng: Generator) -> Instance:
     )
 
 
-def _independent(num_clients: int, size: int, rng: Generator) -> Instance:
-    return Instance(bottleneck=rng.random(num_clients), weight=rng.random(num_clients), size=size)
+def _independent(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
+    return BottleneckProblem(
+        bottleneck=rng.random(num_clients), weight=rng.random(num_clients), size=size
+    )
 
 
-def _weights_dominate(num_clients: int, size: int, rng: Generator) -> Instance:
-    return Instance(
+def _weights_dominate(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
+    return BottleneckProblem(
         bottleneck=rng.random(num_clients), weight=100 * rng.random(num_clients), size=size
     )
 
 
-def _independent_clustered(num_clients: int, size: int, rng: Generator) -> Instance:
-    return Instance(
+def _independent_clustered(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
+    return BottleneckProblem(
         bottleneck=rng.random(num_clients),
         weight=rng.random(num_clients),
         size=size,
@@ -114,28 +116,28 @@ def _independent_clustered(num_clients: int, size: int, rng: Generator) -> Insta
     )
 
 
-def _all_equal(num_clients: int, size: int, rng: Generator) -> Instance:
+def _all_equal(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     same = np.full(num_clients, rng.random())
-    return Instance(bottleneck=same, weight=same.copy(), size=size)
+    return BottleneckProblem(bottleneck=same, weight=same.copy(), size=size)
 
 
-def _two_weights(num_clients: int, size: int, rng: Generator) -> Instance:
+def _two_weights(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     """u is fine and w coarse, with too few of the best: the bound on u alone drops nobody."""
     weight = rng.integers(0, 2, num_clients).astype(np.float64)
     weight[rng.choice(num_clients, size // 2, replace=False)] = 10.0
-    return Instance(bottleneck=rng.random(num_clients), weight=weight, size=size)
+    return BottleneckProblem(bottleneck=rng.random(num_clients), weight=weight, size=size)
 
 
-def _arc(num_clients: int, size: int, rng: Generator) -> Instance:
+def _arc(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     """Everyone on a quarter circle: nobody is dominated."""
     angle = rng.random(num_clients) * np.pi / 2
-    return Instance(bottleneck=np.sin(angle), weight=np.cos(angle), size=size)
+    return BottleneckProblem(bottleneck=np.sin(angle), weight=np.cos(angle), size=size)
 
 
-def _opposed(num_clients: int, size: int, rng: Generator) -> Instance:
+def _opposed(num_clients: int, size: int, rng: Generator) -> BottleneckProblem:
     """w = -u: nobody is dominated and all thresholds are nearly equally good."""
     u = rng.random(num_clients)
-    return Instance(bottleneck=u, weight=-u, size=size)
+    return BottleneckProblem(bottleneck=u, weight=-u, size=size)
 
 
 TYPICAL: Mapping[str, StateMaker] = {

@@ -108,6 +108,7 @@ def test_all_policies_face_the_same_luck() -> None:
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.filterwarnings("ignore::fedmuster.core.errors.FedmusterWarning")  # linucb
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_checkpoint_continues_bit_for_bit(name: str) -> None:
     policy: Policy[Any] = POLICIES[name]()

@@ -16,8 +16,9 @@ from fedmuster.core.records import IntArray, Truth
 from fedmuster.federation import EdgeRow, RoundRow, Simulation
 from fedmuster.policies import BSFL, Random
 from fedmuster.worlds import BSFLRates
+from fedmuster.worlds.round_time import RoundTime
 from fedmuster.worlds.setting import Setting
-from fedmuster.worlds.world import Draw, WorldRound, WorldRun
+from fedmuster.worlds.world import RoundDraw, WorldRound, WorldRun
 
 K, M = 5, 2
 EMPTY_ROUND, POOR_ROUND = 4, 7
@@ -44,19 +45,18 @@ class TinyNetwork(Setting):
             groups=np.zeros(K, dtype=np.int64),
             num_features=2,
             num_edges=M,
-            at_least=self.at_least,
-            edge_seconds=0.125,
+            time=RoundTime(at_least=self.at_least, edge_seconds=0.125),
             columns={"edge_position_km": np.zeros((M, 2))},
         )
 
-    def _clients(self, round_number: int, rng: Generator) -> Draw:
+    def _clients(self, round_number: int, rng: Generator) -> RoundDraw:
         context = rng.random((K, M, 2))
         odds = context.mean(axis=2)
         succeeds = rng.random((K, M)) < odds
         budget = rng.choice([0.5, 1.0, np.inf], size=M)
         if round_number == POOR_ROUND:
             budget = np.zeros(M)
-        return Draw(
+        return RoundDraw(
             latency_seconds=np.where(succeeds, 0.5 + odds, 2.5 + odds),
             expectation=lambda: Truth(
                 mean_latency_seconds=np.ones(K),

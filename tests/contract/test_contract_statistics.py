@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from fedmuster.testing import learning, newcomers, ties
-from fedmuster.testing.tiny_federation import Federation, Knowledge, lively, varied_seconds
+from fedmuster.testing.tiny_federation import Knowledge, TinyFederation, lively, varied_seconds
 
 AT_EDGES = Knowledge(num_edges=3)
 
@@ -54,7 +54,7 @@ def test_random_cohorts_have_no_advantage_over_random_cohorts(knowledge: Knowled
 
 
 def test_the_truth_that_oracles_are_told_is_true() -> None:
-    federation = Federation(mean_seconds=varied_seconds(6), knowledge=Knowledge())
+    federation = TinyFederation(mean_seconds=varied_seconds(6), knowledge=Knowledge())
     latency = np.array([federation.draw(t).latency_seconds for t in range(1, 4001)])
     truth = federation.draw(1).truth
     # The mean load has a standard deviation of 0.082, so 4,000 rounds give 0.0013; five of them.
@@ -64,8 +64,8 @@ def test_the_truth_that_oracles_are_told_is_true() -> None:
 
 
 def test_a_lively_round_is_the_same_whenever_it_is_drawn() -> None:
-    federation = Federation(mean_seconds=varied_seconds(6), knowledge=Knowledge(), mishaps=True)
-    again = Federation(mean_seconds=varied_seconds(6), knowledge=Knowledge(), mishaps=True)
+    federation = TinyFederation(mean_seconds=varied_seconds(6), knowledge=Knowledge(), mishaps=True)
+    again = TinyFederation(mean_seconds=varied_seconds(6), knowledge=Knowledge(), mishaps=True)
     one, _, other = federation.draw(3), again.draw(2), again.draw(3)
     assert np.array_equal(one.latency_seconds, other.latency_seconds)
     assert np.array_equal(one.available, other.available)
@@ -107,7 +107,7 @@ def test_a_lively_network_is_one_in_which_much_can_go_wrong() -> None:
 
 def test_random_placements_find_newcomers_in_time() -> None:
     """As often as three of 14, on average over the rounds in which they are looked for."""
-    federation = Federation(mean_seconds=varied_seconds(14), knowledge=AT_EDGES)
+    federation = TinyFederation(mean_seconds=varied_seconds(14), knowledge=AT_EDGES)
     problem = federation.problem()
     times = np.zeros(14)
     for t in range(1, 401):

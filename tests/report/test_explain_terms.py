@@ -461,6 +461,7 @@ def _cases() -> dict[str, dict[str, Any]]:
     return cases
 
 
+@pytest.mark.filterwarnings("ignore::fedmuster.core.errors.FedmusterWarning")  # linucb
 @pytest.mark.parametrize("case", _cases())
 def test_every_policy_explains_itself(case: str, tmp_path: Path) -> None:
     experiment = Experiment.from_table({"rounds": 6, "regret": False, **_cases()[case]})

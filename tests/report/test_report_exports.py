@@ -10,7 +10,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from fedmuster.core.errors import MissingExtraError
-from fedmuster.report import exports
+from fedmuster.report import write
 from fedmuster.report.runs import Comparison, load
 from fedmuster.report.write import write_report
 
@@ -39,7 +39,7 @@ def comparison(write_run: "WriteRun") -> Comparison:
 
 
 def test_csv_by_hand(comparison: Comparison, tmp_path: Path) -> None:
-    rounds, clients = exports.write_csv(comparison, tmp_path)
+    rounds, clients = write.write_csv(comparison, tmp_path)
     with rounds.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 8
@@ -68,8 +68,8 @@ def test_csv_by_hand(comparison: Comparison, tmp_path: Path) -> None:
 
 
 def test_parquet_holds_what_csv_holds(comparison: Comparison, tmp_path: Path) -> None:
-    texts = exports.write_csv(comparison, tmp_path)
-    tables = exports.write_parquet(comparison, tmp_path)
+    texts = write.write_csv(comparison, tmp_path)
+    tables = write.write_parquet(comparison, tmp_path)
     assert [path.name for path in tables] == ["rounds.parquet", "clients.parquet"]
     for text, table in zip(texts, tables, strict=True):
         with text.open(encoding="utf-8", newline="") as file:
@@ -83,8 +83,8 @@ def test_parquet_holds_what_csv_holds(comparison: Comparison, tmp_path: Path) ->
 def test_too_many_clients_are_only_those_chosen(
     comparison: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "_MOST_CLIENT_ROWS", 15)
-    _, clients = exports.write_csv(comparison, tmp_path)
+    monkeypatch.setattr(write, "_MOST_CLIENT_ROWS", 15)
+    _, clients = write.write_csv(comparison, tmp_path)
     with clients.open(encoding="utf-8", newline="") as file:
         assert {row["client"] for row in csv.DictReader(file)} == {"0", "1", "3"}
 
@@ -103,7 +103,7 @@ def test_tensorboard_has_the_round_as_step_and_simulated_time(
     comparison: Comparison, tmp_path: Path
 ) -> None:
     for _ in range(2):  # a second report replaces the first
-        folders = exports.write_tensorboard(comparison, tmp_path)
+        folders = write.write_tensorboard(comparison, tmp_path)
     assert folders[1] == tmp_path / "tensorboard" / "bsfl" / "seed-1"
     (path,) = folders[1].iterdir()
     scalars = {

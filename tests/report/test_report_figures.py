@@ -103,7 +103,7 @@ def test_bars_are_the_counted_shares(comparison: Comparison) -> None:
             for client in run.chosen:
                 expected[run.groups[client], place] += 1 / (3 * ROUNDS * 2)
     np.testing.assert_allclose(heights, expected)
-    np.testing.assert_allclose(heights[:, 0], group_shares(comparison.runs["bsfl"]))
+    np.testing.assert_allclose(heights[:, 0], group_shares(comparison).shares[0])
     (line,) = axes.lines
     np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), 0.5)  # m/K = 2/4
     assert [tick.get_text() for tick in axes.get_xticklabels()] == list(LABELS)

@@ -15,14 +15,14 @@ from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import EdgeRow
 from fedmuster.policies import Random
 from fedmuster.report.curves import moving_means, running_totals, window
-from fedmuster.report.edge_metrics import budget_check, spread_of_shares
 from fedmuster.report.edge_rows import Network
-from fedmuster.report.exports import edge_columns, network_columns
-from fedmuster.report.page.html import opening
-from fedmuster.report.participation import equal_share
+from fedmuster.report.edge_views import budget_check, spread_of_shares
+from fedmuster.report.page import opening
+from fedmuster.report.participation import group_shares
 from fedmuster.report.runs import Comparison, Run, load
 from fedmuster.report.summary import summarise
 from fedmuster.report.tables import tables, to_csv
+from fedmuster.report.write import edge_columns, network_columns
 from fedmuster.worlds import EdgeNetwork
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_the_cohort_is_as_large_as_budgets_allow(write_run: "WriteRun") -> None:
     comparison = load([write_small(write_run)])
     assert comparison.cohort_size == 4
     assert comparison.usual_cohort_size == pytest.approx(5 / 3)
-    assert equal_share(comparison) == pytest.approx(5 / 12)
+    assert group_shares(comparison).equal == pytest.approx(5 / 12)
 
 
 def test_clients_are_ranked_by_price(write_run: "WriteRun") -> None:

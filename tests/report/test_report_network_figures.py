@@ -18,11 +18,16 @@ from tests.report.edge_runs import WORLD, edge_row, write_network, write_small
 
 from fedmuster.core.files import write_file
 from fedmuster.core.records import FloatArray
-from fedmuster.report import exports, figures
+from fedmuster.report import figures, write
 from fedmuster.report.curves import moving_means, running_totals
-from fedmuster.report.edge_metrics import budget_check, spread_of_shares
-from fedmuster.report.maps import Dots, network_maps, usual_success
-from fedmuster.report.page.page_data import page_data
+from fedmuster.report.edge_views import (
+    Dots,
+    budget_check,
+    network_maps,
+    spread_of_shares,
+    usual_success,
+)
+from fedmuster.report.page_data import page_data
 from fedmuster.report.runs import Comparison, load
 from fedmuster.report.summary import summarise
 from fedmuster.report.write import write_report
@@ -284,7 +289,7 @@ def test_same_networks_same_bytes(
 
 
 def test_files(comparison: Comparison, tmp_path: Path) -> None:
-    written = exports.write_csv(comparison, tmp_path)
+    written = write.write_csv(comparison, tmp_path)
     assert [path.name for path in written] == [
         "rounds.csv",
         "clients.csv",
@@ -302,7 +307,7 @@ def test_files(comparison: Comparison, tmp_path: Path) -> None:
         runs[0].columns["utility"].tolist()
     )
     for name in ("network", "edges"):
-        (typed,) = (p for p in exports.write_parquet(comparison, tmp_path) if p.stem == name)
+        (typed,) = (p for p in write.write_parquet(comparison, tmp_path) if p.stem == name)
         read = parquet.read_table(typed).to_pylist()
         plain = [{k: "" if v is None else str(v) for k, v in row.items()} for row in read]
         assert plain == rows[name]

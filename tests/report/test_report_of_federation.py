@@ -18,9 +18,9 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.journal import Journal
 from fedmuster.report.figures import overview
-from fedmuster.report.page.html import headline, opening
-from fedmuster.report.page.page_data import page_data
-from fedmuster.report.participation import group_latencies, group_shares
+from fedmuster.report.page import headline, opening
+from fedmuster.report.page_data import page_data
+from fedmuster.report.participation import group_shares
 from fedmuster.report.runs import load
 from fedmuster.report.summary import summarise
 from fedmuster.report.write import write_report
@@ -88,8 +88,9 @@ def test_clients_are_matched_by_identity(write_run: "WriteRun") -> None:
     assert bsfl.num_samples is not None
     assert bsfl.num_samples.tolist() == [20, 40, 10, 40, 30]
     assert "2 of 5 clients were not in every run." in comparison.notes
-    assert group_latencies(comparison).tolist() == sorted(latency)
-    np.testing.assert_allclose(group_shares([bsfl]), [1, 1 / 3, 1 / 3, 0, 1 / 3])
+    groups = group_shares(comparison)
+    assert groups.latencies.tolist() == sorted(latency)
+    np.testing.assert_allclose(groups.shares[0], [1, 1 / 3, 1 / 3, 0, 1 / 3])
 
 
 def test_who_was_elsewhere_does_not_count_as_passed_over(write_run: "WriteRun") -> None:
@@ -168,6 +169,9 @@ def test_no_word_of_simulation_and_no_regret(write_run: "WriteRun", tmp_path: Pa
             assert "regret" not in text
             assert "test set" not in text
         assert "wall_clock_seconds_mean" in (out / "summary.csv").read_text()
+        page = (out / "report.html").read_text()
+        assert "<code>flwr run</code>" in page
+        assert "run it again" not in page
         summary = summarise(load(paths))
         words = " ".join([headline(summary), opening(summary), *summary.comparison.notes])
         words += repr(

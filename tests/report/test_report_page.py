@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from fedmuster.report.page import to_html
-from fedmuster.report.page.html import headline, opening
-from fedmuster.report.page.page_data import MOST_CLIENTS, client_tables, page_data
+from fedmuster.report.page import headline, opening, to_html
+from fedmuster.report.page_data import MOST_CLIENTS, client_tables, page_data
 from fedmuster.report.participation import choice_density, resolution
 from fedmuster.report.runs import Comparison, load
 from fedmuster.report.summary import summarise

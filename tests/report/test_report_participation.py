@@ -7,7 +7,6 @@ from fedmuster.experiments.spec import Experiment
 from fedmuster.policies import Random
 from fedmuster.report.participation import (
     choice_density,
-    group_latencies,
     group_shares,
     resolution,
 )
@@ -26,8 +25,9 @@ def test_group_shares_by_hand(write_run: "WriteRun") -> None:
         ]
     )
     # Fast: 3 choices of 2 clients in 2 rounds, in both seeds; slow: 1 of 2 in 2.
-    np.testing.assert_allclose(group_shares(comparison.runs["bsfl"]), [0.75, 0.25])
-    np.testing.assert_allclose(group_latencies(comparison), [0.2, 0.9])
+    groups = group_shares(comparison)
+    np.testing.assert_allclose(groups.shares, [[0.75, 0.25]])
+    np.testing.assert_allclose(groups.latencies, [0.2, 0.9])
 
 
 def test_density_by_hand(write_run: "WriteRun") -> None:

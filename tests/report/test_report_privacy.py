@@ -24,7 +24,7 @@ from fedmuster.privacy.schedules import Uniform
 from fedmuster.report import figures
 from fedmuster.report.curves import Axis, evaluations
 from fedmuster.report.page import to_html
-from fedmuster.report.page.page_data import page_data
+from fedmuster.report.page_data import page_data
 from fedmuster.report.promise import in_words, statement
 from fedmuster.report.runs import Comparison, Run, load
 from fedmuster.report.summary import summarise
@@ -355,7 +355,10 @@ def test_the_promise_in_words() -> None:
         "The cap: Laplace: ε = 40 of the update.",
     ]
     *_, cap = in_words(_promise(coordinate), None)
-    assert cap == "The cap: ε = 40 per coordinate; of a whole update that times its coordinates."
+    assert cap == (
+        "The cap: Laplace per coordinate: ε = 40 of each coordinate; the ε of a whole update grows "
+        "with its coordinates."
+    )
     without = replace(_promise(vector), unprotected=frozenset(["random"]))
     assert statement(without) == ()
     assert statement(replace(_promise(vector), privacy=None)) == ()

@@ -18,9 +18,9 @@ from tests.report.watched_runs import write_candidates, write_scored
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.federation import Simulation, Watch
-from fedmuster.report import exports, figures
+from fedmuster.report import figures, write
 from fedmuster.report.figures.score_figures import spread
-from fedmuster.report.page.page_data import score_data
+from fedmuster.report.page_data import score_data
 from fedmuster.report.runs import Comparison, load
 from fedmuster.report.score_series import plane, score_lines, timeline
 from fedmuster.report.write import write_report
@@ -115,7 +115,7 @@ def _check_front(panel: Axes, front: FloatArray) -> None:
 def test_cells_are_the_means(write_run: "WriteRun") -> None:
     comparison = _fleet(write_run, ("bsfl",), 700, TRUTHS[0])
     own = plane(comparison.runs["bsfl"][0])
-    bins = own.bins()
+    bins = own.bins
     assert bins is not None
     panels = _visible(figures.validity_utility(comparison))
     for panel, values in zip(panels, (own.candidate_rounds, own.chosen), strict=True):
@@ -218,14 +218,14 @@ def test_the_long_table(write_run: "WriteRun", tmp_path: Path) -> None:
         write_scored(write_run, "bsfl", values, watched=[1, 3]),
         write_run("random", seconds=[1.0, 1.0], clients={}),
     ]
-    *_, path = exports.write_csv(load(folders), tmp_path)
+    *_, path = write.write_csv(load(folders), tmp_path)
     assert path.read_text().splitlines() == [
         "policy,seed,round,client,score,value",
         f"bsfl,0,1,1,score,{1 / 3!r}",
         "bsfl,0,2,1,score,0.5",
         "bsfl,0,2,3,score,1e-300",
     ]
-    *_, typed = exports.write_parquet(load(folders), tmp_path)
+    *_, typed = write.write_parquet(load(folders), tmp_path)
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     read = parquet.read_table(typed).to_pylist()
@@ -235,12 +235,12 @@ def test_the_long_table(write_run: "WriteRun", tmp_path: Path) -> None:
 def test_a_table_that_would_be_too_long_has_fewer_rounds(
     write_run: "WriteRun", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "_MOST_SCORE_ROWS", 2 * 2 * 5 + 3)
+    monkeypatch.setattr(write, "_MOST_SCORE_ROWS", 2 * 2 * 5 + 3)
     folders = [
         write_scored(write_run, "bsfl", np.ones((9, 2)), seed=seed, watched=[1, 3])
         for seed in (0, 1)
     ]
-    *_, path = exports.write_csv(load(folders), tmp_path)
+    *_, path = write.write_csv(load(folders), tmp_path)
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 5

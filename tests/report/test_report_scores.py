@@ -142,8 +142,8 @@ def test_the_plane(truth: tuple[str, ...], write_run: "WriteRun") -> None:
     left, _ = _left(run)
     assert own.most_rounds == 11
     assert own.clients.tolist() == scores.clients.tolist()
-    assert own.true_validity == ("validity" in truth)
-    assert own.true_utility == ("utility" in truth)
+    assert own.validity_title.startswith("expected") == ("validity" in truth)
+    assert own.utility_title.startswith("expected") == ("utility" in truth)
     counts = run.selection_counts()
     for place, client in enumerate(own.clients):
         known = not np.isnan(left[place])
@@ -171,9 +171,9 @@ def test_clients_of_whom_nothing_is_known_are_nowhere(write_run: "WriteRun") -> 
 
 def test_many_clients_are_averaged_in_cells(write_run: "WriteRun") -> None:
     few = plane(_first(write_candidates(write_run, "few", num_clients=400)))
-    assert few.bins() is None
+    assert few.bins is None
     own = plane(_first(write_candidates(write_run, "many", num_clients=1_000)))
-    bins = own.bins()
+    bins = own.bins
     assert bins is not None
     mean = bins.mean(own.chosen)
     assert mean.shape == (12, 12)  # about six clients each
@@ -204,7 +204,7 @@ def test_equal_clients_have_cells_too(write_run: "WriteRun") -> None:
     names = ("validity_low", "validity_high", "utility_low", "utility_high", "left_by")
     scores = {name: np.zeros(500) for name in names} | {"left_round": np.full(500, NAN)}
     own = plane(_first(write_run(scores={1: scores}, clients=alike)))
-    bins = own.bins()
+    bins = own.bins
     assert bins is not None
     assert np.count_nonzero(~np.isnan(bins.mean(own.chosen))) == 1
     assert own.front.tolist() == [[0.5, 0.25]]

@@ -27,7 +27,7 @@ from fedmuster.solvers.annealing import (
     Ranking,
     Walk,
 )
-from fedmuster.solvers.instance import BruteForce, Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem, BruteForce
 
 SIGNIFICANCE = 1e-3
 NAMES: tuple[NeighbourhoodName, ...] = ("swap", "alsa", "pause")
@@ -36,7 +36,9 @@ every_neighbourhood = pytest.mark.parametrize("name", NAMES)
 Ranks = frozenset[int]
 
 
-def random_instance(rng: Generator, clients: int, size: int, *, kind: str = "plain") -> Instance:
+def random_instance(
+    rng: Generator, clients: int, size: int, *, kind: str = "plain"
+) -> BottleneckProblem:
     """``kind``: plain, tied (few distinct values), unseen (some u infinite) or clustered."""
     u, w = rng.normal(size=clients), rng.normal(size=clients)
     if kind == "tied":
@@ -45,22 +47,22 @@ def random_instance(rng: Generator, clients: int, size: int, *, kind: str = "pla
         u[rng.random(clients) < 0.5] = np.inf
     if kind == "clustered":
         labels = rng.integers(3, size=clients)
-        return Instance(bottleneck=u, weight=w, size=size, clusters=labels, penalty=0.4)
-    return Instance(bottleneck=u, weight=w, size=size)
+        return BottleneckProblem(bottleneck=u, weight=w, size=size, clusters=labels, penalty=0.4)
+    return BottleneckProblem(bottleneck=u, weight=w, size=size)
 
 
-def all_sets(instance: Instance) -> Iterator[IntArray]:
+def all_sets(instance: BottleneckProblem) -> Iterator[IntArray]:
     for members in combinations(range(len(instance.weight)), instance.size):
         yield np.array(members)
 
 
-def worth(instance: Instance, positions: IntArray) -> tuple[float, float]:
+def worth(instance: BottleneckProblem, positions: IntArray) -> tuple[float, float]:
     """The energy and, as infinite energies tie, the additive part that then decides."""
     bottleneck, additive = instance.parts(positions)
     return instance.energy(positions), additive if np.isinf(bottleneck) else 0.0
 
 
-def assert_optimal(instance: Instance, positions: IntArray) -> None:
+def assert_optimal(instance: BottleneckProblem, positions: IntArray) -> None:
     best = max(worth(instance, s) for s in all_sets(instance))
     assert worth(instance, positions) == pytest.approx(best, abs=1e-12)
 
@@ -177,7 +179,7 @@ def assert_undirected_and_connected(graph: dict[Ranks, set[Ranks]]) -> None:
 
 
 def test_ties_are_ordered_at_random() -> None:
-    instance = Instance(bottleneck=np.zeros(3), weight=np.zeros(3), size=1)
+    instance = BottleneckProblem(bottleneck=np.zeros(3), weight=np.zeros(3), size=1)
     seen: Counter[tuple[int, ...]] = Counter()
     for seed in range(600):
         seen[tuple(Ranking.of(instance, np.random.default_rng(seed)).positions.tolist())] += 1
@@ -191,13 +193,13 @@ values = st.sampled_from([-1.5, -0.3, 0.0, 0.25, 0.25, 1.0, 7.0])
 
 
 @st.composite
-def instances(draw: st.DrawFn) -> Instance:
+def instances(draw: st.DrawFn) -> BottleneckProblem:
     clients = draw(st.integers(1, 7))
 
     def column(of: st.SearchStrategy[float]) -> list[float]:
         return draw(st.lists(of, min_size=clients, max_size=clients))
 
-    return Instance(
+    return BottleneckProblem(
         bottleneck=np.array(column(values | st.just(np.inf)), dtype=np.float64),
         weight=np.array(column(values), dtype=np.float64),
         size=draw(st.integers(1, clients)),
@@ -209,7 +211,7 @@ def instances(draw: st.DrawFn) -> Instance:
 @settings(deadline=None, derandomize=True)
 @given(instance=instances(), name=st.sampled_from(NAMES), seed=st.integers(0, 99))
 def test_energies_kept_up_to_date_equal_those_of_the_instance(
-    instance: Instance, name: NeighbourhoodName, seed: int
+    instance: BottleneckProblem, name: NeighbourhoodName, seed: int
 ) -> None:
     walk = Walk(Annealing(neighbourhood=name), instance, np.random.default_rng(seed))
     ranking, best = walk.members.ranking, (-np.inf, -np.inf)
@@ -229,7 +231,7 @@ def test_energies_kept_up_to_date_equal_those_of_the_instance(
 @settings(deadline=None, derandomize=True)
 @given(instance=instances(), seed=st.integers(0, 99))
 def test_finite_energies_keep_the_order_and_the_spread_bounds_them(
-    instance: Instance, seed: int
+    instance: BottleneckProblem, seed: int
 ) -> None:
     ranking = Ranking.of(instance, np.random.default_rng(seed))
     landscape = Landscape.of(instance, ranking)
@@ -254,7 +256,7 @@ def test_finite_energies_keep_the_order_and_the_spread_bounds_them(
 @pytest.mark.parametrize("top", [5.0, np.inf])
 def test_spread_by_hand(top: float) -> None:
     # The second largest u less the smallest: 2. Weights: (2 + 3)/2 - (0 + 1)/2 = 2. Penalty: 0.5.
-    instance = Instance(
+    instance = BottleneckProblem(
         bottleneck=np.array([1.0, top, 0.0, 2.0]),
         weight=np.arange(4.0),
         size=2,
@@ -276,7 +278,7 @@ def test_worse_sets_are_accepted_with_the_stated_probability(
     # One client of three: all graphs are complete, and the spread C is 1, so a fall by d at step i
     # is accepted with probability exp(-d kappa log(i + 1)) = (i + 1)^(-kappa d).
     energies = (0.0, 0.3, 1.0)
-    instance = Instance(bottleneck=np.array(energies), weight=np.zeros(3), size=1)
+    instance = BottleneckProblem(bottleneck=np.array(energies), weight=np.zeros(3), size=1)
     config = Annealing(neighbourhood=name, steps=5, kappa=kappa)
     moves: Counter[tuple[int, float, float]] = Counter()
     for seed in range(4000):
@@ -318,7 +320,7 @@ def test_unseen_clients(name: NeighbourhoodName, num_unseen: int) -> None:
     rng = np.random.default_rng(num_unseen)
     u = rng.random(6)
     u[rng.permutation(6)[:num_unseen]] = np.inf
-    instance = Instance(bottleneck=u, weight=rng.random(6), size=2)
+    instance = BottleneckProblem(bottleneck=u, weight=rng.random(6), size=2)
     trace = Annealing(neighbourhood=name, steps=500).trace(instance, rng)
     assert_optimal(instance, trace.positions)
     assert np.isinf(trace.best[-1]) == (num_unseen >= 2)
@@ -352,7 +354,7 @@ def test_solve_and_trace_take_the_same_walk_and_repeat(name: NeighbourhoodName) 
 
 
 def test_equal_clients_are_chosen_equally_often() -> None:
-    instance = Instance(bottleneck=np.full(6, np.inf), weight=np.zeros(6), size=2)
+    instance = BottleneckProblem(bottleneck=np.full(6, np.inf), weight=np.zeros(6), size=2)
     chosen = np.zeros(6)
     for seed in range(900):
         chosen[Annealing(steps=5).solve(instance, np.random.default_rng(seed))] += 1
@@ -365,7 +367,9 @@ def test_leaves_the_instance_alone() -> None:
     u, w = np.array([np.inf, 0.5, np.inf, 0.1]), np.arange(4.0)
     for array in (u, w):
         array.setflags(write=False)
-    Annealing(steps=50).solve(Instance(bottleneck=u, weight=w, size=2), np.random.default_rng(0))
+    Annealing(steps=50).solve(
+        BottleneckProblem(bottleneck=u, weight=w, size=2), np.random.default_rng(0)
+    )
     np.testing.assert_array_equal(u, [np.inf, 0.5, np.inf, 0.1])
 
 
@@ -388,7 +392,7 @@ def test_refuses_bad_hyper_parameters(key: str, value: object) -> None:
 @settings(max_examples=2_000, deadline=None, derandomize=True)
 @given(instance=instances(), name=st.sampled_from(NAMES), seed=st.integers(0, 99))
 def test_never_above_brute_force_and_what_is_claimed_is_reached(
-    instance: Instance, name: NeighbourhoodName, seed: int
+    instance: BottleneckProblem, name: NeighbourhoodName, seed: int
 ) -> None:
     found = Annealing(neighbourhood=name, steps=30).solve(instance, np.random.default_rng(seed))
     best = BruteForce().solve(instance, np.random.default_rng(seed))
@@ -402,6 +406,6 @@ def test_never_above_brute_force_and_what_is_claimed_is_reached(
 )
 def test_values_that_cannot_be_ordered_are_refused(u: float, w: float) -> None:
     bottleneck, weight = np.array([1.0, u, 2.0]), np.array([1.0, w, 2.0])
-    instance = Instance(bottleneck=bottleneck, weight=weight, size=2)
+    instance = BottleneckProblem(bottleneck=bottleneck, weight=weight, size=2)
     with pytest.raises(DataError, match="at position 1"):
         Annealing(steps=5).solve(instance, np.random.default_rng(0))

@@ -12,8 +12,8 @@ from fedmuster.solvers.assignment import AssignmentProblem, FLGreedy
 from fedmuster.solvers.assignment.exact import Program
 from fedmuster.solvers.assignment.knapsacks import Core
 from fedmuster.solvers.assignment.lagrangian import Bidding
+from fedmuster.solvers.assignment.offers import Offers
 from fedmuster.solvers.assignment.prices import Incumbent, charge, lowest_bound
-from fedmuster.solvers.assignment.problem import Offers
 
 EVERYBODY = 7
 

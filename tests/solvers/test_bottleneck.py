@@ -16,9 +16,8 @@ from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.streams import stream
 from fedmuster.solvers import bottleneck as pruning
-from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.instance import BruteForce, Instance
-from fedmuster.solvers.sweep import Field, Frontier, sweep
+from fedmuster.solvers.bottleneck import Exact, Field, Frontier, sweep
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem, BruteForce
 
 SIGNIFICANCE = 1e-3
 
@@ -37,7 +36,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 @st.composite
-def instances(draw: st.DrawFn) -> Instance:
+def instances(draw: st.DrawFn) -> BottleneckProblem:
     """Small integers, so that ties are everywhere; infinities; all kinds of clusters."""
     num_clients = draw(st.integers(1, 9))
     size = draw(st.integers(1, num_clients))
@@ -63,7 +62,7 @@ def instances(draw: st.DrawFn) -> Instance:
         clusters = numbers(labels).astype(np.int64)
         if kind == "own":
             clusters += np.arange(num_clients)
-    return Instance(
+    return BottleneckProblem(
         bottleneck=numbers(whole + unseen),
         weight=numbers(whole),
         size=size,
@@ -72,7 +71,7 @@ def instances(draw: st.DrawFn) -> Instance:
     )
 
 
-def assert_as_good(instance: Instance, positions: IntArray, reference: IntArray) -> None:
+def assert_as_good(instance: BottleneckProblem, positions: IntArray, reference: IntArray) -> None:
     slowest, rest = instance.parts(positions)
     best_slowest, best_rest = instance.parts(reference)
     if np.isinf(best_slowest):
@@ -82,7 +81,7 @@ def assert_as_good(instance: Instance, positions: IntArray, reference: IntArray)
         assert slowest + rest == pytest.approx(best_slowest + best_rest, abs=1e-9)
 
 
-def assert_cohort(instance: Instance, positions: IntArray) -> None:
+def assert_cohort(instance: BottleneckProblem, positions: IntArray) -> None:
     assert positions.dtype == np.int64
     assert len(positions) == instance.size
     assert (np.diff(positions) > 0).all()
@@ -93,7 +92,7 @@ def assert_cohort(instance: Instance, positions: IntArray) -> None:
 @pytest.mark.parametrize("few", [10**9, 0])
 @given(instance=instances(), seed=st.integers(0, 9))
 @settings(max_examples=2_500, deadline=None)
-def test_as_good_as_brute_force(few: int, instance: Instance, seed: int) -> None:
+def test_as_good_as_brute_force(few: int, instance: BottleneckProblem, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pruning, "FEW", few)
         patch.setattr(pruning, "COHORTS_IN_SAMPLE", 1)
@@ -112,7 +111,7 @@ def test_as_good_as_brute_force_with_real_numbers(size: int) -> None:
         rng = stream(seed, "layout")
         num_clients = int(rng.integers(10, 25))
         clusters = rng.integers(0, 6, num_clients) if seed % 2 else None
-        instance = Instance(
+        instance = BottleneckProblem(
             bottleneck=rng.normal(size=num_clients) * rng.choice([0.1, 1, 10]),
             weight=rng.normal(size=num_clients),
             size=size,
@@ -124,7 +123,7 @@ def test_as_good_as_brute_force_with_real_numbers(size: int) -> None:
         assert_as_good(instance, positions, BruteForce().solve(instance, rng))
 
 
-def plain_sweep(instance: Instance) -> float:
+def plain_sweep(instance: BottleneckProblem) -> float:
     """The optimum without a penalty, by sorting everyone: an independent reference."""
     order = np.argsort(-instance.bottleneck, kind="stable")
     u, w = instance.bottleneck[order].tolist(), instance.weight[order].tolist()
@@ -138,7 +137,7 @@ def plain_sweep(instance: Instance) -> float:
     return float(best)
 
 
-def plain_clustered(instance: Instance) -> float:
+def plain_clustered(instance: BottleneckProblem) -> float:
     """The optimum with a penalty, every threshold from scratch: an independent reference."""
     assert instance.clusters is not None
     order = np.lexsort((-instance.weight, instance.clusters))
@@ -154,51 +153,53 @@ def plain_clustered(instance: Instance) -> float:
     return best
 
 
-def counts_state(num_clients: int, size: int, rng: np.random.Generator) -> Instance:
+def counts_state(num_clients: int, size: int, rng: np.random.Generator) -> BottleneckProblem:
     """w a function of a few counts: massive ties."""
     counts = rng.geometric(0.3, num_clients)
     u = rng.random(num_clients) + np.sqrt(2.0 / counts)
-    return Instance(bottleneck=u, weight=-counts.astype(np.float64), size=size)
+    return BottleneckProblem(bottleneck=u, weight=-counts.astype(np.float64), size=size)
 
 
-def coarse_state(num_clients: int, size: int, rng: np.random.Generator) -> Instance:
+def coarse_state(num_clients: int, size: int, rng: np.random.Generator) -> BottleneckProblem:
     u = rng.integers(0, 40, num_clients) / 4
-    return Instance(bottleneck=u, weight=rng.integers(-9, 9, num_clients) / 2, size=size)
+    return BottleneckProblem(bottleneck=u, weight=rng.integers(-9, 9, num_clients) / 2, size=size)
 
 
-def uneven_state(num_clients: int, size: int, rng: np.random.Generator) -> Instance:
+def uneven_state(num_clients: int, size: int, rng: np.random.Generator) -> BottleneckProblem:
     u = rng.lognormal(0, 1, num_clients)
     u[rng.choice(num_clients, size - 1, replace=False)] = np.inf
-    return Instance(bottleneck=u, weight=rng.gumbel(size=num_clients), size=size)
+    return BottleneckProblem(bottleneck=u, weight=rng.gumbel(size=num_clients), size=size)
 
 
-def independent_state(num_clients: int, size: int, rng: np.random.Generator) -> Instance:
-    return Instance(bottleneck=rng.random(num_clients), weight=rng.random(num_clients), size=size)
+def independent_state(num_clients: int, size: int, rng: np.random.Generator) -> BottleneckProblem:
+    return BottleneckProblem(
+        bottleneck=rng.random(num_clients), weight=rng.random(num_clients), size=size
+    )
 
 
-def rare_best_state(num_clients: int, size: int, rng: np.random.Generator) -> Instance:
+def rare_best_state(num_clients: int, size: int, rng: np.random.Generator) -> BottleneckProblem:
     weight = rng.integers(0, 2, num_clients).astype(np.float64)
     weight[: size // 2] = 10.0
-    return Instance(bottleneck=rng.random(num_clients), weight=weight, size=size)
+    return BottleneckProblem(bottleneck=rng.random(num_clients), weight=weight, size=size)
 
 
-def arc_state(num_clients: int, size: int, rng: np.random.Generator) -> Instance:
+def arc_state(num_clients: int, size: int, rng: np.random.Generator) -> BottleneckProblem:
     angle = rng.random(num_clients) * np.pi / 2
-    return Instance(bottleneck=np.sin(angle), weight=np.cos(angle), size=size)
+    return BottleneckProblem(bottleneck=np.sin(angle), weight=np.cos(angle), size=size)
 
 
-def opposed_state(num_clients: int, size: int, rng: np.random.Generator) -> Instance:
+def opposed_state(num_clients: int, size: int, rng: np.random.Generator) -> BottleneckProblem:
     u = np.arange(num_clients) / 7 + rng.random()
-    return Instance(bottleneck=u, weight=-u, size=size)
+    return BottleneckProblem(bottleneck=u, weight=-u, size=size)
 
 
-def huge_scale_state(num_clients: int, size: int, rng: np.random.Generator) -> Instance:
+def huge_scale_state(num_clients: int, size: int, rng: np.random.Generator) -> BottleneckProblem:
     """Levels that differ by little at a large offset, where bounds round."""
     u = 1e6 + 1e-3 * rng.random(num_clients)
-    return Instance(bottleneck=u, weight=1e-3 * rng.random(num_clients) - 1e6, size=size)
+    return BottleneckProblem(bottleneck=u, weight=1e-3 * rng.random(num_clients) - 1e6, size=size)
 
 
-State = Callable[[int, int, np.random.Generator], Instance]
+State = Callable[[int, int, np.random.Generator], BottleneckProblem]
 STATES: list[State] = [
     counts_state,
     coarse_state,
@@ -238,7 +239,7 @@ def test_as_good_as_a_plain_clustered_sweep(
     monkeypatch.setattr(pruning, "_CHUNK", 300)
     rng = stream(num_clusters, "layout")
     plain = state(1_500, 20, rng)
-    instance = Instance(
+    instance = BottleneckProblem(
         bottleneck=plain.bottleneck,
         weight=plain.weight,
         size=20,
@@ -256,7 +257,9 @@ def test_finds_a_threshold_far_above_the_sample() -> None:
     # Every third client is sampled; the best one is not, and its u is above all of the sample.
     u = np.array([1.0, 100, 0.5, 0, 0.5, 0.5, 0, 0.5, 0.5])
     w = np.array([0.0, 0, 4, 5, 4, 4, 5, 4, 4])
-    assert Exact().solve(Instance(bottleneck=u, weight=w, size=1), stream(0, "x")).tolist() == [1]
+    assert Exact().solve(
+        BottleneckProblem(bottleneck=u, weight=w, size=1), stream(0, "x")
+    ).tolist() == [1]
 
 
 def test_pruning_drops_nearly_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,16 +279,16 @@ def test_pruning_drops_nearly_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_everyone_unseen_is_decided_by_the_additive_part() -> None:
     weight = np.array([0.0, 3.0, 2.9, 1.0, 5.0])
     u = np.array([np.inf, np.inf, np.inf, np.inf, 9.0])
-    plain = Instance(bottleneck=u, weight=weight, size=2)
+    plain = BottleneckProblem(bottleneck=u, weight=weight, size=2)
     assert Exact().solve(plain, stream(0, "x")).tolist() == [1, 2]
-    clustered = Instance(
+    clustered = BottleneckProblem(
         bottleneck=u, weight=weight, size=2, clusters=np.array([0, 1, 1, 2, 3]), penalty=2.0
     )
     assert Exact().solve(clustered, stream(0, "x")).tolist() == [1, 3]
 
 
 def frequencies(
-    instance: Instance, solver: Exact | BruteForce, rounds: int
+    instance: BottleneckProblem, solver: Exact | BruteForce, rounds: int
 ) -> Counter[tuple[int, ...]]:
     rng = stream(3, "fairness")
     return Counter(tuple(solver.solve(instance, rng).tolist()) for _ in range(rounds))
@@ -300,19 +303,19 @@ def assert_uniform(seen: Counter[tuple[int, ...]], expected: Collection[tuple[in
 @pytest.mark.parametrize("level", [0.0, 1.0, np.inf])
 def test_equal_clients_are_chosen_equally_often(level: float) -> None:
     weight = np.zeros(9) if level == 0 else np.ones(9)  # with all 0 the bins of u have no width
-    instance = Instance(bottleneck=np.full(9, level), weight=weight, size=2)
+    instance = BottleneckProblem(bottleneck=np.full(9, level), weight=weight, size=2)
     assert_uniform(frequencies(instance, Exact(), 50 * comb(9, 2)), set(combinations(range(9), 2)))
 
 
 def test_brute_force_is_fair_too() -> None:
-    instance = Instance(bottleneck=np.ones(6), weight=np.ones(6), size=2)
+    instance = BottleneckProblem(bottleneck=np.ones(6), weight=np.ones(6), size=2)
     assert_uniform(frequencies(instance, BruteForce(), 900), set(combinations(range(6), 2)))
 
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("level", [1.0, np.inf])
 def test_equal_clients_of_a_cluster_are_chosen_equally_often(level: float) -> None:
-    instance = Instance(
+    instance = BottleneckProblem(
         bottleneck=np.full(9, level),
         weight=np.ones(9),
         size=2,
@@ -327,7 +330,7 @@ def test_equal_clients_of_a_cluster_are_chosen_equally_often(level: float) -> No
 def test_tied_thresholds_are_chosen_equally_often() -> None:
     # Each of the first three alone has energy 4; the others have less.
     u, w = np.array([4.0, 3, 2, 1, 0, 0, 0, 0, 0]), np.array([0.0, 1, 2, 2, 2, 2, 2, 2, 2])
-    instance = Instance(bottleneck=u, weight=w, size=1)
+    instance = BottleneckProblem(bottleneck=u, weight=w, size=1)
     assert_uniform(frequencies(instance, Exact(), 900), {(0,), (1,), (2,)})
 
 
@@ -338,7 +341,7 @@ def test_ties_favour_no_low_ids_when_pruned(clustered: bool) -> None:
     u, w = rng.random(num_clients), -rng.random(num_clients)
     group = np.sort(rng.choice(num_clients, tied, replace=False))
     u[group], w[group] = 1.0, 1.0
-    instance = Instance(
+    instance = BottleneckProblem(
         bottleneck=u,
         weight=w,
         size=size,
@@ -373,13 +376,13 @@ def test_refuses_what_cannot_be_ordered(
     values = {"bottleneck": np.ones(num_clients), "weight": np.ones(num_clients)}
     values["bottleneck"][0] = np.inf
     values[name][num_clients - 2] = value
-    instance = Instance(bottleneck=values["bottleneck"], weight=values["weight"], size=2)
+    instance = BottleneckProblem(bottleneck=values["bottleneck"], weight=values["weight"], size=2)
     with pytest.raises(DataError, match=f"{name} holds {value} at position {num_clients - 2}"):
         solver.solve(instance, stream(0, "x"))
 
 
 def test_brute_force_refuses_too_many_sets() -> None:
-    instance = Instance(bottleneck=np.ones(60), weight=np.ones(60), size=10)
+    instance = BottleneckProblem(bottleneck=np.ones(60), weight=np.ones(60), size=10)
     with pytest.raises(DataError, match="use Exact"):
         BruteForce().solve(instance, stream(0, "x"))
 

@@ -7,8 +7,7 @@ import pytest
 
 from fedmuster.core.records import IntArray
 from fedmuster.solvers.assignment import AssignmentProblem, LagrangianAssignment
-from fedmuster.solvers.assignment.filling import take_in_order
-from fedmuster.solvers.assignment.placing import fill_in_turns
+from fedmuster.solvers.assignment.placing import fill_in_turns, take_in_order
 
 INSTANCES = 60
 

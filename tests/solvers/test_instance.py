@@ -5,10 +5,10 @@ import pytest
 
 from fedmuster.core.errors import DataError
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 
 
-def instance(**changes: Any) -> Instance:
+def instance(**changes: Any) -> BottleneckProblem:
     fields: dict[str, Any] = {
         "bottleneck": [1.0, 2.0, 3.0],
         "weight": [0, 1, 5],
@@ -16,7 +16,7 @@ def instance(**changes: Any) -> Instance:
         "clusters": [0, 0, 1],
         "penalty": 0.5,
     }
-    return Instance(**{**fields, **changes})
+    return BottleneckProblem(**{**fields, **changes})
 
 
 def test_energy_by_hand() -> None:
@@ -53,4 +53,4 @@ def test_one_nan_among_many_is_found(field: str, position: int) -> None:
     values: dict[str, Any] = {"bottleneck": np.ones(100_000), "weight": np.ones(100_000)}
     values[field][position] = np.nan
     with pytest.raises(DataError, match=f"{field} holds nan at position {position}"):
-        Exact().solve(Instance(**values, size=10), np.random.default_rng(0))
+        Exact().solve(BottleneckProblem(**values, size=10), np.random.default_rng(0))

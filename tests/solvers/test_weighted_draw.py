@@ -10,8 +10,7 @@ from scipy import stats
 
 from fedmuster.core.records import RoundView
 from fedmuster.policies.oort.scores import not_too_often, value_at
-from fedmuster.solvers.best_cohort import filled_up
-from fedmuster.solvers.top_k import draw_near_top, weighted_draw
+from fedmuster.solvers.top_k import draw_near_top, filled_up, weighted_draw
 
 LEVEL = 1e-3
 

@@ -12,14 +12,14 @@ from scipy import integrate, stats
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, Selection
-from fedmuster.worlds.laws.update_upload import (
+from fedmuster.worlds.layout import Alike, ExponentialSizes, UniformSizes
+from fedmuster.worlds.lte_cell import (
     FluctuatingRate,
+    LTECell,
     UpdateUploadLatency,
     density,
     within_one_sd,
 )
-from fedmuster.worlds.layout import Alike, ExponentialSizes, UniformSizes
-from fedmuster.worlds.lte_cell import LTECell
 
 STILL = LTECell(fluctuating=False)
 BITS = 18.3e6 * 8

@@ -22,8 +22,8 @@ from fedmuster.worlds.devices import (
     DeviceWorld,
     DrawnDevices,
     attributes_of,
+    read_devices,
 )
-from fedmuster.worlds.traces.trace_tables import read_devices
 
 K = 40_000
 SMALL = DeviceWorld(num_clients=400, cohort_size=10, availability=Always())

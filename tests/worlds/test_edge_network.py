@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedmuster.core.records import FloatArray
 from fedmuster.worlds import EdgeNetwork, Radio, RandomWaypoint, Redrawn
-from fedmuster.worlds.edge_network import Pairs
+from fedmuster.worlds.edge_network import ReachablePairs
 from fedmuster.worlds.world import WorldRound
 
 
@@ -24,7 +24,7 @@ def coverage(drawn: WorldRound) -> FloatArray:
 
 
 def test_latency_by_hand() -> None:
-    pairs = Pairs(
+    pairs = ReachablePairs(
         coverage=np.array([[True, False], [True, True]]),
         compute_mhz=np.array([2.0, 4.0]),
         compute_seconds=np.array([1.205, 0.6025]),

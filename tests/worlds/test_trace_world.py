@@ -14,7 +14,7 @@ from scipy import stats
 from fedmuster.core.errors import ConfigError, DataError, MissingExtraError
 from fedmuster.core.records import Selection
 from fedmuster.worlds import Bernoulli, TraceWorld
-from fedmuster.worlds.traces.trace_tables import read_trace
+from fedmuster.worlds.trace_world import read_trace
 
 GOOD = """client,round,latency_seconds
 b,1,0.5
@@ -139,13 +139,13 @@ MALFORMED = [
     ("client,round,round,latency_seconds\na,1,1,0.5\n", "column 'round' is twice in the header"),
     ("", "column 'client' is not in the header"),
     ("client,round,latency_seconds\n", "has no rows"),
-    (HEAD + "b,1,fast\n", "line 3: latency_seconds = 'fast', expected a number > 0; correct"),
-    (HEAD + "b,1,\n", "line 3: latency_seconds = '', expected a number > 0"),
+    (HEAD + "b,1,fast\n", "line 3: latency_seconds = 'fast'"),
+    (HEAD + "b,1,\n", "line 3: latency_seconds = ''"),
     (HEAD + "b,1,nan\n", "line 3: latency_seconds = 'nan'"),
     (HEAD + "\nb,1,inf\n", "line 4: latency_seconds = 'inf'"),
     (HEAD + "b,1,-0.5\n", "line 3: latency_seconds = '-0.5'"),
     (HEAD + "b,1,0\n", "line 3: latency_seconds = '0'"),
-    (HEAD + "b,1.5,0.5\n", "line 3: round = '1.5', expected a whole number >= 1"),
+    (HEAD + "b,1.5,0.5\n", "line 3: round = '1.5'"),
     (HEAD + "b,0,0.5\n", "line 3: round = '0'"),
     (HEAD + "b,99999999999999999999,0.5\n", "line 3: round = '99999999999999999999'"),
     (HEAD + ",1,0.5\n", "line 3: client is empty"),

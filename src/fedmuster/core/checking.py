@@ -1,5 +1,6 @@
 """What is wrong with a cohort, if anything: for the selector, and for the contract."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.edges import EdgeView
-from fedmuster.core.errors import DataError, PolicyError
+from fedmuster.core.errors import DataError, FedmusterWarning, PolicyError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
     AskLoss,
@@ -144,6 +145,18 @@ def checked_view(
         ask_loss=None if ask_loss is None else _counted(ask_loss),
         forecast=None if forecast is None else _complete(forecast, clients),
     )
+
+
+def warn_if_everyone(policy: Policy[Any], problem: Problem) -> None:
+    """Say that there is nothing to choose where the cohort size exceeds the number of clients."""
+    clients, wanted = problem.num_clients, problem.cohort_size
+    if wanted > clients and problem.num_edges == 0 and policy.cohort_rule != "everyone":
+        warnings.warn(
+            f"cohort_size is {wanted}, but there are {clients} clients: {policy.name} selects "
+            "every available client in every round; write a smaller cohort_size",
+            FedmusterWarning,
+            stacklevel=3,
+        )
 
 
 def _available(available: ArrayLike | None, num_clients: int) -> BoolArray:

@@ -106,6 +106,22 @@ def from_text(registry: Registry[T], text: str) -> T:
     return named(registry, parse(text), key=(), what=registry.kind)
 
 
+def configured(registry: Registry[T], given: T | str, *, owner: str) -> T:
+    """``given``, or the config that it names as text such as ``bsfl:alpha=3``.
+
+    A class, or an object of another kind, is refused in the name of ``owner``.
+    """
+    if isinstance(given, str):
+        return from_text(registry, given)
+    if not registry.fits(given):
+        kind, what = registry.kind, f"a {type(given).__name__}"
+        advice = f"a {kind}, or the name of one, such as {min(registry)!r}"
+        if isinstance(given, type):
+            what, advice = f"the class {given.__name__}", f"an object: write {given.__name__}()"
+        raise ConfigError(f"{owner}: {kind} is {what}, expected {advice}", key=(kind,))
+    return given
+
+
 def parse(text: str) -> dict[str, Any]:
     """A line of text as the table that a spec would have.
 

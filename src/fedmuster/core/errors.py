@@ -12,6 +12,10 @@ class FedmusterError(Exception):
     """Root of all errors that fedmuster raises on purpose."""
 
 
+class FedmusterWarning(UserWarning):
+    """Something works, but not as its user may expect; said once in a run."""
+
+
 class ConfigError(FedmusterError, ValueError):
     """A hyper-parameter, a spec or a command-line argument is wrong.
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
-from fedmuster.core.config import check_types, from_text, require
-from fedmuster.core.errors import ConfigError
+from fedmuster.core.config import check_types, configured, require
 from fedmuster.core.explaining import Rule
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.registry import Registry
@@ -174,14 +173,7 @@ POLICIES: Final[Registry[Policy[Any]]] = Registry(
 
 def as_policy(policy: Policy[S] | str, *, owner: str) -> Policy[S]:
     """A policy from an object or from text such as ``bsfl:alpha=3``; classes are refused."""
-    if isinstance(policy, str):
-        return from_text(POLICIES, policy)
-    if not POLICIES.fits(policy):
-        what, advice = f"a {type(policy).__name__}", "a policy, such as BSFL(), or its name"
-        if isinstance(policy, type):
-            what, advice = f"the class {policy.__name__}", f"an object: write {policy.__name__}()"
-        raise ConfigError(f"{owner}: policy is {what}, expected {advice}", key=("policy",))
-    return policy
+    return configured(POLICIES, policy, owner=owner)
 
 
 class PolicyTraits:

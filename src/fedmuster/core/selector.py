@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedmuster.core import state as states
-from fedmuster.core.checking import checked_view, cohort_fault
+from fedmuster.core.checking import checked_view, cohort_fault, warn_if_everyone
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import CallOrderError, ConfigError, DataError, PolicyError, StateError
@@ -105,6 +105,8 @@ class Selector(Generic[S]):
                 f"select: round {self.round} is still open: call observe() first (with no rows, "
                 "if nobody answered)"
             )
+        if self.round == 1 and cohort_size is None:
+            warn_if_everyone(self.policy, self.problem)
         view = checked_view(
             self.policy,
             self.problem,

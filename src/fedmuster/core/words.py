@@ -4,6 +4,8 @@ import math
 
 _NOTHING = 1e-12
 """Below this a number is a rounding error, or the tiniest one that keeps a quotient defined."""
+_MOST_DECIMALS = 6
+"""After the point: a regret of 1e-17 is a rounding error, and is shown as 0."""
 
 
 def number(value: float) -> str:
@@ -24,14 +26,64 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def percent(share: float) -> str:
-    """Of a chance.
+def plain(value: float) -> str:
+    """Thousands separators, a minus sign, and no more digits than needed, at most ten.
 
     Example:
-        >>> percent(0.25), percent(0.0123)
-        ('25 %', '1.2 %')
+        >>> plain(12345.5), plain(-0.1)
+        ('12,345.5', '−0.1')
     """
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+    return f"{value:,.10g}".replace("-", "−")
+
+
+def percent(share: float, digits: int | None = None) -> str:
+    """A share as a percentage, with ``digits`` after the point, else two digits below 10 %.
+
+    Example:
+        >>> percent(0.25), percent(0.0123), percent(0.975, 2)
+        ('25 %', '1.2 %', '97.50 %')
+    """
+    if digits is None and share < 0.1:
+        return f"{100 * share:.2g} %"
+    return f"{100 * share:.{digits or 0}f} %"
+
+
+def span(low: int, high: int) -> str:
+    """A range of whole numbers.
+
+    Example:
+        >>> span(3, 1200), span(3, 3)
+        ('3–1,200', '3')
+    """
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def plus_minus(mean: float, half_width: float, *, sign: str = "") -> str:
+    """An interval, to two significant digits of the half-width, but at most five of the mean.
+
+    ``half_width`` is NaN for a mean of one value; ``sign="+"`` writes the sign of every mean.
+
+    Example:
+        >>> plus_minus(1234.567, 89.1), plus_minus(0.5, float("nan"), sign="+")
+        ('1,235 ± 89', '+0.50000')
+    """
+    if math.isnan(mean):
+        return "–"
+    last = _magnitude(mean) - 4
+    if half_width > 0:  # not for NaN
+        last = max(last, _magnitude(half_width) - 1)
+    digits = min(max(-last, 0), _MOST_DECIMALS)
+    text = _fixed(mean, digits, sign)
+    return text if math.isnan(half_width) else f"{text} ± {_fixed(half_width, digits)}"
+
+
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+
+
+def _fixed(value: float, digits: int, sign: str = "") -> str:
+    text = f"{value:{sign},.{digits}f}".replace("-", "−")
+    return text if text.strip("+−0.,") else "0"
 
 
 def ordinal(position: int) -> str:
@@ -45,14 +97,14 @@ def ordinal(position: int) -> str:
     return f"{position:,}{'th' if position % 100 in (11, 12, 13) else last}"
 
 
-def several(count: int, what: str) -> str:
-    """With a plural s.
+def several(count: int, what: str, plural: str = "") -> str:
+    """A number of things; the plural has an s unless ``plural`` is given.
 
     Example:
-        >>> several(1, "client"), several(1200, "client")
-        ('1 client', '1,200 clients')
+        >>> several(1, "client"), several(1200, "client"), several(3, "policy", "policies")
+        ('1 client', '1,200 clients', '3 policies')
     """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {what if count == 1 else plural or what + 's'}"
 
 
 def capital(sentence: str) -> str:

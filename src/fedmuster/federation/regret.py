@@ -1,4 +1,4 @@
-"""Regret: what a cohort is worth, and what the best one would have been worth."""
+"""Regret: the gap between the expected worth of a cohort and that of the best one."""
 
 from typing import NamedTuple, Protocol
 
@@ -15,10 +15,10 @@ from fedmuster.solvers.bottleneck import Exact
 
 
 class Verdict(NamedTuple):
-    """What a cohort was worth before it was played.
+    """The worth of a cohort before it is played.
 
-    ``regret`` is what the best cohort expects more than this one, never negative; ``additive`` the
-    part of the reward that does not depend on what happens.
+    ``regret`` is how much more the best cohort expects, never negative; ``additive`` is the part of
+    the reward that does not depend on luck.
     """
 
     regret: float
@@ -37,24 +37,22 @@ class Judge(Protocol):
         ...
 
     def record(self, selection: Selection, feedback: Feedback) -> None:
-        """Learn what the policy did."""
-        ...
+        """Learn what the policy did; nothing for a judge without a history."""
+        return
 
     def to_bytes(self) -> bytes:
         """An image of the history."""
-        ...
+        return states.to_bytes({}, {})
 
     def load(self, image: bytes, *, source: str) -> None:
         """Take over the history of :meth:`to_bytes`."""
-        ...
+        return
 
-
-# Regret against the genie, on the policy's own history.
 
 _ROUNDING = 1e-9
 
 
-class CohortJudge:
+class CohortJudge(Judge):
     """Compares each cohort with the best one that true means can buy in the same round.
 
     The genie decides on the history of the policy that is judged, not on one of its own. The gap
@@ -68,7 +66,7 @@ class CohortJudge:
         self.state = genie.init(problem)
 
     def assess(self, view: RoundView, selection: Selection) -> Verdict:
-        """The verdict on a cohort; ``view`` must hold the truth."""
+        """See :class:`Judge`."""
         if len(selection.clients) == 0:
             return Verdict(regret=0.0, additive=0.0)
         instance = self.genie.instance(self.state, view)
@@ -91,41 +89,33 @@ class CohortJudge:
         return tau_min_seconds / _slowest_seconds(feedback) + verdict.additive
 
     def record(self, selection: Selection, feedback: Feedback) -> None:
-        """Learn what the policy did."""
+        """See :class:`Judge`."""
         self.genie.observe(self.state, selection, feedback)
 
     def to_bytes(self) -> bytes:
-        """An image of the history."""
+        """See :class:`Judge`."""
         return states.to_bytes(states.learned_arrays(self.state), {})
 
     def load(self, image: bytes, *, source: str) -> None:
-        """Take over the history of :meth:`to_bytes`."""
+        """See :class:`Judge`."""
         arrays, _ = states.from_bytes(image, source=source)
         states.load_arrays(self.state, arrays)
 
 
 def _slowest_seconds(feedback: Feedback) -> float:
-    """Latency of the slowest of the cohort; infinite if one did not answer or none was asked."""
+    """Latency of the slowest client; infinite if one did not answer or the cohort is empty."""
     answered = feedback.answered
     if len(answered) == 0 or not answered.all():
         return float(np.inf)
     return float(feedback.latency_seconds.max())
 
 
-# Regret against the best placement of clients at edge servers.
-
-
-class PlacementJudge:
+class PlacementJudge(Judge):
     """Compares each placement with the best that true probabilities can buy (COCS Eq. 11).
 
     The gap is between the utilities of expected participants, so it is free of the round's luck.
     The best placement is found by a solver that proves it optimal in small networks; in large ones
     it is the best known, which is short of the optimum by a certified fraction of a percent.
-
-    Args:
-        utility: of participants (COCS Eq. 8 or 19).
-        problem: how many edges there are.
-        seed: of ties.
     """
 
     def __init__(self, utility: EdgeUtility, problem: Problem, *, seed: int) -> None:
@@ -134,7 +124,7 @@ class PlacementJudge:
         self.seed = seed
 
     def assess(self, view: RoundView, selection: Selection) -> Verdict:
-        """The verdict on a placement; ``view`` must hold the truth."""
+        """See :class:`Judge`."""
         if view.truth is None or view.truth.success is None:
             raise DataError("regret: the view does not hold the true probabilities of success")
         success = view.truth.success
@@ -152,29 +142,15 @@ class PlacementJudge:
         return Verdict(regret=gap, additive=0.0)
 
     def reward(self, verdict: Verdict, feedback: Feedback, *, tau_min_seconds: float) -> float:
-        """The utility of those who took part (COCS Eq. 8, 19)."""
-        del verdict, tau_min_seconds
+        """The utility of the participants (COCS Eq. 8, 19)."""
         return self._worth(float(np.count_nonzero(participated(feedback))))
-
-    def record(self, selection: Selection, feedback: Feedback) -> None:
-        """Rounds do not depend on each other."""
-
-    def to_bytes(self) -> bytes:
-        """No history."""
-        return states.to_bytes({}, {})
-
-    def load(self, image: bytes, *, source: str) -> None:
-        """Nothing to take over."""
 
     def _worth(self, participants: float) -> float:
         return self.utility.of(participants, num_edges=self.num_edges)
 
 
-# Regret: what a cohort is worth, and what the best one would have been worth.
-
-
 def judge_for(genie: Genie | EdgeUtility, problem: Problem, *, seed: int) -> Judge:
-    """Who measures regret against this genie, or in this utility where there are edge servers."""
+    """The judge with this genie, or with this utility where there are edge servers."""
     if isinstance(genie, EdgeUtility) != (problem.num_edges > 0):
         raise ConfigError(
             f"regret is measured by {type(genie).__name__}, expected an EdgeUtility where there "

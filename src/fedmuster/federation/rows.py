@@ -16,7 +16,7 @@ from fedmuster.training.trainer import LearningRow
 
 
 class Checkpoint(NamedTuple):
-    """All that a simulation needs to continue after ``round``, bit for bit."""
+    """What a simulation needs to continue after ``round``, bit for bit."""
 
     round: int
     elapsed_seconds: float
@@ -28,7 +28,7 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Horizon:
-    """When a run is over: after so many rounds, or with the round that reaches so many seconds."""
+    """When a run ends: after ``rounds``, or with the round that reaches ``seconds``."""
 
     rounds: int
     seconds: float | None = None
@@ -39,21 +39,18 @@ class Horizon:
         return f"{self.seconds:g} simulated seconds (at most {self.rounds:,} rounds)"
 
     def reached(self, rounds: int, elapsed_seconds: float) -> bool:
-        """Whether a run that has come so far is over."""
+        """Whether a run of this length is over."""
         over_time = self.seconds is not None and elapsed_seconds >= self.seconds
         return over_time or rounds >= self.rounds
 
 
-# Whose scores the journal keeps.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Watch:
-    """Whose scores to write down, and how often: what a policy thinks, for reports.
+    """The clients whose scores the journal keeps for reports, and how often.
 
     Args:
-        every: so many rounds, beginning with the first.
-        clients: how many, evenly spaced over all; fewer where there are fewer.
+        every: the number of rounds from one record to the next, beginning with the first round.
+        clients: how many clients, evenly spaced over all; fewer where there are fewer.
     """
 
     every: int = 1
@@ -65,16 +62,13 @@ class Watch:
         require(self.clients >= 1, self, "clients", "an integer >= 1")
 
     def watched(self, num_clients: int) -> IntArray:
-        """Who."""
+        """The watched clients."""
         count = min(self.clients, num_clients)
         return np.arange(count) * num_clients // count
 
     def due(self, round_number: int) -> bool:
-        """When."""
+        """Whether the scores of this round are kept."""
         return (round_number - 1) % self.every == 0
-
-
-# One round, as the journal keeps it.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -100,15 +94,15 @@ class EdgeRow:
     @classmethod
     def of(
         cls,
-        network: EdgeView,
+        network: EdgeView | None,
         selection: Selection,
         feedback: Feedback,
         position_km: FloatArray | None,
-    ) -> "EdgeRow":
-        """Of a cohort that was played; ``feedback`` has its rows in the same order."""
-        assert selection.edges is not None
-        clients = selection.clients
-        context = selection.features
+    ) -> "EdgeRow | None":
+        """Of a cohort that was played, with its feedback in the same order; None without edges."""
+        if network is None or selection.edges is None:
+            return None
+        clients, context = selection.clients, selection.features
         return cls(
             edges=selection.edges,
             in_time=participated(feedback),
@@ -127,18 +121,15 @@ class RoundRow:
         round: t.
         seconds: how long the round took in simulated time.
         reward: realised ``min tau_min/tau + alpha Phi_g + gamma Phi_p`` (BSFL Eq. 5; PAUSE Eq. 9),
-            or the utility of participants at edge servers (COCS Eq. 8, 19); NaN where nobody
-            judges.
-        regret: expected loss against the best cohort (BSFL Eq. 7; COCS Eq. 11); NaN where nobody
-            judges.
-        num_available: how many could have been asked.
-        num_completed: how many of the cohort answered.
+            or the utility of participants at edge servers (COCS Eq. 8, 19); NaN without a judge.
+        regret: expected loss against the best cohort (BSFL Eq. 7; COCS Eq. 11); NaN likewise.
+        num_available: the clients that could be asked.
+        num_completed: the clients of the cohort that answered.
         num_refused: feedback rows that could not be right.
         clients: the cohort.
         learning: what the round did to the model, if there is one.
         privacy: what clients have spent, if a ledger is kept.
-        scores: what the policy thought of the watched clients when it chose, by name; None where
-            nobody watched.
+        scores: the policy's scores of the watched clients, by name; None where none are kept.
         network: what happened at the edge servers; None where there are none.
     """
 

@@ -8,8 +8,10 @@ import numpy as np
 
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.checking import warn_if_everyone
+from fedmuster.core.config import configured
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.policy import Policy
+from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import Feedback, Late, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.federation.regret import Verdict, judge_for
@@ -18,7 +20,7 @@ from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Grant, PrivacyRow, Protection
 from fedmuster.training.trainer import LearningRow
 from fedmuster.training.training import OwnTraining, Training
-from fedmuster.worlds.world import World, WorldRound
+from fedmuster.worlds.world import WORLDS, World, WorldRound
 
 S = TypeVar("S")
 
@@ -27,16 +29,16 @@ class Simulation(Generic[S]):
     """A policy in a world, round by round.
 
     Args:
-        policy: who chooses.
-        world: who answers, when.
+        policy: chooses the cohorts: a policy, or its name with settings, such as "bsfl:alpha=3".
+        world: simulates the clients: a world, or its name, such as "bsfl-rates:num_clients=50".
         seed: of world and policy; two policies with the same seed face the same luck.
-        genie: whose reward measures regret, or where there are edge servers the utility that does;
-            None to do without (faster).
-        must_judge: whether to complain where regret is not defined, instead of doing without.
+        genie: the reward that measures regret, or where there are edge servers the utility that
+            does; None for no regret (faster).
+        must_judge: whether to complain where regret is not defined; else the run has no regret.
         training: what the chosen clients train; None for selection alone.
-        horizon: when the run ends, so that its last round is evaluated; None for open end.
-        protection: what is promised to clients and the ledger that keeps it; None for no privacy.
-        watch: whose scores to write down; None for nobody's.
+        horizon: when the run ends, so that its last round is evaluated; None for an open end.
+        protection: the privacy promise to clients and the ledger that keeps it; None for none.
+        watch: the clients whose scores the journal keeps; None for no scores.
 
     Example:
         >>> from fedmuster.policies import BSFL, Genie
@@ -49,8 +51,8 @@ class Simulation(Generic[S]):
 
     def __init__(
         self,
-        policy: Policy[S],
-        world: World,
+        policy: Policy[S] | str,
+        world: World | str,
         *,
         seed: int,
         genie: Genie | EdgeUtility | None = None,
@@ -60,7 +62,8 @@ class Simulation(Generic[S]):
         protection: Protection | None = None,
         watch: Watch | None = None,
     ) -> None:
-        self.world = world.start(seed)
+        policy = as_policy(policy, owner="Simulation")
+        self.world = configured(WORLDS, world, owner="Simulation").start(seed)
         problem = self.world.problem
         if genie is not None and not self.world.waits_for_all:
             if must_judge:
@@ -89,8 +92,7 @@ class Simulation(Generic[S]):
             problem = self.trainer.describe(problem)
         self.selector = Selector(policy, problem, seed=seed)
         self.judge = None if genie is None else judge_for(genie, problem, seed=seed)
-        self.horizon = horizon
-        self.watch = watch
+        self.horizon, self.watch = horizon, watch
         self.elapsed_seconds = 0.0
         self.budget = None
         if protection is not None:
@@ -105,17 +107,17 @@ class Simulation(Generic[S]):
     def step(self) -> RoundRow:
         """Play one round."""
         selector, budget = self.selector, self.budget
+        if selector.round == 1:
+            warn_if_everyone(selector.policy, selector.problem)
         drawn = self.world.realise(selector.round, now_seconds=self.elapsed_seconds)
         drawn = self._reachable(drawn)
-        # The truth of a contextual world costs as much as a round: only for who may see it.
-        truth = drawn.truth if selector.policy.oracle else None
         privacy_left = None if budget is None else budget.left
         selection = selector.select(
             available=drawn.available,
             cohort_size=self.world.num_to_ask,
             features=drawn.features,
             edges=drawn.edges,
-            truth=truth,
+            truth=drawn.truth if selector.policy.oracle else None,  # costs as much as a round
             privacy_left=privacy_left,
             ask_loss=None if self.trainer is None else self._ask_loss,
             forecast=drawn.forecast,
@@ -125,7 +127,7 @@ class Simulation(Generic[S]):
         # With a quota the round does not wait for the cohort, and regret is not defined.
         if self.judge is not None and selection.quota is None:
             verdict = self.judge.assess(self._whole_view(drawn, privacy_left), selection)
-        # From here on clients are asked: whoever is must have paid.
+        # Clients are asked from here on: each of them must have paid.
         grant = None if budget is None else budget.debit(selection.round, selection.clients)
         outcome = drawn.play(selection)
         feedback, late = outcome.feedback, outcome.late
@@ -134,14 +136,13 @@ class Simulation(Generic[S]):
         if self.judge is not None:
             self.judge.record(selection, feedback)
         self.elapsed_seconds += outcome.round_seconds
-        learning = LearningRow()
-        release = None
+        learning, release = LearningRow(), None
         if budget is not None and grant is not None:
             release = partial(budget.release, grant)
         if self.trainer is not None:
             feedback, learning = self.trainer.train(
                 feedback,
-                evaluate=self._is_last(selection),
+                evaluate=self._reached(selection.round) or self.exhausted is not None,
                 release=release,
                 sketch_size=selector.policy.wanted_sketch_size,
                 edges=selection.edges,
@@ -149,12 +150,16 @@ class Simulation(Generic[S]):
                 ends_at_seconds=self.elapsed_seconds,
             )
         report = selector.observe(feedback)
-        # At edge servers who takes part is what the policy hears; speed is as it was measured.
+        # At edge servers the policy hears of participants; elsewhere speed is as it was measured.
         heard = outcome.feedback if drawn.edges is None else feedback
+        reward, tau_min = np.nan, self.world.tau_min_seconds
+        if self.judge is not None:
+            reward = self.judge.reward(verdict, heard, tau_min_seconds=tau_min)
+        network = EdgeRow.of(drawn.edges, selection, heard, drawn.position_km)
         return RoundRow(
             round=selection.round,
             seconds=outcome.round_seconds,
-            reward=self._reward(verdict, heard),
+            reward=reward,
             regret=verdict.regret,
             num_available=int(np.count_nonzero(drawn.available)),
             num_completed=len(selection.clients) - len(report.not_completed),
@@ -163,7 +168,7 @@ class Simulation(Generic[S]):
             learning=learning,
             privacy=PrivacyRow() if budget is None else budget.standing(),
             scores=scores,
-            network=self._edge_row(drawn, selection, heard),
+            network=network,
         )
 
     def checkpoint(self) -> Checkpoint:
@@ -181,13 +186,10 @@ class Simulation(Generic[S]):
         """Continue from a checkpoint. The world needs none: its rounds follow from the seed."""
         for what in ("judge", "trainer", "budget"):
             if (getattr(self, what) is None) != (getattr(checkpoint, what) is None):
-                raise StateError(
-                    f"{source} was written {'with' if getattr(self, what) is None else 'without'} "
-                    f"a {what}"
-                )
-        self.selector = Selector.from_bytes(
-            checkpoint.selector, self.selector.policy, source=source
-        )
+                written = "with" if getattr(self, what) is None else "without"
+                raise StateError(f"{source} was written {written} a {what}")
+        policy = self.selector.policy
+        self.selector = Selector.from_bytes(checkpoint.selector, policy, source=source)
         if self.judge is not None and checkpoint.judge is not None:
             self.judge.load(checkpoint.judge, source=source)
         if self.trainer is not None and checkpoint.trainer is not None:
@@ -197,7 +199,7 @@ class Simulation(Generic[S]):
         self.elapsed_seconds = checkpoint.elapsed_seconds
 
     def close(self) -> None:
-        """End what training has started (worker processes), and let go of the ledger."""
+        """End worker processes of the training, and release the ledger."""
         if self.trainer is not None:
             self.trainer.close()
         if self.budget is not None:
@@ -205,7 +207,7 @@ class Simulation(Generic[S]):
 
     @property
     def finished(self) -> bool:
-        """Whether the horizon is reached, or the clients' privacy spent."""
+        """Whether the horizon is reached, or the clients' privacy is spent."""
         return self._reached(self.selector.round - 1) or self.exhausted is not None
 
     @property
@@ -213,16 +215,8 @@ class Simulation(Generic[S]):
         """Why privacy ends the run, if it does: too few clients can be asked once more."""
         if self.budget is None:
             return None
-        problem, able = self.selector.problem, int(np.count_nonzero(self.budget.able))
-        # At edge servers the cohort size is a limit, and nobody's wish.
-        wanted = 1 if problem.num_edges > 0 else min(problem.cohort_size, problem.num_clients)
-        if able >= wanted:
-            return None
-        cohort = "one" if problem.num_edges > 0 else f"a cohort of {problem.cohort_size:,}"
-        return (
-            f"privacy ends the run: {able:,} of {problem.num_clients:,} clients have budget left, "
-            f"fewer than {cohort}"
-        )
+        problem = self.selector.problem
+        return self.budget.ending(cohort_size=problem.cohort_size, num_edges=problem.num_edges)
 
     @property
     def repeatable(self) -> bool:
@@ -230,9 +224,9 @@ class Simulation(Generic[S]):
         return self.budget is None or self.budget.privacy.simulated
 
     def _reachable(self, drawn: WorldRound) -> WorldRound:
-        """The round without those who have no privacy left or are still busy with an earlier one.
+        """The round without clients that have no privacy left or are busy with an earlier round.
 
-        If that leaves nobody, the server waits for the first who is done.
+        If no client is left, the server waits for the first that is done.
         """
         available, wait = drawn.available, drawn.wait_seconds
         if self.budget is not None:
@@ -250,21 +244,6 @@ class Simulation(Generic[S]):
             return None
         watched = self.watch.watched(self.selector.problem.num_clients)
         return {name: values[watched] for name, values in self.selector.scores().items()}
-
-    def _reward(self, verdict: Verdict, feedback: Feedback) -> float:
-        if self.judge is None:
-            return np.nan
-        return self.judge.reward(verdict, feedback, tau_min_seconds=self.world.tau_min_seconds)
-
-    @staticmethod
-    def _edge_row(drawn: WorldRound, selection: Selection, feedback: Feedback) -> EdgeRow | None:
-        if drawn.edges is None:
-            return None
-        return EdgeRow.of(drawn.edges, selection, feedback, drawn.position_km)
-
-    def _is_last(self, selection: Selection) -> bool:
-        """Whether the run ends with this round, for which its cohort has paid."""
-        return self._reached(selection.round) or self.exhausted is not None
 
     def _reached(self, rounds: int) -> bool:
         return self.horizon is not None and self.horizon.reached(rounds, self.elapsed_seconds)
@@ -291,7 +270,7 @@ class Simulation(Generic[S]):
 
 
 def _releasable(feedback: Feedback, late: Late, grant: Grant) -> tuple[Feedback, Late]:
-    """The same, but who may not send does not complete, and does not come late either."""
+    """Clients that may not send do not complete, and do not come late either."""
     sends = np.isin(late.clients, grant.clients[grant.releasable])
     return (
         replace(feedback, completed=feedback.answered & grant.releasable),

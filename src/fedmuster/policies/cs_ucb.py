@@ -19,7 +19,7 @@ from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import given
 from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.policies.score_columns import EVERYBODY, published
-from fedmuster.solvers.best_cohort import highest
+from fedmuster.solvers.top_k import highest
 
 
 @POLICIES.register

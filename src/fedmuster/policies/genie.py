@@ -15,13 +15,13 @@ from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.state import NoState, given
-from fedmuster.policies.bsfl import BANDIT_TERMS, clusters_for
+from fedmuster.policies.bsfl import BottleneckPolicy, clusters_for
 from fedmuster.policies.explaining.best_set import BestSet
 from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.privacy.schedules import Geometric, Schedule
-from fedmuster.solvers.best_cohort import highest, nobody
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem
+from fedmuster.solvers.top_k import highest, nobody
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Genie(PolicyTraits):
 
     name: ClassVar[str] = "genie"
     terms: ClassVar[Mapping[str, str]] = {
-        **BANDIT_TERMS,
+        **BottleneckPolicy.terms,
         "true_speed": "the true expected speed, which only oracles know",
     }
     oracle: ClassVar[bool] = True
@@ -102,13 +102,13 @@ class Genie(PolicyTraits):
             clusters=clusters_for(self._reward, problem),
         )
 
-    def instance(self, state: GenieState, view: RoundView) -> Instance:
+    def instance(self, state: GenieState, view: RoundView) -> BottleneckProblem:
         """This round's problem over the candidates of ``view`` (BSFL Eq. 6; PAUSE Eq. 10)."""
         if view.truth is None:
             raise DataError("Genie: the view holds no truth, which only a simulated world knows")
         rows = view.candidates()
         target = of_rows(state.target_share, rows)
-        return Instance(
+        return BottleneckProblem(
             bottleneck=view.truth.mean_speed[rows],
             weight=self._reward.weights(
                 state.count[rows], view.round, target, privacy_left=view.privacy_of(rows)

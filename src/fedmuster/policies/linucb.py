@@ -1,5 +1,6 @@
 """LinUCB: one linear model of all contexts."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -15,6 +16,7 @@ from fedmuster.bandits.linear import (
 )
 from fedmuster.bandits.utility import participated
 from fedmuster.core.config import check_types, require
+from fedmuster.core.errors import FedmusterWarning
 from fedmuster.core.explaining import Moment, Rule
 from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
@@ -96,6 +98,13 @@ class LinUCB(PolicyTraits):
 
     def select(self, state: SharedRidgeState, view: RoundView, rng: Generator) -> Selection:
         """The best placement by the optimistic predictions."""
+        if view.round == 1 and view.features is None:
+            warnings.warn(
+                "linucb: the server sees no features, so all clients are alike to it; use a world "
+                "with features, or a policy without",
+                FedmusterWarning,
+                stacklevel=3,
+            )
         pairs, expected, bonus = self._terms(state, view)
         value = np.nan_to_num(_index(view, pairs, expected + bonus), nan=0.0)
         return best_placement(view, value, solver=self.solver, rng=rng)

@@ -17,7 +17,7 @@ from fedmuster.core.words import percent, several
 from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.policies.random import draw
 from fedmuster.policies.score_columns import published
-from fedmuster.solvers.best_cohort import highest, nobody
+from fedmuster.solvers.top_k import highest, nobody
 
 
 @dataclass(slots=True)

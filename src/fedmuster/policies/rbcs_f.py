@@ -16,9 +16,8 @@ from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, Roun
 from fedmuster.core.state import shared
 from fedmuster.policies.explaining.best_set import BestSet
 from fedmuster.policies.score_columns import EVERYBODY
-from fedmuster.solvers.best_cohort import Solver, best_cohort
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.instance import BruteForce
+from fedmuster.solvers.bottleneck_problem import BruteForce, Solver, best_cohort
 
 
 @dataclass(slots=True)

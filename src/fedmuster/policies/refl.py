@@ -21,7 +21,7 @@ from fedmuster.core.records import (
 )
 from fedmuster.core.state import shared
 from fedmuster.policies.explaining.simple_rules import Highest
-from fedmuster.solvers.best_cohort import highest
+from fedmuster.solvers.top_k import highest
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import shared
 from fedmuster.core.words import number, percent, several
-from fedmuster.solvers.best_cohort import highest, nobody
+from fedmuster.solvers.top_k import highest, nobody
 
 
 @dataclass(slots=True)

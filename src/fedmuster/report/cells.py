@@ -9,6 +9,7 @@ import numpy as np
 
 from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.words import span
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment
@@ -229,13 +230,8 @@ def ending_notes(endings: Sequence[Ending], *, seeds: int, runs: int) -> tuple[s
     for ending in endings:
         by_label.setdefault(ending.label, []).append(ending.rounds)
     listed = ", ".join(
-        f"{label} after {_span(rounds)} rounds"
+        f"{label} after {span(min(rounds), max(rounds))} rounds"
         + (f" ({len(rounds)} of {seeds} seeds)" if len(rounds) < seeds else "")
         for label, rounds in by_label.items()
     )
     return (f"{len(endings)} of {runs} runs ended early: {listed}. {who}: {first.reason}.",)
-
-
-def _span(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"

@@ -1,23 +1,27 @@
-"""Curves over rounds and over simulated time: a mean over seeds, and how sure it is.
+"""Curves over rounds and time (means over seeds with intervals), and the charts they make.
 
 A band reaches as far as the shortest run of its policy. The mean of what stays (a model, privacy
-spent) goes on to the end of the longest, with what each finished run has: it ends with the number
-that tables tell, and does not jump where a seed ends.
+spent) goes on to the end of the longest run, with the last value of each finished run: it ends with
+the number in the tables, and does not jump where a seed ends.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.core.words import several
+from fedmuster.report.promise import cap_in_sight, cap_text, spent_title
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import mean_and_half_width
+from fedmuster.report.target import Target
 
 Axis = Literal["round", "seconds", "spent_max"]
-"""Against what: rounds, simulated time, or the privacy that the client who spent most has spent."""
+"""Rounds, simulated time, or the privacy spent by the client that spent most."""
 
 N = TypeVar("N", bound=np.number)
 
@@ -38,13 +42,9 @@ class Curve:
 def running_totals(comparison: Comparison, column: str) -> list[Curve]:
     """The sum of a column up to each round; policies without it (no judge) are left out."""
     curves = []
-    for label, runs in comparison.runs.items():
-        length = min(run.rounds for run in runs)
-        totals = np.stack([np.cumsum(run.columns[column][:length]) for run in runs])
-        if np.isnan(totals).any():
-            continue
-        rounds = plotted_rounds(length)
-        mean, half_width = mean_and_half_width(totals[:, rounds - 1])
+    for label, values in _complete(comparison, column):
+        rounds = plotted_rounds(values.shape[1])
+        mean, half_width = mean_and_half_width(np.cumsum(values, axis=1)[:, rounds - 1])
         curves.append(
             Curve(label=label, x=rounds.astype(np.float64), mean=mean, half_width=half_width)
         )
@@ -59,20 +59,25 @@ def moving_means(comparison: Comparison, column: str) -> list[Curve]:
     """
     width = window(comparison)
     curves = []
-    for label, runs in comparison.runs.items():
-        length = min(run.rounds for run in runs)
-        values = np.stack([run.columns[column][:length] for run in runs])
-        if np.isnan(values).any():
-            continue
-        sums = np.concatenate([np.zeros((len(runs), 1)), np.cumsum(values, axis=1)], axis=1)
-        rounds = plotted_rounds(length)
+    for label, values in _complete(comparison, column):
+        sums = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
+        rounds = plotted_rounds(values.shape[1])
         # At the ends there are fewer.
         first = np.maximum(rounds - 1 - width // 2, 0)
-        last = np.minimum(rounds + width // 2, length)
+        last = np.minimum(rounds + width // 2, values.shape[1])
         mean = ((sums[:, last] - sums[:, first]) / (last - first)).mean(axis=0)
         absent = np.full(len(mean), np.nan)
         curves.append(Curve(label=label, x=rounds.astype(np.float64), mean=mean, half_width=absent))
     return curves
+
+
+def _complete(comparison: Comparison, column: str) -> Iterator[tuple[str, FloatArray]]:
+    """[seeds, rounds] of each policy that has the column in all rounds that its runs share."""
+    for label, runs in comparison.runs.items():
+        length = min(run.rounds for run in runs)
+        values = np.stack([run.columns[column][:length] for run in runs])
+        if not np.isnan(values).any():
+            yield label, values
 
 
 def window(comparison: Comparison) -> int:
@@ -90,7 +95,7 @@ def evaluations(comparison: Comparison, column: str, axis: Axis) -> list[Curve]:
         steps = [_evaluated(run, column, axis) for run in runs]
         if any(len(x) == 0 for x, _ in steps):
             continue
-        ends = [_end(run, axis) for run in runs]
+        ends = [float(_places(run, axis)[-1]) for run in runs]
         x = np.unique(np.concatenate([*(x for x, _ in steps), ends]))
         x = thinned(x[x >= max(own[0] for own, _ in steps)])
         mean, half_width = mean_and_half_width(np.stack([last_before(x, *one) for one in steps]))
@@ -127,11 +132,11 @@ def plotted_rounds(rounds: int) -> IntArray:
     return np.unique(np.rint(np.concatenate(both)).astype(np.int64))
 
 
-def thinned(x: NDArray[N]) -> NDArray[N]:
-    """At most MOST_POINTS of the x, evenly chosen, first and last among them."""
-    if len(x) <= MOST_POINTS:
+def thinned(x: NDArray[N], most: int = MOST_POINTS) -> NDArray[N]:
+    """At most ``most`` entries, evenly chosen, first and last among them."""
+    if len(x) <= most:
         return x
-    return x[np.rint(np.linspace(0, len(x) - 1, MOST_POINTS)).astype(np.int64)]
+    return x[np.rint(np.linspace(0, len(x) - 1, most)).astype(np.int64)]
 
 
 def _evaluated(run: Run, column: str, axis: Axis) -> tuple[FloatArray, FloatArray]:
@@ -148,10 +153,6 @@ def _places(run: Run, axis: Axis) -> FloatArray:
     return run.columns[axis]
 
 
-def _end(run: Run, axis: Axis) -> float:
-    return float(_places(run, axis)[-1])
-
-
 def spans_decades(curves: Sequence[Curve]) -> bool:
     """Whether means are all positive and so far apart that only a logarithm shows them."""
     if not curves:
@@ -159,3 +160,169 @@ def spans_decades(curves: Sequence[Curve]) -> bool:
     means = np.concatenate([curve.mean for curve in curves])
     low, high = float(means.min()), float(means.max())
     return low > 0 and high > _DECADES * low and bool(np.isfinite(high))
+
+
+# Charts: titles, axes and marks of curves, once for the pictures and for the page.
+
+TIME_AND_ROUNDS: tuple[Axis, Axis] = ("seconds", "round")
+_MOVING_TITLES = {
+    "participants": "Participants a round",
+    "budget_share": "Share of the budgets spent",
+    "num_completed": "Answers a round",
+}
+
+
+class Mark(NamedTuple):
+    """A dotted line across a chart; ``within`` if the axis has to reach it."""
+
+    value: float
+    text: str
+    within: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Chart:
+    """One chart, a curve for each policy that has its numbers.
+
+    Args:
+        name: of the chart in the page.
+        kind: a level that rises and falls, privacy spent, a total over rounds, or a moving mean.
+        title: of the chart.
+        axis: what the curves run along.
+        x_title: of that axis.
+        y_title: of the other axis.
+        curves: in the order of the policies.
+        percent: whether heights are shares, told in per cent.
+        most: which no height can exceed.
+        logarithmic: whether only a logarithmic axis shows all heights.
+        mark: a height to compare with.
+        smoothed: over how many rounds means go, in words; empty for 1.
+    """
+
+    name: str
+    kind: Literal["level", "spending", "total", "moving"]
+    title: str
+    axis: Axis
+    x_title: str
+    y_title: str
+    curves: Sequence[Curve]
+    percent: bool = False
+    most: float = math.inf
+    logarithmic: bool = False
+    mark: Mark | None = None
+    smoothed: str = ""
+
+    @property
+    def steps(self) -> bool:
+        """Seeds are measured at different times, so their mean changes in steps. Rounds agree."""
+        return self.axis != "round"
+
+
+def all_charts(comparison: Comparison, target: Target | None) -> Iterator[Chart]:
+    """Every chart of a comparison, in the order of the page."""
+    learned = [("accuracy", comparison.classifies), ("loss", comparison.trained)]
+    for column in (column for column, measured in learned if measured):
+        yield from (learning(comparison, column, axis, target) for axis in TIME_AND_ROUNDS)
+    if comparison.privacy is not None:
+        for column in ("spent_max", "spent_mean"):
+            yield from (spending(comparison, column, axis) for axis in TIME_AND_ROUNDS)
+        if comparison.classifies:
+            yield learning(comparison, "accuracy", "spent_max")
+    makers = [(total, "regret"), (total, "seconds")]
+    if comparison.network is not None:
+        edges = [(moving, "participants"), (moving, "budget_share")]
+        makers = [(total, "utility"), makers[0], *edges, makers[1]]
+    drawn = (make(comparison, column) for make, column in makers)
+    yield from (chart for chart in drawn if chart.curves)
+
+
+def learning(
+    comparison: Comparison, column: str, axis: Axis, target: Target | None = None
+) -> Chart:
+    """Accuracy or loss against time, rounds or privacy spent, with the target as a mark."""
+    what = f"{comparison.evaluated_on}{column}"
+    curves = evaluations(comparison, column, axis)
+    mark = None
+    if target is not None and target.column == column:
+        mark = Mark(target.value, f"target {target.text}")
+    return Chart(
+        name=f"{column}-{axis}",
+        kind="level",
+        title=f"{what.capitalize()} {against(comparison, axis)}",
+        axis=axis,
+        x_title=_x_title(comparison, axis),
+        y_title=what,
+        curves=curves,
+        percent=column == "accuracy",
+        most=1.0 if column == "accuracy" else math.inf,
+        logarithmic=column == "loss" and spans_decades(curves),
+        mark=mark,
+    )
+
+
+def spending(comparison: Comparison, column: str, axis: Axis) -> Chart:
+    """Privacy spent by the client that spent most, or on average, with the cap as a mark."""
+    privacy = comparison.privacy
+    assert privacy is not None
+    curves = evaluations(comparison, column, axis)
+    seen = cap_in_sight(privacy, max(float(curve.mean[-1]) for curve in curves))
+    who = "Largest" if column == "spent_max" else "Mean"
+    return Chart(
+        name=f"{column}-{axis}",
+        kind="spending",
+        title=f"{who} privacy spent {against(comparison, axis)}",
+        axis=axis,
+        x_title=_x_title(comparison, axis),
+        y_title=spent_title(privacy, column),
+        curves=curves,
+        mark=Mark(privacy.cap, cap_text(privacy), within=seen),
+    )
+
+
+def total(comparison: Comparison, column: str) -> Chart:
+    """Utility, regret or time, summed over rounds."""
+    clock = comparison.clock
+    best = " against the best placement" * (comparison.network is not None)
+    title, y_title = {
+        "utility": ("Cumulative utility", "cumulative utility"),
+        "regret": (f"Cumulative regret{best}", "cumulative regret"),
+        "seconds": (f"{clock.capitalize()} over rounds", f"{clock} (s)"),
+    }[column]
+    return Chart(
+        name=f"{column}-total",
+        kind="total",
+        title=title,
+        axis="round",
+        x_title="round",
+        y_title=y_title,
+        curves=running_totals(comparison, column),
+    )
+
+
+def moving(comparison: Comparison, column: str) -> Chart:
+    """Participants, budgets spent or answers, averaged over neighbouring rounds."""
+    title, width = _MOVING_TITLES[column], window(comparison)
+    smoothed = f"mean of {several(width, 'round')}" if width > 1 else ""
+    return Chart(
+        name=f"{column}-round",
+        kind="moving",
+        title=f"{title}, {smoothed}" if smoothed else title,
+        axis="round",
+        x_title="round",
+        y_title=title.lower(),
+        curves=moving_means(comparison, column),
+        percent=column == "budget_share",
+        smoothed=smoothed,
+    )
+
+
+def against(comparison: Comparison, axis: Axis) -> str:
+    """For titles, e.g. "against simulated time"."""
+    names = {"seconds": comparison.clock, "round": "rounds", "spent_max": "privacy spent"}
+    return f"against {names[axis]}"
+
+
+def _x_title(comparison: Comparison, axis: Axis) -> str:
+    if axis == "spent_max" and comparison.privacy is not None:
+        return spent_title(comparison.privacy, axis)
+    return "round" if axis == "round" else f"{comparison.clock} (s)"

@@ -9,6 +9,7 @@ from fedmuster.core.arrays import BoolArray, FloatArray, IntArray, exact_sums
 from fedmuster.core.errors import StateError
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.federation import EdgeRow
+from fedmuster.report.statistics import quotients
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -65,10 +66,7 @@ class Network:
         """[R], over the edges that had a budget; NaN where none had."""
         share = self.share
         known = ~np.isnan(share)
-        mean = np.full(len(share), np.nan)
-        total = np.where(known, share, 0.0).sum(axis=1)
-        np.divide(total, known.sum(axis=1), out=mean, where=known.any(axis=1))
-        return mean
+        return quotients(np.where(known, share, 0.0).sum(axis=1), known.sum(axis=1))
 
 
 def read_network(reader: JournalReader, rounds: int) -> Network | None:

@@ -1,7 +1,8 @@
-"""Runs of a real federation: whose clients are whose, and how fast they were.
+"""Numbers the clients of a real federation alike in all its runs.
 
-In a simulation client 3 is client 3 in every run. Here nodes come in any order, and some only to
-one run, so journals are read as if all runs had known the same clients in the same order.
+In a simulation client 3 is client 3 in every run. In a real federation nodes come in any order, and
+some only to one run, so journals are read as if all runs had known the same clients in the same
+order.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ def match_clients(journals: Sequence[JournalReader]) -> tuple[str, ...]:
     Latencies become the mean of all runs in which a client answered, and groups those of speed.
     """
     for journal in journals:
-        _check(journal)
+        check_clients(journal, "identity", "answered", "typical_latency_seconds", "cohort_size")
     names = [journal.clients["identity"].tolist() for journal in journals]
     notes = [f"{_CLOCK}." if len(journals) == 1 else f"{_CLOCK}, and runs do not share their luck."]
     if not set(names[0]).intersection(*names[1:]):
@@ -52,14 +53,13 @@ def match_clients(journals: Sequence[JournalReader]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _check(journal: JournalReader) -> None:
-    needed = {"identity", "answered", "typical_latency_seconds", "cohort_size"}
-    missing = needed - journal.clients.keys()
-    if missing:
+def check_clients(journal: JournalReader, *needed: str) -> None:
+    """Complain about a journal that lacks these arrays, or names clients beyond the first one."""
+    if missing := set(needed) - journal.clients.keys():
         raise StateError(
             f"{journal.path} is damaged: it does not hold {', '.join(sorted(missing))}"
         )
-    num_clients = len(journal.clients["identity"])
+    num_clients = len(journal.clients[needed[0]])
     known = np.concatenate([*journal.cohorts, *journal.rejected])
     if len(known) and not 0 <= known.min() <= known.max() < num_clients:
         raise StateError(
@@ -86,7 +86,7 @@ def _by_speed(journals: Sequence[JournalReader]) -> list[list[str]]:
 def _pooled_latency(
     journals: Sequence[JournalReader], places: Sequence[IntArray], num_clients: int
 ) -> FloatArray:
-    """Of whoever never answered what is usual."""
+    """The median latency for a client that never answered."""
     total, count = np.zeros(num_clients), np.zeros(num_clients)
     for journal, place in zip(journals, places, strict=True):
         answered: BoolArray = journal.clients["answered"]
@@ -101,7 +101,7 @@ def _pooled_latency(
 def _pooled_samples(
     journals: Sequence[JournalReader], places: Sequence[IntArray], num_clients: int
 ) -> IntArray:
-    """What each last said, run by run."""
+    """The last number that each client reported."""
     samples = np.zeros(num_clients, dtype=np.int64)
     for journal, place in zip(journals, places, strict=True):
         samples[place] = journal.clients["num_samples"]
@@ -109,7 +109,7 @@ def _pooled_samples(
 
 
 def _speed_groups(latency: FloatArray) -> IntArray:
-    """At most ten of equal size, the fastest first."""
+    """At most ten groups of equal size, the fastest first."""
     rank = np.argsort(np.argsort(latency, kind="stable"))
     return rank * min(_MOST_GROUPS, len(latency)) // len(latency)
 

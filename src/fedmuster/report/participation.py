@@ -1,41 +1,69 @@
-"""Who takes part how often: by speed group, and by client over time."""
+"""How often clients take part: by speed group, and by client over time."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fedmuster.core.records import FloatArray
 from fedmuster.report.runs import Comparison, Run
+from fedmuster.report.statistics import quotients
 
 _MOST_ROWS, _MOST_BINS = 100, 200
 _FEWEST_ROWS, _FEWEST_BINS = 20, 25
 _EXPECTED_CHOICES = 4
 
 
-def group_latencies(comparison: Comparison) -> FloatArray:
-    """[G], mean latency of the clients of each speed group over seeds; NaN for an empty group."""
-    runs = comparison.runs[comparison.labels[0]]  # all policies met the same clients
-    return _group_means(runs, [run.typical_latency_seconds for run in runs])
+class GroupShares(NamedTuple):
+    """How often clients of each of G speed groups were chosen; empty groups are left out."""
 
-
-def group_shares(runs: Sequence[Run]) -> FloatArray:
-    """[G], in which share of the rounds a client of each speed group was chosen, over seeds."""
-    return _group_means(runs, [run.selection_counts() / len(run.cohort_sizes) for run in runs])
-
-
-def equal_share(comparison: Comparison) -> float:
+    latencies: FloatArray
+    """[G], mean latency of the clients of a group over seeds."""
+    shares: FloatArray
+    """[policies, G], in which share of the rounds a client of the group was chosen."""
+    equal: float
     """In which share of the rounds a client is chosen if all are chosen alike."""
-    return comparison.usual_cohort_size / comparison.num_clients
+
+
+class ChoiceDensity(NamedTuple):
+    """Of one policy: how often clients were chosen over time, and the number of rounds."""
+
+    density: FloatArray
+    rounds: int
+
+
+def group_shares(comparison: Comparison) -> GroupShares:
+    """Of all policies, by speed group, over seeds."""
+    first, *_ = comparison.runs.values()  # all policies met the same clients
+    latencies = _group_means(first, [run.typical_latency_seconds for run in first])
+    shares = np.stack(
+        [
+            _group_means(runs, [run.selection_counts() / run.rounds for run in runs])
+            for runs in comparison.runs.values()
+        ]
+    )
+    present = ~np.isnan(latencies)
+    equal = comparison.usual_cohort_size / comparison.num_clients
+    return GroupShares(latencies[present], shares[:, present], equal)
 
 
 def tells_groups_apart(comparison: Comparison) -> bool:
-    """Whether to show speed groups: always, but where edge servers have clients of one alone."""
-    return comparison.network is None or len(group_latencies(comparison)) > 1
+    """Whether to show speed groups: not where edge servers have clients of one group alone."""
+    return comparison.network is None or any(run.groups.any() for run in comparison.every_run)
 
 
 def common_rounds(runs: Sequence[Run]) -> int:
     """How many rounds all of these runs have."""
     return min(run.rounds for run in runs)
+
+
+def choice_densities(comparison: Comparison) -> list[ChoiceDensity]:
+    """Of each policy, all with the same numbers of rows and bins."""
+    rows, bins = resolution(comparison)
+    return [
+        ChoiceDensity(choice_density(runs, rows=rows, bins=bins), common_rounds(runs))
+        for runs in comparison.runs.values()
+    ]
 
 
 def choice_density(runs: Sequence[Run], *, rows: int, bins: int) -> FloatArray:
@@ -80,7 +108,4 @@ def resolution(comparison: Comparison) -> tuple[int, int]:
 
 def _group_means(runs: Sequence[Run], values: Sequence[FloatArray]) -> FloatArray:
     groups = np.concatenate([run.groups for run in runs])
-    sizes = np.bincount(groups)
-    sums = np.bincount(groups, weights=np.concatenate(values))
-    with np.errstate(invalid="ignore"):  # 0 / 0 for an empty group
-        return np.asarray(sums / sizes)
+    return quotients(np.bincount(groups, weights=np.concatenate(values)), np.bincount(groups))

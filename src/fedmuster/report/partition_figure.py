@@ -1,4 +1,4 @@
-"""Who has what, in a picture. Needs matplotlib."""
+"""Which client has what data, in one line and in a picture. Needs matplotlib."""
 
 import textwrap
 from collections.abc import Callable
@@ -7,6 +7,7 @@ import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.errors import MissingExtraError
+from fedmuster.core.words import several, span
 from fedmuster.training.training_records import Targets
 
 
@@ -34,8 +35,7 @@ def describe(
         '4 samples among 2 clients: 2 each; 1–2 of 2 labels each, the main one 75\xa0% on average'
     """
     sizes = np.diff(offsets)
-    clients = "1 client" if len(sizes) == 1 else f"{len(sizes):,} clients"
-    text = f"{sizes.sum():,} samples among {clients}: {_span(sizes)} each"
+    text = f"{sizes.sum():,} samples among {several(len(sizes), 'client')}: {_span(sizes)} each"
     if num_classes:
         counts = label_counts(targets, offsets, num_classes)
         main = 100 * np.mean(counts.max(axis=1) / sizes)
@@ -49,26 +49,28 @@ def describe(
 
 
 def _span(numbers: IntArray) -> str:
-    low, high = int(numbers.min()), int(numbers.max())
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+    return span(int(numbers.min()), int(numbers.max()))
 
-
-# Who has what, in a picture. Needs matplotlib.
 
 try:
-    import matplotlib
     from matplotlib.axes import Axes
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
-    from fedmuster.report.figures.style import NOTE_CHARACTERS, PLAIN, STYLE, WIDTH
+    from fedmuster.report.figures.style import (
+        NOTE_CHARACTERS,
+        PLAIN,
+        WIDTH,
+        number_axis,
+        styled,
+    )
 except ImportError as error:
     raise MissingExtraError("matplotlib", extra="report", purpose="drawing figures") from error
 
 # Paul Tol's "muted" palette, which colour-blind readers can tell apart.
-_LABEL_COLOURS = (
+_LABEL_COLOURS = [
     "#332288",
     "#88CCEE",
     "#44AA99",
@@ -79,7 +81,7 @@ _LABEL_COLOURS = (
     "#882255",
     "#AA4499",
     "#BBBBBB",
-)
+]
 _INK = "#0072B2"
 _SHARES = LinearSegmentedColormap.from_list("shares", ["#FFFFFF", "#A6CBE3", _INK, "#04263F"])
 _MOST_STACKS = 60
@@ -92,6 +94,7 @@ _Panel = tuple[float, Callable[[Axes], None]]
 """Relative height, and what draws it."""
 
 
+@styled
 def partition_figure(
     targets: Targets,
     offsets: IntArray,
@@ -107,7 +110,7 @@ def partition_figure(
         offsets: [K+1], client k has ``targets[offsets[k]:offsets[k+1]]``.
         num_classes: 0 in a regression, where a panel shows the values instead of labels.
         quality: [K], or None.
-        title: the first words of the picture.
+        title: the first line of the picture.
     """
     sizes = np.diff(offsets)
     order = np.argsort(-sizes, kind="stable")
@@ -130,17 +133,16 @@ def partition_figure(
     if quality is not None:
         panels.append((0.6, lambda axes: _draw_quality(axes, quality[order])))
     heights = [height for height, _ in panels]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 1.0 + 1.4 * sum(heights)), layout="constrained")
-        lines = [title, describe(targets, offsets, num_classes, quality)]
-        wrapped = [part for line in lines for part in textwrap.wrap(line, NOTE_CHARACTERS)]
-        figure.suptitle("\n".join(wrapped), x=0.01, ha="left")
-        grid = figure.subplots(len(panels), 1, sharex=True, height_ratios=heights, squeeze=False)
-        for (_, draw), axes in zip(panels, grid[:, 0], strict=True):
-            draw(axes)
-            axes.grid(visible=False, axis="x")
-        _name_clients(grid[-1, 0], order)
-        return figure
+    figure = Figure(figsize=(WIDTH, 1.0 + 1.4 * sum(heights)), layout="constrained")
+    lines = [title, describe(targets, offsets, num_classes, quality)]
+    wrapped = [part for line in lines for part in textwrap.wrap(line, NOTE_CHARACTERS)]
+    figure.suptitle("\n".join(wrapped), x=0.01, ha="left")
+    grid = figure.subplots(len(panels), 1, sharex=True, height_ratios=heights, squeeze=False)
+    for (_, draw), axes in zip(panels, grid[:, 0], strict=True):
+        draw(axes)
+        axes.grid(visible=False, axis="x")
+    _name_clients(grid[-1, 0], order)
+    return figure
 
 
 def _draw_stacks(axes: Axes, counts: IntArray) -> None:
@@ -174,8 +176,7 @@ def _draw_sizes(axes: Axes, sizes: IntArray) -> None:
     axes.stairs(sizes, np.arange(len(sizes) + 1) - 0.5, fill=True, color=_INK)
     axes.set_ylim(0, 1.05 * sizes.max())
     axes.set_ylabel("samples")
-    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True, steps=(1, 2, 2.5, 5, 10)))
-    axes.yaxis.set_major_formatter(PLAIN)
+    number_axis(axes.yaxis, 5, steps=(1, 2, 2.5, 5, 10))
 
 
 def _draw_shares(axes: Axes, counts: IntArray) -> None:
@@ -231,6 +232,5 @@ def _name_clients(axes: Axes, order: IntArray) -> None:
         axes.tick_params(axis="x", length=0)
         axes.set_xlabel("client, from the most data to the least")
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=(1, 2, 5, 10)))
-        axes.xaxis.set_major_formatter(PLAIN)
+        number_axis(axes.xaxis, 8, steps=(1, 2, 5, 10))
         axes.set_xlabel("clients, from the most data to the least")

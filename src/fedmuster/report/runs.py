@@ -1,16 +1,15 @@
-"""Runs that faced the same world with the same luck, side by side."""
+"""Reads the journals of runs that faced the same world with the same luck."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
+from fedmuster.core.words import plain, several
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.spec import Experiment
 from fedmuster.privacy.budget import Privacy
@@ -24,7 +23,7 @@ from fedmuster.report.cells import (
     together,
 )
 from fedmuster.report.edge_rows import Network, Scores, read_network, read_scores
-from fedmuster.report.federated_runs import match_clients
+from fedmuster.report.federated_runs import check_clients, match_clients
 from fedmuster.report.promise import statement
 from fedmuster.worlds.real_federation import Federation
 
@@ -54,11 +53,11 @@ class Run:
         num_parameters: how many numbers an update has, None where nothing was trained.
         validity: [K], the true probability of an answer in time, None where the world has none.
         utility: [K], what an answer is worth in truth, None where the world has none.
-        scores: what the policy thought of clients, None where nobody watched.
+        scores: what the policy thought of clients, None where the journal kept no scores.
         network: what happened at the edge servers, None where there are none.
-        identities: who the clients are, None in a simulation.
-        answered: [K], of whom a latency was ever seen, None in a simulation, where all are known.
-        present: [K], who was in this run at all, None for all.
+        identities: the names of real clients, None in a simulation.
+        answered: [K], whether a latency was ever seen, None in a simulation, where all are known.
+        present: [K], whether the client was in this run at all, None for all.
     """
 
     label: str
@@ -97,8 +96,14 @@ class Run:
         return not np.isnan(self.columns["spent_max"][-1])
 
     @property
+    def at_edges(self) -> Network:
+        """The network of a run that has one."""
+        assert self.network is not None
+        return self.network
+
+    @property
     def ranking(self) -> FloatArray:
-        """[K], by what clients are put in order: price where they have one, else latency."""
+        """[K], the order of clients in pictures: by price where they have one, else by latency."""
         if self.network is None or self.network.price is None:
             return self.typical_latency_seconds
         return self.network.price
@@ -107,9 +112,13 @@ class Run:
         """[K], how often each client was chosen."""
         return np.bincount(self.chosen, minlength=self.num_clients)
 
+    def in_time_counts(self) -> IntArray:
+        """[K], how often each client was chosen and in time, with edge servers."""
+        return np.bincount(self.chosen[self.at_edges.in_time], minlength=self.num_clients)
+
     def chosen_rounds(self) -> IntArray:
         """The round, counted from 0, of each entry of ``chosen``."""
-        return np.repeat(np.arange(len(self.cohort_sizes)), self.cohort_sizes)
+        return np.repeat(np.arange(self.rounds), self.cohort_sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -119,12 +128,12 @@ class Comparison:
     Args:
         runs: for each label, its runs in the order of ``seeds``.
         seeds: those that every policy has.
-        rounds: how many of them all runs have: every run has exactly these, unless runs end by
+        rounds: how many rounds all runs have: every run has exactly these, unless runs end by
             simulated time or privacy ended some of them, when each has its own number.
         cohort_size: m.
         notes: what a reader of any result has to know: rounds cut off, runs that ended early,
             seeds left out, whether privacy was real.
-        experiment: all of it, for the record.
+        experiment: the one experiment that these are the runs of.
         versions: of what ran, every different one.
     """
 
@@ -142,22 +151,31 @@ class Comparison:
         return tuple(self.runs)
 
     @property
+    def every_run(self) -> list[Run]:
+        """The runs of all policies, those of one after those of the other."""
+        return [run for runs in self.runs.values() for run in runs]
+
+    @property
     def num_clients(self) -> int:
         """K."""
-        return self.runs[self.labels[0]][0].num_clients
+        return self.every_run[0].num_clients
+
+    @property
+    def num_parameters(self) -> int | None:
+        """How many numbers an update has, None where nothing was trained."""
+        return self.every_run[0].num_parameters
 
     @property
     def network(self) -> Network | None:
         """Of the first run; None where there are no edge servers."""
-        return self.runs[self.labels[0]][0].network
+        return self.every_run[0].network
 
     @property
     def usual_cohort_size(self) -> float:
         """m, or with edge servers, whose budgets decide, the mean of all rounds."""
         if self.network is None:
             return self.cohort_size
-        sizes = [run.cohort_sizes for runs in self.runs.values() for run in runs]
-        return float(np.concatenate(sizes).mean())
+        return float(np.concatenate([run.cohort_sizes for run in self.every_run]).mean())
 
     @property
     def ranking(self) -> tuple[str, str, str]:
@@ -166,6 +184,14 @@ class Comparison:
             return "fast", "slow", "speed"
         return "cheap", "dear", "price"
 
+    @property
+    def who_is_chosen(self) -> str:
+        """How many of how many; with edge servers, whose budgets decide how many, at how many."""
+        clients = f"{self.num_clients:,} clients"
+        if self.network is None:
+            return f"{self.cohort_size:,} of {clients} a round"
+        return f"{clients} at {several(self.network.num_edges, 'edge server')}"
+
     def column(self, label: str, name: str) -> FloatArray:
         """[seeds, rounds]: a column of the journals of a policy, the rounds that all runs have."""
         return np.stack([run.columns[name][: self.rounds] for run in self.runs[label]])
@@ -173,6 +199,11 @@ class Comparison:
     def judged(self, label: str) -> bool:
         """Whether regret of this policy was measured."""
         return not np.isnan(self.column(label, "regret")).any()
+
+    @property
+    def any_judged(self) -> bool:
+        """Whether regret of any policy was measured."""
+        return any(map(self.judged, self.labels))
 
     @property
     def real(self) -> bool:
@@ -201,16 +232,15 @@ class Comparison:
 
     @property
     def most_rounds(self) -> int:
-        """Of any run."""
-        return max(run.rounds for runs in self.runs.values() for run in runs)
+        """The number of rounds of the longest run."""
+        return max(run.rounds for run in self.every_run)
 
     @property
     def length(self) -> str:
         """How much was run, for titles."""
-        if self.by_time:
-            return f"{self.experiment.seconds:,.10g} s"
-        rounds = f"{self.most_rounds:,} round{'s' if self.most_rounds > 1 else ''}"
-        return f"up to {rounds}" if self.uneven else rounds
+        if self.experiment.seconds is not None:
+            return f"{plain(self.experiment.seconds)} s"
+        return "up to " * self.uneven + several(self.most_rounds, "round")
 
     @property
     def protected(self) -> tuple[str, ...]:
@@ -223,11 +253,6 @@ class Comparison:
     def privacy(self) -> Privacy | None:
         """What was promised to the clients of these; None where no policy has privacy."""
         return self.experiment.privacy if self.protected else None
-
-    @property
-    def num_parameters(self) -> int | None:
-        """How many numbers an update has, None where nothing was trained."""
-        return self.runs[self.labels[0]][0].num_parameters
 
     @property
     def evaluated(self) -> bool:
@@ -244,19 +269,16 @@ class Comparison:
         """Whether the model has an accuracy."""
         return self._measured("accuracy")
 
+    def _measured(self, column: str) -> bool:
+        return any(np.isfinite(run.columns[column]).any() for run in self.every_run)
+
     def watched(self, *names: str) -> dict[str, Run]:
         """The first run of each policy that published scores of all these names."""
-        first = {label: runs[0] for label, runs in self.runs.items()}
         return {
             label: run
-            for label, run in first.items()
+            for label, (run, *_) in self.runs.items()
             if run.scores is not None and run.scores.values.keys() >= set(names)
         }
-
-    def _measured(self, column: str) -> bool:
-        return any(
-            np.isfinite(run.columns[column]).any() for runs in self.runs.values() for run in runs
-        )
 
     def baseline(self, wanted: str | None = None) -> str:
         """The policy that the others are held against: ``wanted``, or "random", or the first."""
@@ -285,6 +307,7 @@ def load(paths: Iterable[Path]) -> Comparison:
     ]
     _check_same_clients(kept, runs)
     experiment = together(kept, seeds)
+    versions = [entry for journal in journals for entry in journal.versions]
     endings = [
         Ending(cell.label, cell.seed, rounds, journal.ending)
         for cell, journal, rounds in zip(kept, journals, lengths, strict=True)
@@ -308,7 +331,7 @@ def load(paths: Iterable[Path]) -> Comparison:
             *statement(experiment),
         ),
         experiment=experiment,
-        versions=_distinct(entry for journal in journals for entry in journal.versions),
+        versions=tuple({tuple(entry.items()): entry for entry in versions}.values()),
     )
 
 
@@ -323,18 +346,10 @@ def _journal(cell: Cell) -> JournalReader:
 def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
     if not np.array_equal(reader.columns["round"], np.arange(1, len(reader) + 1)):
         raise StateError(f"{reader.path} is damaged: its rounds are not 1, 2, …, {len(reader)}")
-    cohorts = reader.cohorts[:rounds]
-    chosen = np.concatenate(cohorts)
-    missing = {"group", "typical_latency_seconds", "cohort_size"} - reader.clients.keys()
-    if missing:
-        raise StateError(f"{reader.path} is damaged: it does not hold {', '.join(sorted(missing))}")
-    groups = reader.clients["group"]
-    if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(groups):
-        raise StateError(
-            f"{reader.path} is damaged: it names a client that is not one of {len(groups)}"
-        )
+    check_clients(reader, "group", "typical_latency_seconds", "cohort_size")
+    cohorts, groups = reader.cohorts[:rounds], reader.clients["group"]
     network = read_network(reader, rounds)
-    names = reader.clients.get("identity")
+    names, parameters = (reader.clients.get(key) for key in ("identity", "num_parameters"))
     return Run(
         label=cell.label,
         seed=cell.seed,
@@ -343,14 +358,14 @@ def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
             **_edge_columns(reader, cell.spec, network),
         },
         cohort_sizes=np.array([len(cohort) for cohort in cohorts], dtype=np.int64),
-        chosen=chosen,
+        chosen=np.concatenate(cohorts),
         groups=groups,
         cohort_size=int(reader.clients["cohort_size"]),
         typical_latency_seconds=reader.clients["typical_latency_seconds"],
         rejections=np.bincount(np.concatenate(reader.rejected[:rounds]), minlength=len(groups)),
         num_samples=reader.clients.get("num_samples"),
         quality=reader.clients.get("quality"),
-        num_parameters=_number(reader.clients.get("num_parameters")),
+        num_parameters=None if parameters is None else int(parameters),
         validity=reader.clients.get("validity"),
         utility=reader.clients.get("utility"),
         scores=read_scores(reader, rounds),
@@ -381,10 +396,6 @@ def _edge_columns(
     }
 
 
-def _number(array: NDArray[Any] | None) -> int | None:
-    return None if array is None else int(array)
-
-
 def _check_same_clients(cells: Sequence[Cell], runs: Sequence[Run]) -> None:
     for cell, run in zip(cells, runs, strict=True):
         if run.num_clients != runs[0].num_clients:
@@ -392,7 +403,3 @@ def _check_same_clients(cells: Sequence[Cell], runs: Sequence[Run]) -> None:
                 f"{cells[0].folder} has {runs[0].num_clients:,} clients and {cell.folder} has "
                 f"{run.num_clients:,}: their world has changed between them"
             )
-
-
-def _distinct(entries: Iterable[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
-    return tuple({tuple(entry.items()): entry for entry in entries}.values())

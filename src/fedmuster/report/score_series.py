@@ -1,4 +1,4 @@
-"""How the scores of some clients settle, or do not (as MAB-CS, Fig. 4)."""
+"""Scores of clients over rounds (as MAB-CS, Fig. 4), and the candidates among them."""
 
 import math
 from dataclasses import dataclass
@@ -6,11 +6,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.policies.fedsuv.candidates import ELIMINATED
 from fedmuster.report.curves import thinned
 from fedmuster.report.edge_rows import Scores
 from fedmuster.report.runs import Comparison, Run
+from fedmuster.report.statistics import quotients
 from fedmuster.solvers.pareto import pareto_front
 
 _SCORE = "score"
@@ -46,22 +47,28 @@ def score_lines(run: Run) -> list[ScoreLine]:
 
 def _followed(last: FloatArray) -> IntArray:
     order = np.argsort(-last, kind="stable")[: np.count_nonzero(np.isfinite(last))]  # NaN is last
-    places = np.linspace(0, max(len(order) - 1, 0), min(_MOST_LINES, len(order)))
-    return order[np.rint(places).astype(np.int64)]
+    return thinned(order, _MOST_LINES)
 
 
-# Who remains a candidate: in the plane of validity and utility, and over time (FedSUV, Fig. 6).
+# Candidates: in the plane of validity and utility, and over time (FedSUV, Fig. 6).
 
 _DEPARTURES: Final = ("left_round", "left_by")
 """Since when a client is no candidate, and why, see :mod:`fedmuster.policies.fedsuv.candidates`."""
 _BOUNDS: Final = ("validity_low", "validity_high", "utility_low", "utility_high")
+
+CANDIDACY: Final = (
+    ("candidates", "still candidates", 0),
+    ("eliminated", "eliminated for validity", 1),
+    ("dominated", "dominated", 3),
+)
+"""Of a :class:`Timeline`: the counts, what they are called, and the number of their colour."""
 
 _MOST_DOTS = 400
 _CLIENTS_A_BIN = 6
 _MOST_BINS = 40
 
 
-class Bins(NamedTuple):
+class PlaneBins(NamedTuple):
     """A square grid over the plane, for more clients than can be seen one by one."""
 
     validity_edges: FloatArray
@@ -75,9 +82,7 @@ class Bins(NamedTuple):
         cell = self.row * size + self.column
         counts = np.bincount(cell, minlength=size * size)
         sums = np.bincount(cell, weights=values, minlength=size * size)
-        mean = np.full(size * size, np.nan)
-        np.divide(sums, counts, out=mean, where=counts > 0)
-        return mean.reshape(size, size)
+        return quotients(sums, counts).reshape(size, size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -88,8 +93,9 @@ class Plane:
         clients: [n], those of whom anything is known.
         validity: [n], true expectation, or else the centre of its bounds.
         utility: [n], the same.
-        true_validity: whether it is the truth.
-        true_utility: the same.
+        validity_title: of its axis: whether it is the truth, or the centre of the bounds.
+        utility_title: the same.
+        true: whether both are the truth.
         candidate_rounds: [n], for how many rounds each was a candidate.
         most_rounds: the largest that could be.
         chosen: [n], how often each was.
@@ -99,31 +105,27 @@ class Plane:
     clients: IntArray
     validity: FloatArray
     utility: FloatArray
-    true_validity: bool
-    true_utility: bool
+    validity_title: str
+    utility_title: str
+    true: bool
     candidate_rounds: IntArray
     most_rounds: int
     chosen: IntArray
     front: FloatArray
 
-    @property
-    def validity_title(self) -> str:
-        """For an axis."""
-        return _title("validity", true=self.true_validity)
+    def shown(self, values: IntArray) -> FloatArray:
+        """[n] numbers of the clients, or where these are too many the means of :attr:`bins`."""
+        return values.astype(np.float64) if self.bins is None else self.bins.mean(values)
 
     @property
-    def utility_title(self) -> str:
-        """For an axis."""
-        return _title("utility", true=self.true_utility)
-
-    def bins(self) -> Bins | None:
+    def bins(self) -> PlaneBins | None:
         """None where clients are few enough to be seen one by one."""
         if len(self.clients) <= _MOST_DOTS:
             return None
         count = min(int(math.sqrt(len(self.clients) / _CLIENTS_A_BIN)), _MOST_BINS)
         validity_edges, column = _cut(self.validity, count)
         utility_edges, row = _cut(self.utility, count)
-        return Bins(validity_edges, utility_edges, column, row)
+        return PlaneBins(validity_edges, utility_edges, column, row)
 
 
 class Timeline(NamedTuple):
@@ -154,24 +156,25 @@ def plane(run: Run) -> Plane:
     """Of a run that has bounds of validity and utility, and says who has left."""
     scores = run.scores
     assert scores is not None
-    (validity, true_validity), (utility, true_utility) = (
-        _expected(scores, "validity", run.validity),
-        _expected(scores, "utility", run.utility),
-    )
+    validity, validity_title = _expected(scores, "validity", run.validity)
+    utility, utility_title = _expected(scores, "utility", run.utility)
+    true = run.validity is not None and run.utility is not None
     known = np.isfinite(validity) & np.isfinite(utility)
     left, _ = _departures(scores)
     last = int(scores.rounds[-1])
-    in_front = known if true_validity and true_utility else known & ~np.isfinite(left)
+    in_front = known if true else known & ~np.isfinite(left)
+    points = np.unique(np.column_stack([validity, utility])[in_front], axis=0)
     return Plane(
         clients=scores.clients[known],
         validity=validity[known],
         utility=utility[known],
-        true_validity=true_validity,
-        true_utility=true_utility,
+        validity_title=validity_title,
+        utility_title=utility_title,
+        true=true,
         candidate_rounds=np.minimum(left - 1, last)[known].astype(np.int64),
         most_rounds=last,
         chosen=run.selection_counts()[scores.clients[known]],
-        front=_front(validity, utility, in_front),
+        front=points[pareto_front(points)],
     )
 
 
@@ -189,8 +192,7 @@ def timeline(run: Run) -> Timeline:
         own = run.validity[scores.clients][order]
         # From the last to leave backwards: entry i is the sum of all but the first i.
         remaining = np.append(np.cumsum(own[::-1])[::-1], 0.0)[gone]
-        validity = np.full(len(rounds), np.nan)
-        np.divide(remaining, len(own) - gone, out=validity, where=gone < len(own))
+        validity = quotients(remaining, len(own) - gone)
     return Timeline(
         watched=len(left),
         rounds=rounds,
@@ -202,28 +204,21 @@ def timeline(run: Run) -> Timeline:
 
 
 def _departures(scores: Scores) -> tuple[FloatArray, FloatArray]:
-    """In which round each client left, +inf for candidates, and why; who has left stays away."""
+    """In which round each client left for good, +inf for candidates, and why."""
     left, why = (scores.values[name][-1] for name in _DEPARTURES)
     return np.where(np.isfinite(left), left, np.inf), why
 
 
-def _expected(scores: Scores, what: str, truth: FloatArray | None) -> tuple[FloatArray, bool]:
+def _expected(scores: Scores, what: str, truth: FloatArray | None) -> tuple[FloatArray, str]:
+    """[n] of the watched clients, and the title of the axis."""
     if truth is not None:
-        return truth[scores.clients], True
-    return (scores.last(f"{what}_low") + scores.last(f"{what}_high")) / 2, False
-
-
-def _front(validity: FloatArray, utility: FloatArray, among: BoolArray) -> FloatArray:
-    points = np.unique(np.column_stack([validity, utility])[among], axis=0)
-    return points[pareto_front(points)]
-
-
-def _title(what: str, *, true: bool) -> str:
-    return f"expected {what}" if true else f"{what}: centre of the bounds"
+        return truth[scores.clients], f"expected {what}"
+    centre = (scores.last(f"{what}_low") + scores.last(f"{what}_high")) / 2
+    return centre, f"{what}: centre of the bounds"
 
 
 def _cut(values: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
-    """So many equal intervals, and in which of them each value is."""
+    """The edges of ``count`` equal intervals, and the interval of each value."""
     low, high = float(values.min()), float(values.max())
     edges = np.linspace(low, high if high > low else low + 1.0, count + 1)
     place = np.searchsorted(edges, values, side="right") - 1

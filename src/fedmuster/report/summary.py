@@ -1,7 +1,7 @@
 """The numbers of a comparison: each policy's means over seeds and its distance to the baseline."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -11,41 +11,43 @@ import numpy as np
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.privacy.budget import Privacy
-from fedmuster.report.edge_metrics import network_metrics
-from fedmuster.report.promise import symbol
 from fedmuster.report.runs import Comparison, Run
-from fedmuster.report.statistics import Difference, Interval, Metric, interval, paired
+from fedmuster.report.statistics import Difference, Interval, interval, paired
 from fedmuster.report.target import Target, final, find_target
 
-
-def metrics(comparison: Comparison, target: Target | None) -> tuple[Metric, ...]:
-    """What can be said of the runs of a comparison: of the model if one was trained, …"""
-    judged = any(comparison.judged(label) for label in comparison.labels)
-    return (
-        *(_accuracy() if comparison.classifies else ()),
-        *(_loss() if comparison.trained else ()),
-        *(() if target is None else (_time_to(target),)),
-        *(() if comparison.privacy is None else _spending(comparison, comparison.privacy)),
-        *network_metrics(comparison),
-        *((_ROUNDS,) if comparison.uneven else ()),
-        *_time(comparison),
-        *((_regret(a_round=comparison.uneven),) if judged else ()),
-        # With edge servers it is the utility, which is there without a judge.
-        *((_REWARD,) if judged and comparison.network is None else ()),
-        *_participation(),
-    )
+_LEVELS, _SPEEDS = ("lower", "higher"), ("faster", "slower")
+_COUNTS, _AMOUNTS = ("fewer", "more"), ("less", "more")
 
 
-def evenness(counts: IntArray) -> float:
-    """Jain's index ``(sum x)² / (K sum x²)``: 1 if all take part alike, 1/K if one does all.
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number of a run.
 
-    Example:
-        >>> evenness(np.array([3, 3, 3, 3])), evenness(np.array([8, 0, 0, 0]))
-        (1.0, 0.25)
+    Args:
+        key: its name in files.
+        title: its name for people.
+        about: which table it belongs to.
+        of: computes it; NaN where a run has none.
+        words: what a policy is that has less or more of it than the baseline; None where the
+            difference is not tested.
+        better: whether less or more of it is good; None where neither is.
+        unit: e.g. "s"; empty for a plain number.
+        may_be_missing: whether a run may lack it although it was measured: a target never reached.
     """
-    shares = counts / max(counts.sum(), 1)
-    squares = float(shares @ shares)
-    return 1.0 / (len(counts) * squares) if squares > 0 else 1.0
+
+    key: str
+    title: str
+    about: Literal["learning", "privacy", "network", "selection"]
+    of: Callable[[Run], float]
+    words: tuple[str, str] | None = None
+    better: Literal["lower", "higher"] | None = None
+    unit: str = ""
+    may_be_missing: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The title with its unit."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +70,10 @@ class PolicySummary:
         """In how many seeds there is such a number."""
         return int(np.isfinite(self.values[key]).sum())
 
+    def everywhere(self, key: str) -> bool:
+        """Whether there is such a number in every seed."""
+        return self.reached(key) == len(self.values[key])
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
@@ -83,6 +89,11 @@ class Summary:
     def tested(self) -> tuple[Metric, ...]:
         """The metrics whose differences are tested."""
         return tuple(metric for metric in self.metrics if metric.words is not None)
+
+    @property
+    def base(self) -> PolicySummary:
+        """The policy that the others are compared with."""
+        return next(policy for policy in self.policies if policy.label == self.baseline)
 
 
 def summarise(
@@ -104,28 +115,27 @@ def summarise(
             f"target = {target}, but no model was trained in every run: leave it out",
             key=("target",),
         )
-    measured = metrics(comparison, aim)
+    measured = tuple(metrics(comparison, aim))
     values = {
         label: {metric.key: np.array([metric.of(run) for run in runs]) for metric in measured}
         for label, runs in comparison.runs.items()
     }
-    policies = []
-    for label, own in values.items():
-        differences = {
-            metric.key: paired(
-                own[metric.key],
-                values[against][metric.key],
-                comparisons=len(values) - 1,
-            )
-            for metric in measured
-            if metric.words is not None
-            and label != against
-            and not np.isnan(own[metric.key] - values[against][metric.key]).any()
-        }
-        means = {key: interval(numbers) for key, numbers in own.items()}
-        policies.append(
-            PolicySummary(label=label, values=own, means=means, differences=differences)
+    base = values[against]
+    policies = [
+        PolicySummary(
+            label=label,
+            values=own,
+            means={key: interval(numbers) for key, numbers in own.items()},
+            differences={
+                metric.key: paired(own[metric.key], base[metric.key], comparisons=len(values) - 1)
+                for metric in measured
+                if metric.words is not None
+                and label != against
+                and not np.isnan(own[metric.key] - base[metric.key]).any()
+            },
         )
+        for label, own in values.items()
+    ]
     return Summary(
         comparison=comparison,
         baseline=against,
@@ -135,185 +145,182 @@ def summarise(
     )
 
 
-def _accuracy() -> tuple[Metric, ...]:
-    return (
-        Metric(
-            key="final_accuracy_percent",
-            title="Final accuracy",
-            unit="%",
-            of=lambda run: 100 * final(run, "accuracy"),
-            about="learning",
-            words=("lower", "higher"),
-            better="higher",
-        ),
-    )
+def evenness(counts: IntArray) -> float:
+    """Jain's index ``(sum x)² / (K sum x²)``: 1 if all take part alike, 1/K if one does all.
+
+    Example:
+        >>> evenness(np.array([3, 3, 3, 3])), evenness(np.array([8, 0, 0, 0]))
+        (1.0, 0.25)
+    """
+    shares = counts / max(counts.sum(), 1)
+    squares = float(shares @ shares)
+    return 1.0 / (len(counts) * squares) if squares > 0 else 1.0
 
 
-def _loss() -> tuple[Metric, ...]:
-    return (
-        Metric(
-            key="final_loss",
-            title="Final loss",
-            unit="",
-            of=lambda run: final(run, "loss"),
-            about="learning",
-            words=("lower", "higher"),
-            better="lower",
-        ),
-        Metric(
-            key="best_loss",
-            title="Best loss",
-            unit="",
-            of=lambda run: float(np.fmin.reduce(run.columns["loss"])),
-            about="learning",
-        ),
-    )
-
-
-def _time_to(target: Target) -> Metric:
-    return Metric(
-        key="seconds_to_target",
-        title=f"Time to {target.text}",
-        unit="s",
-        of=target.seconds,
-        about="learning",
-        words=("faster", "slower"),
-        better="lower",
-        may_be_missing=True,
-    )
-
-
-def _spending(comparison: Comparison, privacy: Privacy) -> tuple[Metric, ...]:
-    """What clients have spent in the end; NaN for a policy without privacy."""
-    unit = symbol(privacy)
-    about: Literal["privacy"] = "privacy"
-    spent = [
-        Metric(
-            key=f"{column}_at_end",
-            title=f"{who} {unit} spent",
-            unit="",
-            of=partial(_at_end, column),
-            about=about,
-            words=("less", "more"),
-            better="lower",
+def metrics(comparison: Comparison, target: Target | None) -> Iterator[Metric]:
+    """The numbers that the runs of a comparison have, in the order of the tables' columns."""
+    yield from _learning(comparison, target)
+    if comparison.privacy is not None:
+        yield from _spending(comparison.privacy, comparison.num_parameters)
+    if comparison.network is not None:
+        yield from _at_edges(comparison, limited=comparison.network.limited)
+    if comparison.uneven:
+        yield Metric(
+            "rounds", "Rounds", "selection", lambda run: float(run.rounds), _COUNTS, "higher"
         )
-        for column, who in (("spent_max", "Largest"), ("spent_mean", "Mean"))
-    ]
-    if privacy.mechanism.currency != "epsilon" and comparison.num_parameters is not None:
-        spent.append(_whole_update(privacy, comparison.num_parameters))
-    exhausted = Metric(
-        key="exhausted_at_end",
-        title="Clients exhausted",
-        unit="",
-        of=lambda run: _at_end("num_exhausted", run) if run.private else math.nan,
-        about=about,
-        words=("fewer", "more"),
-        better="lower",
+    yield from _time(comparison)
+    if comparison.any_judged:
+        yield _total("regret", "selection", "lower", a_round=comparison.uneven)
+        if comparison.network is None:  # with edge servers reward is the utility, told above
+            yield Metric("reward", "Mean reward", "selection", lambda run: _mean(run, "reward"))
+    yield Metric("completed_percent", "Completed", "selection", _completed_percent, unit="%")
+    yield Metric("evenness", "Evenness", "selection", _evenness)
+
+
+def _learning(comparison: Comparison, target: Target | None) -> Iterator[Metric]:
+    if comparison.classifies:
+        yield Metric(
+            "final_accuracy_percent",
+            "Final accuracy",
+            "learning",
+            lambda run: 100 * final(run, "accuracy"),
+            _LEVELS,
+            "higher",
+            unit="%",
+        )
+    if comparison.trained:
+        yield Metric(
+            "final_loss", "Final loss", "learning", lambda run: final(run, "loss"), _LEVELS, "lower"
+        )
+        yield Metric(
+            "best_loss",
+            "Best loss",
+            "learning",
+            lambda run: float(np.fmin.reduce(run.columns["loss"])),
+        )
+    if target is not None:
+        yield Metric(
+            "seconds_to_target",
+            f"Time to {target.text}",
+            "learning",
+            target.seconds,
+            _SPEEDS,
+            "lower",
+            unit="s",
+            may_be_missing=True,
+        )
+
+
+def _spending(privacy: Privacy, num_parameters: int | None) -> Iterator[Metric]:
+    """What clients have spent in the end; NaN for a policy without privacy."""
+    mechanism = privacy.mechanism
+    unit = mechanism.currency
+
+    def whole_update(run: Run) -> float:
+        """The ε that the updates of the client that spent most really get."""
+        spent = _at_end("spent_max", run)
+        if math.isnan(spent) or num_parameters is None:
+            return math.nan
+        return mechanism.whole_vector_epsilon(spent, num_parameters)
+
+    for column, who in (("spent_max", "Largest"), ("spent_mean", "Mean")):
+        yield Metric(
+            f"{column}_at_end",
+            f"{who} {unit.title} spent",
+            "privacy",
+            partial(_at_end, column),
+            _AMOUNTS,
+            "lower",
+        )
+    says_it_all = unit.is_epsilon and not unit.per_coordinate
+    if not says_it_all and num_parameters is not None:
+        yield Metric(
+            "whole_update_epsilon_at_end", "As ε of whole updates", "privacy", whole_update
+        )
+    yield Metric(
+        "exhausted_at_end",
+        "Clients exhausted",
+        "privacy",
+        lambda run: _at_end("num_exhausted", run) if run.private else math.nan,
+        _COUNTS,
+        "lower",
     )
-    return (*spent, exhausted)
+
+
+def _at_edges(comparison: Comparison, *, limited: bool) -> Iterator[Metric]:
+    yield _total("utility", "network", "higher", a_round=comparison.uneven)
+    yield Metric(
+        "participants_a_round",
+        "Participants a round",
+        "network",
+        lambda run: _mean(run, "participants"),
+    )
+    yield Metric(
+        "in_time_percent", "Chosen in time", "network", _in_time, _LEVELS, "higher", unit="%"
+    )
+    if limited:
+        yield Metric("budget_spent_percent", "Budget spent", "network", _budget_spent, unit="%")
+        yield Metric(
+            "largest_budget_share_percent", "Largest share", "network", _largest_share, unit="%"
+        )
+
+
+def _time(comparison: Comparison) -> Iterator[Metric]:
+    """Where all runs end by time there is nothing to compare in it.
+
+    A run that ended early has not been faster: then compare how long a round takes.
+    """
+    tested = not comparison.uneven
+    ended_early = comparison.uneven and not comparison.by_time
+    yield Metric(
+        "wall_clock_seconds" if comparison.real else "simulated_seconds",
+        comparison.clock.capitalize(),
+        "selection",
+        lambda run: float(run.columns["seconds"].sum()),
+        _SPEEDS if tested else None,
+        "lower" if tested else None,
+        unit="s",
+    )
+    yield Metric(
+        "round_seconds",
+        "Mean round",
+        "selection",
+        lambda run: _mean(run, "seconds"),
+        _SPEEDS if ended_early else None,
+        "lower" if ended_early else None,
+        unit="s",
+    )
+
+
+def _total(
+    column: str,
+    about: Literal["network", "selection"],
+    better: Literal["lower", "higher"],
+    *,
+    a_round: bool,
+) -> Metric:
+    """The sum over all rounds, or its mean where runs differ in their number of rounds."""
+    return Metric(
+        f"{column}_a_round" if a_round else column,
+        column.capitalize() + " a round" * a_round,
+        about,
+        lambda run: float(run.columns[column].sum()) / (run.rounds if a_round else 1),
+        _LEVELS,
+        better,
+    )
 
 
 def _at_end(column: str, run: Run) -> float:
     return float(run.columns[column][-1])
 
 
-def _whole_update(privacy: Privacy, num_parameters: int) -> Metric:
-    """The ε that the updates of the client that spent most really get, where ε is not counted."""
-
-    def of(run: Run) -> float:
-        spent = _at_end("spent_max", run)
-        if math.isnan(spent):
-            return spent
-        return privacy.mechanism.whole_vector_epsilon(spent, num_parameters)
-
-    return Metric(
-        key="whole_update_epsilon_at_end",
-        title="As ε of whole updates",
-        unit="",
-        of=of,
-        about="privacy",
-    )
+def _mean(run: Run, column: str) -> float:
+    return float(run.columns[column].mean())
 
 
-_ROUNDS = Metric(
-    key="rounds",
-    title="Rounds",
-    unit="",
-    of=lambda run: float(run.rounds),
-    about="selection",
-    words=("fewer", "more"),
-    better="higher",
-)
-
-
-def _time(comparison: Comparison) -> tuple[Metric, ...]:
-    """Where all runs end by time there is nothing to compare in it.
-
-    And one that ended early has not been faster: then compare how long a round takes.
-    """
-    tested = not comparison.uneven
-    ended_early = comparison.uneven and not comparison.by_time
-    return (
-        Metric(
-            key="wall_clock_seconds" if comparison.real else "simulated_seconds",
-            title=comparison.clock.capitalize(),
-            unit="s",
-            of=lambda run: float(run.columns["seconds"].sum()),
-            about="selection",
-            words=("faster", "slower") if tested else None,
-            better="lower" if tested else None,
-        ),
-        Metric(
-            key="round_seconds",
-            title="Mean round",
-            unit="s",
-            of=lambda run: float(run.columns["seconds"].mean()),
-            about="selection",
-            words=("faster", "slower") if ended_early else None,
-            better="lower" if ended_early else None,
-        ),
-    )
-
-
-def _regret(*, a_round: bool) -> Metric:
-    """In all, or a round where runs differ in their number of rounds."""
-    return Metric(
-        key="regret_a_round" if a_round else "regret",
-        title="Regret a round" if a_round else "Regret",
-        unit="",
-        of=lambda run: float(run.columns["regret"].sum()) / (run.rounds if a_round else 1),
-        about="selection",
-        words=("lower", "higher"),
-        better="lower",
-    )
-
-
-_REWARD = Metric(
-    key="reward",
-    title="Mean reward",
-    unit="",
-    of=lambda run: float(run.columns["reward"].mean()),
-    about="selection",
-)
-
-
-def _participation() -> tuple[Metric, ...]:
-    return (
-        Metric(
-            key="completed_percent",
-            title="Completed",
-            unit="%",
-            of=_completed_percent,
-            about="selection",
-        ),
-        Metric(
-            key="evenness",
-            title="Evenness",
-            unit="",
-            of=_evenness,
-            about="selection",
-        ),
-    )
+def _completed_percent(run: Run) -> float:
+    asked = run.cohort_sizes.sum()
+    return 100.0 * float(run.columns["num_completed"].sum() / asked) if asked else 100.0
 
 
 def _evenness(run: Run) -> float:
@@ -321,6 +328,17 @@ def _evenness(run: Run) -> float:
     return evenness(counts if run.present is None else counts[run.present])
 
 
-def _completed_percent(run: Run) -> float:
-    asked = run.cohort_sizes.sum()
-    return 100.0 * float(run.columns["num_completed"].sum() / asked) if asked else 100.0
+def _in_time(run: Run) -> float:
+    """NaN where nobody was ever chosen."""
+    in_time = run.at_edges.in_time
+    return 100.0 * float(in_time.mean()) if len(in_time) else math.nan
+
+
+def _budget_spent(run: Run) -> float:
+    share = run.columns["budget_share"]
+    known = share[~np.isnan(share)]
+    return 100.0 * float(known.mean()) if len(known) else math.nan
+
+
+def _largest_share(run: Run) -> float:
+    return 100.0 * float(np.fmax.reduce(run.at_edges.share, axis=None))

@@ -1,23 +1,35 @@
 """A whole report in a folder: a page, figures, tables and the numbers behind them."""
 
-from collections.abc import Callable, Iterable, Sequence
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedmuster.core.errors import ConfigError
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.core.files import write_file
-from fedmuster.report.exports import write_csv, write_parquet, write_tensorboard
-from fedmuster.report.maps import network_maps
+from fedmuster.report.curves import thinned
+from fedmuster.report.edge_views import network_maps, spread_of_shares
 from fedmuster.report.page import to_html
 from fedmuster.report.participation import tells_groups_apart
-from fedmuster.report.runs import load
+from fedmuster.report.runs import Comparison, Run, load
 from fedmuster.report.score_series import planes, scored, timelines
+from fedmuster.report.statistics import quotients
 from fedmuster.report.summary import Summary, summarise
-from fedmuster.report.tables import tables, to_csv, to_markdown
+from fedmuster.report.tables import csv_cell, tables, to_csv, to_markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_MOST_CLIENT_ROWS = 2_000_000
+_MOST_SCORE_ROWS = 1_000_000
+_PLOTTED = ("accuracy", "loss", "train_loss", "seconds", "regret", "spent_max", "spent_mean")
+_AT_EDGES = ("participants", "utility", "budget_share")
+Columns = Mapping[str, NDArray[Any]]
 
 
 def write_report(
@@ -42,11 +54,23 @@ def write_report(
         parquet: whether to write the numbers as Parquet too (needs pyarrow).
         tensorboard: whether to write event files for TensorBoard (needs tensorboardX).
     """
-    comparison = load(paths)
-    summary = summarise(comparison, baseline, target)
+    summary = summarise(load(paths), baseline, target)
+    return write_summary(summary, out, formats, parquet=parquet, tensorboard=tensorboard)
+
+
+def write_summary(
+    summary: Summary,
+    out: Path,
+    formats: Sequence[str],
+    *,
+    parquet: bool = False,
+    tensorboard: bool = False,
+) -> list[Path]:
+    """As :func:`write_report`, of runs that are loaded and summarised already."""
+    comparison = summary.comparison
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file, expected a folder to write the report into")
-    figures = _draw(summary, out, formats)
+    pictures = _draw(summary, out, formats)
     texts = {
         "report.html": to_html(summary),
         "summary.md": to_markdown(tables(summary)),
@@ -59,7 +83,7 @@ def write_report(
         *write_csv(comparison, out),
         *(write_parquet(comparison, out) if parquet else ()),
         *(write_tensorboard(comparison, out) if tensorboard else ()),
-        *figures,
+        *pictures,
     ]
 
 
@@ -73,41 +97,246 @@ def _draw(summary: Summary, out: Path, formats: Sequence[str]) -> list[Path]:
             raise ConfigError(
                 f"format {kind!r}, expected one of: {', '.join(figures.FORMATS)}", key=("formats",)
             )
-    comparison, target = summary.comparison, summary.target
-    drawn: dict[str, Callable[[], Figure]] = {
-        "overview": partial(figures.overview, comparison, target)
+    comparison, target, network = summary.comparison, summary.target, summary.comparison.network
+    private, classifies = comparison.privacy is not None, comparison.classifies
+    wanted: dict[str, tuple[bool, Callable[[Comparison], Figure]]] = {
+        "overview": (True, lambda shown: figures.overview(shown, target)),
+        "accuracy": (classifies, lambda shown: figures.accuracy(shown, target)),
+        "loss": (comparison.trained, lambda shown: figures.loss(shown, target)),
+        "leakage": (private, figures.leakage),
+        "privacy-utility": (private and classifies, figures.privacy_utility),
+        "utility": (network is not None, figures.utility),
+        "participants": (network is not None, figures.participants),
+        "budget-use": (network is not None and network.limited, figures.budget_use),
+        "network-map": (bool(network_maps(comparison).maps), figures.network_map),
+        "regret": (comparison.any_judged, figures.regret),
+        "score-convergence": (bool(scored(comparison)), figures.score_convergence),
+        "validity-utility": (bool(planes(comparison)), figures.validity_utility),
+        "elimination": (bool(timelines(comparison)), figures.elimination),
+        comparison.clock.replace(" ", "-"): (True, figures.simulated_time),
+        "selection-by-group": (tells_groups_apart(comparison), figures.selection_by_group),
+        "cohorts": (True, figures.cohorts),
     }
-    if comparison.classifies:
-        drawn["accuracy"] = partial(figures.accuracy, comparison, target)
-    if comparison.trained:
-        drawn["loss"] = partial(figures.loss, comparison, target)
-    if comparison.privacy is not None:
-        drawn["leakage"] = partial(figures.leakage, comparison)
-        if comparison.classifies:
-            drawn["privacy-utility"] = partial(figures.privacy_utility, comparison)
-    if comparison.network is not None:
-        drawn["utility"] = partial(figures.utility, comparison)
-        drawn["participants"] = partial(figures.participants, comparison)
-        if comparison.network.limited:
-            drawn["budget-use"] = partial(figures.budget_use, comparison)
-        if network_maps(comparison).maps:
-            drawn["network-map"] = partial(figures.network_map, comparison)
-    if any(comparison.judged(label) for label in comparison.labels):
-        drawn["regret"] = partial(figures.regret, comparison)
-    if scored(comparison):
-        drawn["score-convergence"] = partial(figures.score_convergence, comparison)
-    if planes(comparison):
-        drawn["validity-utility"] = partial(figures.validity_utility, comparison)
-    if timelines(comparison):
-        drawn["elimination"] = partial(figures.elimination, comparison)
-    drawn[comparison.clock.replace(" ", "-")] = partial(figures.simulated_time, comparison)
-    if tells_groups_apart(comparison):
-        drawn["selection-by-group"] = partial(figures.selection_by_group, comparison)
-    drawn["cohorts"] = partial(figures.cohorts, comparison)
     written = []
-    for name, draw in drawn.items():
-        figure = draw()
+    for name, (there, draw) in wanted.items():
+        if not there:
+            continue
+        figure = draw(comparison)
         for kind in formats:
             written.append(out / f"{name}.{kind}")
             figures.save(figure, written[-1])
     return written
+
+
+# The numbers behind a report as files: CSV, Parquet, TensorBoard's event files.
+
+
+def network_columns(run: Run, *, everyone: bool = True) -> Columns:
+    """One entry a client; only those that were chosen if not ``everyone``."""
+    network = run.at_edges
+    clients, chosen = np.arange(run.num_clients), run.selection_counts()
+    start = _places(network.start_km, clients)
+    places = _places(network.place_km, run.chosen)
+    columns = {
+        "client": clients,
+        "times_chosen": chosen,
+        "times_in_time": run.in_time_counts(),
+        "paid": np.bincount(run.chosen, weights=network.cost, minlength=len(clients)),
+        "price": np.full(len(clients), np.nan) if network.price is None else network.price,
+        "start_x_km": start[:, 0],
+        "start_y_km": start[:, 1],
+        **{
+            f"chosen_mean_{axis}_km": quotients(
+                np.bincount(run.chosen, weights=values, minlength=len(clients)), chosen
+            )
+            for axis, values in zip("xy", places.T, strict=True)
+        },
+    }
+    return columns if everyone else _rows(columns, chosen > 0)
+
+
+def edge_columns(run: Run) -> Columns:
+    """One entry an edge server; shares are of its budget, in a round."""
+    network = run.at_edges
+    count = network.num_edges
+    places = _places(network.edge_km, np.arange(count))
+    use = spread_of_shares([run])
+    return {
+        "edge": np.arange(count),
+        "x_km": places[:, 0],
+        "y_km": places[:, 1],
+        "radius_km": np.full(count, np.nan if network.radius_km is None else network.radius_km),
+        "times_chosen": np.bincount(network.edges, minlength=count),
+        "times_in_time": np.bincount(network.edges[network.in_time], minlength=count),
+        "spent": network.spent.sum(axis=0),
+        "budget": network.budget.sum(axis=0),
+        **{f"share_{name}": values for name, values in use._asdict().items()},
+    }
+
+
+def _places(km: FloatArray | None, like: IntArray) -> FloatArray:
+    return np.full((len(like), 2), np.nan) if km is None else km
+
+
+def _rows(columns: Columns, kept: BoolArray) -> Columns:
+    return {name: values[kept] for name, values in columns.items()}
+
+
+def round_columns(run: Run) -> Columns:
+    """One entry a round."""
+    columns = run.columns
+    return {
+        "round": np.arange(1, run.rounds + 1),
+        "seconds": columns["seconds"],
+        "cumulative_seconds": np.cumsum(columns["seconds"]),
+        "reward": columns["reward"],
+        "regret": columns["regret"],
+        "cumulative_regret": np.cumsum(columns["regret"]),
+        "num_available": columns["num_available"].astype(np.int64),
+        "num_selected": run.cohort_sizes,
+        "num_completed": columns["num_completed"].astype(np.int64),
+        "num_refused": columns["num_refused"].astype(np.int64),
+        "loss": columns["loss"],
+        "accuracy": columns["accuracy"],
+        "train_loss": columns["train_loss"],
+        "num_aggregated": columns["num_aggregated"].astype(np.int64),
+        "spent_max": columns["spent_max"],
+        "spent_mean": columns["spent_mean"],
+        "num_exhausted": columns["num_exhausted"].astype(np.int64),
+        **{name: columns[name] for name in _AT_EDGES if name in columns},
+    }
+
+
+def client_columns(run: Run, *, everyone: bool = True) -> Columns:
+    """One entry a client; only those that were chosen if not ``everyone``."""
+    absent = np.full(run.num_clients, np.nan)
+    counts = run.selection_counts()
+    latency = run.typical_latency_seconds
+    columns: dict[str, NDArray[Any]] = {
+        "client": np.arange(run.num_clients),
+        **({} if run.identities is None else {"identity": np.array(run.identities)}),
+        "group": run.groups,
+        "typical_latency_seconds": (
+            latency if run.answered is None else np.where(run.answered, latency, np.nan)
+        ),
+        "num_samples": absent if run.num_samples is None else run.num_samples,
+        "quality": absent if run.quality is None else run.quality,
+        "times_chosen": counts,
+        "times_rejected": run.rejections,
+    }
+    return columns if everyone else _rows(columns, counts > 0)
+
+
+def score_columns(run: Run, *, most_rounds: int) -> Columns:
+    """One entry for each score of a client in a round, of at most ``most_rounds`` rounds."""
+    scores = run.scores
+    assert scores is not None
+    places = thinned(np.arange(len(scores.rounds)), most_rounds)
+    names = sorted(scores.values)
+    values = np.stack([scores.values[name][places] for name in names], axis=-1)
+    round_, client, name = np.nonzero(~np.isnan(values))
+    return {
+        "round": scores.rounds[places][round_],
+        "client": scores.clients[client],
+        "score": np.array(names)[name],
+        "value": values[round_, client, name],
+    }
+
+
+def write_csv(comparison: Comparison, out: Path) -> list[Path]:
+    """Rounds, clients, scores, edges: every number that was measured reads back bit for bit."""
+    written = []
+    for name, (runs, columns_of) in _kinds(comparison).items():
+        written.append(out / f"{name}.csv")
+        with written[-1].open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            for run in runs:
+                columns = columns_of(run)
+                if run is runs[0]:
+                    writer.writerow(["policy", "seed", *columns])
+                texts = (map(csv_cell, values.tolist()) for values in columns.values())
+                writer.writerows(
+                    (run.label, run.seed, *cells) for cells in zip(*texts, strict=True)
+                )
+    return written
+
+
+def write_parquet(comparison: Comparison, out: Path) -> list[Path]:
+    """The same, typed; null where there is none."""
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", extra="parquet", purpose="writing Parquet") from error
+    written = []
+    for name, (runs, columns_of) in _kinds(comparison).items():
+        parts = []
+        for run in runs:
+            columns = columns_of(run)
+            count = len(next(iter(columns.values())))
+            policy = arrow.DictionaryArray.from_arrays(
+                arrow.array(np.zeros(count, dtype=np.int32)), arrow.array([run.label])
+            )
+            arrays = {
+                "policy": policy,
+                "seed": arrow.array(np.full(count, run.seed)),
+                **{key: arrow.array(column, from_pandas=True) for key, column in columns.items()},
+            }
+            parts.append(arrow.table(arrays))
+        written.append(out / f"{name}.parquet")
+        parquet.write_table(arrow.concat_tables(parts).unify_dictionaries(), written[-1])
+    return written
+
+
+def write_tensorboard(comparison: Comparison, out: Path) -> list[Path]:
+    """Event files, a folder for each run, with the round as the step.
+
+    The wall time of an event is the run's own, so that TensorBoard's "Relative" axis shows it.
+    """
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise MissingExtraError(
+            "tensorboardX", extra="tensorboard", purpose="writing event files for TensorBoard"
+        ) from error
+    written = []
+    for run in comparison.every_run:
+        folder = out / "tensorboard" / run.label / f"seed-{run.seed}"
+        for earlier in folder.glob("events.out.tfevents.*"):
+            earlier.unlink()
+        with SummaryWriter(logdir=str(folder)) as events:
+            elapsed = np.cumsum(run.columns["seconds"])
+            for name in (*_PLOTTED, *_AT_EDGES):
+                if name not in run.columns:
+                    continue
+                column = run.columns[name]
+                for index in np.flatnonzero(np.isfinite(column)):
+                    events.add_scalar(
+                        name, float(column[index]), int(index) + 1, walltime=float(elapsed[index])
+                    )
+        written.append(folder)
+    return written
+
+
+def _kinds(comparison: Comparison) -> dict[str, tuple[list[Run], Callable[[Run], Columns]]]:
+    """By the name of the file: of which runs it tells, and what of each."""
+    runs = comparison.every_run
+    watched = [run for run in runs if run.scores is not None]
+    everyone = comparison.num_clients * len(runs) <= _MOST_CLIENT_ROWS
+    kinds: dict[str, tuple[list[Run], Callable[[Run], Columns]]] = {
+        "rounds": (runs, round_columns),
+        "clients": (runs, partial(client_columns, everyone=everyone)),
+    }
+    if watched:
+        # Of every run the same number of rounds, and of each round all scores of all clients.
+        entries_a_round = sum(
+            len(run.scores.clients) * len(run.scores.values)
+            for run in watched
+            if run.scores is not None
+        )
+        most = max(_MOST_SCORE_ROWS // entries_a_round, 1)
+        kinds["scores"] = watched, partial(score_columns, most_rounds=most)
+    if comparison.network is not None:
+        kinds["network"] = runs, partial(network_columns, everyone=everyone)
+        kinds["edges"] = runs, edge_columns
+    return kinds

@@ -1,6 +1,6 @@
 """Simulated annealing over m-sets, as BSFL (SA and ALSA) and PAUSE (SA-PAUSE) search.
 
-Kept so that the papers' comparisons can be run: the exact solver is both faster and better.
+Kept for the papers' comparisons: the exact solver is both faster and better.
 """
 
 from bisect import bisect_left, insort
@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.solvers.instance import Instance, check_values
+from fedmuster.solvers.bottleneck_problem import SOLVERS, BottleneckProblem, check_values
 
 NeighbourhoodName = Literal["swap", "alsa", "pause"]
 
@@ -41,7 +41,7 @@ class Ranking:
     at_weight_rank: Sequence[int]
 
     @classmethod
-    def of(cls, instance: Instance, rng: Generator) -> "Ranking":
+    def of(cls, instance: BottleneckProblem, rng: Generator) -> "Ranking":
         """Sort once. Ties are ordered at random, so that no position is favoured."""
         shuffled = rng.permutation(len(instance.weight))
         by_bottleneck = shuffled[np.argsort(instance.bottleneck[shuffled], kind="stable")]
@@ -103,7 +103,7 @@ def swap(members: Members, draw: Draw) -> tuple[int, int]:
 
 
 def pause(members: Members, draw: Draw) -> tuple[int, int]:
-    """Whoever leaves or joins has the lowest u of its own set (PAUSE section IV.A, N1 and N2).
+    """The client that leaves or joins has the lowest u of its set (PAUSE IV.A, N1 and N2).
 
     N2b is part of N1. All clients ranked below the lowest member are outsiders, and as many as
     its rank says, so N2a needs no search.
@@ -118,10 +118,10 @@ def pause(members: Members, draw: Draw) -> tuple[int, int]:
 
 
 def alsa(members: Members, draw: Draw) -> tuple[int, int]:
-    """Whoever leaves or joins has the lowest u or the lowest w of its own set (BSFL Eq. 19).
+    """The client that leaves or joins has the lowest u or the lowest w of its set (BSFL Eq. 19).
 
-    The member of lowest u and that of lowest w may be replaced by anyone. Any other member leaves
-    the two lowest in place, so only clients below the one or below the other may replace it.
+    Any outsider may replace the member of lowest u or that of lowest w. Any other member leaves the
+    two lowest in place, so only clients below the one or below the other may replace it.
     """
     ranks, outside = members.by_bottleneck, members.num_outsiders
     at_weight_rank = members.ranking.at_weight_rank
@@ -154,24 +154,16 @@ NEIGHBOURHOODS: Final[Mapping[NeighbourhoodName, Neighbourhood]] = {
 }
 
 
-# Simulated annealing over m-sets, as BSFL (SA and ALSA) and PAUSE (SA-PAUSE) search.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnnealingTrace:
-    """How a run went (BSFL Fig. 4).
-
-    Args:
-        current: the energy of the inspected set after 0, 1, … steps.
-        best: the best of them so far.
-        positions: the best set seen, what :meth:`Annealing.solve` returns.
-    """
+    """A run (BSFL Fig. 4): energies after 0, 1, … steps, the best so far, and the best set."""
 
     current: FloatArray
     best: FloatArray
     positions: IntArray
 
 
+@SOLVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Annealing:
     """Walk from a random set to random neighbours, less and less willing to get worse.
@@ -205,7 +197,7 @@ class Annealing:
 
     Example:
         >>> u, w = np.array([0.9, 0.1, 0.8, 0.6]), np.array([0.1, 1.0, 0.0, 0.8])
-        >>> instance = Instance(bottleneck=u, weight=w, size=2)
+        >>> instance = BottleneckProblem(bottleneck=u, weight=w, size=2)
         >>> Annealing(steps=100).solve(instance, np.random.default_rng(0))
         array([0, 3])
     """
@@ -220,14 +212,14 @@ class Annealing:
         require(self.steps >= 1, self, "steps", "at least 1")
         require(self.kappa > 0 and isfinite(self.kappa), self, "kappa", "a number > 0")
 
-    def solve(self, instance: Instance, rng: Generator) -> IntArray:
+    def solve(self, instance: BottleneckProblem, rng: Generator) -> IntArray:
         """The best set seen, as increasing positions."""
         walk = Walk(self, instance, rng)
         for step in range(1, self.steps + 1):
             walk.step(step)
         return walk.best_positions()
 
-    def trace(self, instance: Instance, rng: Generator) -> AnnealingTrace:
+    def trace(self, instance: BottleneckProblem, rng: Generator) -> AnnealingTrace:
         """The same walk as :meth:`solve` takes with the same ``rng``, with all its energies."""
         walk = Walk(self, instance, rng)
         current = np.empty(self.steps + 1)
@@ -236,16 +228,14 @@ class Annealing:
             walk.step(step)
             current[step] = walk.value()
         return AnnealingTrace(
-            current=current,
-            best=np.maximum.accumulate(current),
-            positions=walk.best_positions(),
+            current=current, best=np.maximum.accumulate(current), positions=walk.best_positions()
         )
 
 
 class Walk:
     """The inspected vertex of an :class:`Annealing`, its energy, and the best vertex so far."""
 
-    def __init__(self, config: Annealing, instance: Instance, rng: Generator) -> None:
+    def __init__(self, config: Annealing, instance: BottleneckProblem, rng: Generator) -> None:
         check_values(instance)
         ranking = Ranking.of(instance, rng)
         landscape = Landscape.of(instance, ranking)
@@ -290,7 +280,7 @@ class Walk:
             self.best_energy, self.best_ranks = energy, self.members.by_bottleneck.copy()
 
     def value(self) -> float:
-        """The energy as :meth:`Instance.energy` has it: infinite when nobody was seen before."""
+        """The energy as in ``BottleneckProblem.energy``: infinite for a set of unseen clients."""
         return self.energy if self.members.by_bottleneck[0] < self._num_seen else inf
 
     def best_positions(self) -> IntArray:
@@ -329,7 +319,7 @@ class Landscape:
     spread: float
 
     @classmethod
-    def of(cls, instance: Instance, ranking: Ranking) -> "Landscape":
+    def of(cls, instance: BottleneckProblem, ranking: Ranking) -> "Landscape":
         """The landscape of ``instance``, in the order of ``ranking``."""
         size = instance.size
         weight = instance.weight[ranking.positions][ranking.at_weight_rank]

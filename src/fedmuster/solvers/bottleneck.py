@@ -1,39 +1,224 @@
 """The exact solver of the bottleneck problem, for any number of clients.
 
-The papers hold BSFL Eq. 13 and PAUSE Eq. 22 to be infeasible beyond small networks. They are
-not: see :mod:`fedmuster.solvers.sweep`.
+The papers hold BSFL Eq. 13 and PAUSE Eq. 22 to be infeasible beyond small networks. They are not.
+
+For a fixed threshold on u the best cohort is the m largest weights among the clients at or above
+it, and the minimum of u over that cohort is at least the threshold. So the maximum over
+thresholds of ``u + (m largest weights) / m`` is the optimum of the whole problem.
+
+With a penalty, ``charge = m * penalty`` in units of w: the best client of each cluster (its
+leader) counts w, every other w - charge, and the m largest of these adjusted weights are best.
+Proof: the penalty asks for each cluster's clients by falling weight, the first free, the others
+charged alike; marginal values fall, so taking the m largest of all respects that order.
 """
 
+from collections import Counter
 from dataclasses import dataclass
-from math import isqrt
-from typing import ClassVar
+from heapq import heapify, heappop, heappush, heappushpop, heapreplace
+from itertools import repeat
+from math import fsum, isqrt
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
-from fedmuster.solvers.instance import Instance, check_values
-from fedmuster.solvers.sweep import Field, Frontier, adjusted, compact, leading_weight, sweep
+from fedmuster.solvers.bottleneck_problem import SOLVERS, BottleneckProblem, check_values
 from fedmuster.solvers.top_k import top_k
 
 FEW = 2_000
-"""So few clients are sorted faster than pruned."""
+"""With at most this number of clients, sorting is faster than pruning."""
 COHORTS_IN_SAMPLE = 4
-"""A sample of fewer cohorts would bound next to nothing."""
+"""A sample of fewer cohorts bounds next to nothing."""
 
 _BINS = 1_024
 _CHUNK = 1 << 15  # a few arrays of this length stay in cache
 _ROUNDING = 1e-10
 _TINY = 1e-290  # a shorter span of u would overflow the number of bins per unit
+_FIRST_STOP = 1_024
+"""One block of this number of clients costs less than the calls for several."""
 
 
-def best_thresholds(field: Field) -> tuple[list[float], IntArray | slice]:
-    """Every threshold on u that reaches the optimum, and an index of all clients above them."""
-    frontier, near = _search(field)
-    return frontier.pivots, near
+class Field(NamedTuple):
+    """The clients that compete.
+
+    Args:
+        bottleneck: u.
+        weight: w.
+        clusters: of the clients where there is a penalty, else None.
+        size: m.
+        charge: ``m * penalty``, the cost of a client that is not the best of its cluster.
+        ceiling: no cohort has a larger mean of adjusted weights.
+    """
+
+    bottleneck: FloatArray
+    weight: FloatArray
+    clusters: IntArray | None
+    size: int
+    charge: float
+    ceiling: float
+
+    def part(self, where: IntArray | slice) -> "Field":
+        """The same competition among fewer clients."""
+        return Field(
+            self.bottleneck[where],
+            self.weight[where],
+            None if self.clusters is None else self.clusters[where],
+            self.size,
+            self.charge,
+            self.ceiling,
+        )
+
+
+class Frontier(NamedTuple):
+    """What a sweep found.
+
+    Args:
+        best: the largest energy.
+        pivots: every threshold that reaches it, increasing.
+        levels: the thresholds at which the m largest (adjusted) weights changed, falling.
+        bars: the m-th largest of them from that level on; below a bar nobody gets in.
+    """
+
+    best: float
+    pivots: list[float]
+    levels: FloatArray
+    bars: FloatArray
+
+
+def sweep(field: Field) -> Frontier:
+    """The frontier of a field, whatever its order."""
+    falling = field.part(np.argsort(field.bottleneck)[::-1])
+    levels, bars, energies = _plain(falling) if field.clusters is None else _clustered(falling)
+    best = float(energies.max())
+    pivots = sorted(set(levels[energies == best].tolist()))
+    return Frontier(best, pivots, levels, bars)
+
+
+Steps = tuple[FloatArray, FloatArray, FloatArray]
+"""Level, bar and energy wherever the m largest adjusted weights change."""
+
+
+def _plain(field: Field) -> Steps:
+    """Evaluates only where a weight enters the m largest: between two such clients u only falls."""
+    u, w, m = field.bottleneck, field.weight, field.size
+    heap = w[:m].tolist()
+    heapify(heap)
+    levels, bars = [u[m - 1 : m]], [np.array(heap[:1])]
+    energies = [levels[0] + fsum(heap) / m]
+    start = m
+    while start < len(u):
+        stop = max(4 * start, _FIRST_STOP)  # the bar rises ever more slowly, so blocks may grow
+        total = fsum(heap)  # afresh, lest rounding errors pile up
+        ranks = start + (w[start:stop] > heap[0]).nonzero()[0]
+        entering = w[ranks]
+        pushed_out = map(heappushpop, repeat(heap), entering.tolist())
+        leaving = np.fromiter(pushed_out, np.float64, len(ranks))
+        # Who leaves at once never entered: that point repeats the energy before it at a lower u.
+        levels.append(u[ranks])
+        energies.append(levels[-1] + (total + (entering - leaving).cumsum()) / m)
+        # The bar from here on is whatever the next to enter pushes out.
+        bars.append(np.append(leaving[1:], heap[0])[: len(ranks)])
+        start = stop
+    return (
+        np.concatenate(levels),
+        np.maximum.accumulate(np.concatenate(bars)),
+        np.concatenate(energies),
+    )
+
+
+def _clustered(field: Field) -> Steps:
+    """As above, with adjusted weights.
+
+    A client that does not lead adds w - charge. A new leader lifts its cluster's largest value
+    from the old leader's w to its own and adds the old leader's w - charge. So one value rises
+    and one is added, the m-th largest never falls, and what left the m largest never returns.
+    """
+    assert field.clusters is not None
+    u, w, m, charge = field.bottleneck, field.weight, field.size, field.charge
+    labels, num_clusters = compact(field.clusters)
+    leader = leading_weight(w[:m], labels[:m], num_clusters)
+    heap = adjusted(w[:m], labels[:m], charge).tolist()
+    heapify(heap)
+    outdated: Counter[float] = Counter()  # values in the heap that rose since; equal ones are alike
+    total, level = fsum(heap), float(u[m - 1])
+    levels, bars, energies = [level], [heap[0]], [level + total / m]
+    start = m
+    while start < len(u):
+        stop = 4 * start
+        if outdated:
+            heap = list((Counter(heap) - outdated).elements())
+            heapify(heap)
+            outdated.clear()
+        total, weights, bar = fsum(heap), w[start:stop], heap[0]
+        leads = weights > leader[labels[start:stop]]
+        ranks = np.flatnonzero((weights > bar) & (leads | (weights - charge > bar))) + start
+        for level, weight, label in zip(
+            u[ranks].tolist(), w[ranks].tolist(), labels[ranks].tolist(), strict=True
+        ):
+            value, before = weight - charge, total
+            former = leader.item(label)
+            if weight > former:
+                leader[label] = value = weight
+                if former >= heap[0]:
+                    outdated[former] += 1
+                    heappush(heap, weight)
+                    total += weight - former
+                    value = former - charge
+                    _drop_outdated(heap, outdated)
+            if value > heap[0]:
+                total += value - heapreplace(heap, value)
+                _drop_outdated(heap, outdated)
+            if total > before:
+                levels.append(level)
+                bars.append(heap[0])
+                energies.append(level + total / m)
+        start = stop
+    return np.array(levels), np.array(bars), np.array(energies)
+
+
+def _drop_outdated(heap: list[float], outdated: Counter[float]) -> None:
+    while outdated[heap[0]] > 0:
+        outdated[heappop(heap)] -= 1
+
+
+def adjusted(
+    weight: FloatArray, clusters: IntArray, charge: float, rng: Generator | None = None
+) -> FloatArray:
+    """The weights less ``charge`` for all but the best client of each cluster.
+
+    Which of several equally good clients leads, ``rng`` decides.
+    """
+    labels, num_clusters = compact(clusters)
+    best = np.flatnonzero(weight == leading_weight(weight, labels, num_clusters)[labels])
+    if rng is not None:
+        rng.shuffle(best)
+    leader = np.full(num_clusters, -1)
+    leader[labels[best]] = best  # the last of several is kept
+    leader = leader[leader >= 0]
+    values = weight - charge
+    values[leader] = weight[leader]
+    return values
+
+
+def leading_weight(weight: FloatArray, labels: IntArray, num_clusters: int) -> FloatArray:
+    """The largest weight in each cluster, ``-inf`` where there is no client."""
+    largest = np.full(num_clusters, -np.inf)
+    np.maximum.at(largest, labels, weight)
+    return largest
+
+
+def compact(clusters: IntArray) -> tuple[IntArray, int]:
+    """Labels small enough to index a table, and the length of that table."""
+    largest = int(np.maximum.reduce(clusters))
+    if largest < 4 * len(clusters) and np.minimum.reduce(clusters) >= 0:
+        return clusters, largest + 1
+    names, labels = np.unique(clusters, return_inverse=True)
+    return labels, len(names)
 
 
 def _search(field: Field) -> tuple[Frontier, IntArray | slice]:
+    """The frontier of those clients that matter, and an index of all clients above its pivots."""
     num_clients = len(field.bottleneck)
     # About stride * m clients survive a sample of n / stride: the two are balanced here.
     # Odd, because periods of two are common among client numbers.
@@ -122,9 +307,7 @@ class _Sieve:
         return passing
 
 
-# The exact solver of the bottleneck problem, for any number of clients.
-
-
+@SOLVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exact:
     """A best cohort (BSFL Eq. 13; PAUSE Eq. 14 with 18 or 22), one at random among equals.
@@ -134,14 +317,14 @@ class Exact:
 
     Example:
         >>> speed, weight = np.array([3.0, 1.0, 2.0]), np.array([0.0, 5.0, 1.0])
-        >>> instance = Instance(bottleneck=speed, weight=weight, size=2)
+        >>> instance = BottleneckProblem(bottleneck=speed, weight=weight, size=2)
         >>> Exact().solve(instance, np.random.default_rng(0))
         array([1, 2])
     """
 
     name: ClassVar[str] = "exact"
 
-    def solve(self, instance: Instance, rng: Generator) -> IntArray:
+    def solve(self, instance: BottleneckProblem, rng: Generator) -> IntArray:
         """Increasing positions of the best cohort."""
         highest, heaviest = check_values(instance)
         u, w, size = instance.bottleneck, instance.weight, instance.size
@@ -160,7 +343,8 @@ class Exact:
             if num_unseen >= size:
                 everyone = num_unseen == len(u)
                 return _largest(field, slice(None) if everyone else np.flatnonzero(unseen), rng)
-        pivots, near = best_thresholds(field)
+        frontier, near = _search(field)
+        pivots = frontier.pivots
         pivot = pivots[int(rng.integers(len(pivots)))] if len(pivots) > 1 else pivots[0]
         above = np.flatnonzero(u[near] >= pivot)
         return _largest(field, above if isinstance(near, slice) else near[above], rng)

@@ -1,4 +1,4 @@
-"""Two objectives, both to be maximised: who is dominated, in O(n log n) and not over all pairs."""
+"""Pareto fronts of two objectives, both maximised, in O(n log n)."""
 
 import numpy as np
 
@@ -32,10 +32,9 @@ def dominated_boxes(low: Points, high: Points) -> BoolArray:
     Box x is dominated if another box x' is, at its worst corner, at least as good in both
     objectives as x at its best: ``max R(x) ⪯ min R(x')``. That can hold both ways only between
     boxes that are one and the same point. Of those the paper's pseudo-code, which removes one
-    after another, would leave the last that it comes to; here equal points leave each other be, so
-    that the answer does not depend on the order of clients. In every other case the two agree,
-    because dominance is transitive: whoever dominates a box that was removed is itself dominated
-    by somebody who stays.
+    after another, keeps the last; here equal points do not dominate each other, so that the answer
+    does not depend on the order of clients. In every other case the two agree, because dominance
+    is transitive: a removed box that dominates another is itself dominated by a box that stays.
 
     Args:
         low: the worst corners.

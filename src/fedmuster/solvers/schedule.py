@@ -1,10 +1,10 @@
-"""Uploads one after the other: how long a round takes, and whom FedCS and MAB-CS choose for it.
+"""Uploads one after the other: how long a round takes, and the cohorts of FedCS and MAB-CS.
 
 A round begins with the distribution of the model, which takes as long as the longest upload of
-the cohort (MAB-CS Eq. 2). Then everybody updates the model at the same time, and each uploads it
-when it is ready and all before it are done. So of the time ``e`` since the distribution ended,
-``e' = max(e, t_UD) + t_UL`` is over when the next client has uploaded, which is Eq. 1 without the
-time of the distribution.
+the cohort (MAB-CS Eq. 2). Then all clients update the model in parallel, and each uploads it when
+it is ready and all clients before it are done. If the clients so far are done at time ``e`` after
+the distribution, the next one is done at ``e' = max(e, t_UD) + t_UL``: Eq. 1 without the time of
+the distribution.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.errors import DataError
 
 _FEW = 1_000
-"""So few candidates are looked at faster than sifted."""
+"""At most this number of candidates is examined faster than sifted."""
 _STRIDES = (31, 1)
 """Sifted coarsely with the help of a sample, then finely. Odd, as periods of two are common."""
 
 
 def contenders(first: FloatArray, second: FloatArray, size: int, rng: Generator) -> IntArray:
-    """All candidates whom fewer than ``size`` others precede, and perhaps some more.
+    """All candidates that fewer than ``size`` others precede, and perhaps some more.
 
     Args:
         first: of each candidate, finite.
@@ -37,7 +37,7 @@ def contenders(first: FloatArray, second: FloatArray, size: int, rng: Generator)
         array([3, 1, 0, 2])
     """
     best = np.flatnonzero((first == first.min()) & (second == second.min()))
-    if len(best) >= size:  # as at first, when nothing is known of anybody
+    if len(best) >= size:  # as at first, when nothing is known of any client
         return rng.choice(best, size, replace=False)
     near = rng.permutation(_sift(first, second, size))
     order = near[np.lexsort((second[near], first[near]))]
@@ -45,13 +45,13 @@ def contenders(first: FloatArray, second: FloatArray, size: int, rng: Generator)
 
 
 def _sift(first: FloatArray, second: FloatArray, size: int) -> IntArray:
-    """All but those whom m candidates near the best corner precede: no sorting."""
+    """All but those that m candidates near the best corner precede; without sorting."""
     near, x, y = np.arange(len(first)), first, second
     for stride in _STRIDES:
         if len(near) <= _FEW or len(near) < stride * size:
             continue  # not worth it, or not m candidates in a sample
         a, b = _corner(x[::stride], y[::stride], size)
-        # At (a, b) itself somebody may be one of the m, or equal to one.
+        # A candidate at (a, b) itself may be one of the m, or equal to one.
         kept = np.flatnonzero((x < a) | (y < b) | ((x == a) & (y == b)))
         near, x, y = near[kept], x[kept], y[kept]
     return near
@@ -85,9 +85,6 @@ def _staircase(values: FloatArray, size: int) -> IntArray:
         smallest = np.partition(np.concatenate((smallest, values[rows])), size - 1)[:size]
         start *= 2
     return np.concatenate(kept)
-
-
-# Uploads one after the other: how long a round takes, and whom FedCS and MAB-CS choose for it.
 
 
 def finish_seconds(update_seconds: FloatArray, upload_seconds: FloatArray) -> FloatArray:
@@ -188,12 +185,12 @@ def _algorithm_1(update: FloatArray, upload: FloatArray, size: int) -> IntArray:
     last_ready = update.max()
     chosen = np.empty(size, dtype=np.int64)
     elapsed = distribution = 0.0
-    first = 0  # of those who are left
+    first = 0  # of the candidates that are left
     for step in range(size):
         while update[first] == np.inf:
             first += 1
         if elapsed >= last_ready and upload[first] >= 0.0:
-            # From now on nobody is waited for, and the shortest upload is best.
+            # From now on no upload waits for an update, and the shortest upload is best.
             chosen[step:] = np.flatnonzero(update < np.inf)[: size - step]
             break
         added = added_seconds(update, upload, elapsed=elapsed, distribution=distribution)

@@ -1,10 +1,11 @@
-"""The k largest of a million values, fair to ties."""
+"""The k largest of a million values, fair to ties; weighted draws; cohorts made of them."""
 
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import DataError
+from fedmuster.core.records import RoundView, Selection
 
 _SAMPLE_STRIDE = 31
 _LARGE = 1 << 14
@@ -50,9 +51,6 @@ def _kth_largest(values: FloatArray, count: int) -> float:
     return float(np.partition(values, -count)[-count])
 
 
-# Draw some of a million clients without replacement, in proportion to weights.
-
-
 def weighted_draw(weights: FloatArray, count: int, rng: Generator) -> IntArray:
     """``count`` positions, one after the other in proportion to the weights of those left.
 
@@ -96,3 +94,32 @@ def draw_near_top(scores: FloatArray, count: int, cut_off: float, rng: Generator
     bar = cut_off * float(scores[top_k(scores, count, rng)].min())
     admitted = np.flatnonzero(scores >= bar)
     return admitted[weighted_draw(scores[admitted], count, rng)]
+
+
+def highest(
+    view: RoundView, candidates: IntArray | slice, scores: FloatArray, rng: Generator
+) -> Selection:
+    """The candidates with the highest scores."""
+    return Selection.of(view, candidates, top_k(scores, view.num_to_choose, rng))
+
+
+def filled_up(view: RoundView, chosen: IntArray, first: BoolArray, rng: Generator) -> Selection:
+    """``chosen`` and as many others as are missing: uniformly, those in ``first`` (bool[K]) first.
+
+    Example:
+        >>> view = RoundView(round=1, cohort_size=3, available=np.array([1, 1, 0, 1, 1], bool))
+        >>> first = np.array([False, True, True, True, False])
+        >>> filled_up(view, np.array([4]), first, np.random.default_rng(0)).clients
+        array([1, 3, 4])
+    """
+    missing = view.num_to_choose - len(chosen)
+    if missing > 0:
+        others = np.setdiff1d(np.flatnonzero(view.available), chosen)
+        added = others[top_k(first[others].astype(np.float64), missing, rng)]
+        chosen = np.concatenate([chosen, added])
+    return Selection.of(view, slice(None), chosen)
+
+
+def nobody(view: RoundView) -> Selection:
+    """The empty cohort, for a round in which nobody is available."""
+    return Selection.of(view, slice(None), np.empty(0, dtype=np.int64))

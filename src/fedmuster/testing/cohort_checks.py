@@ -23,7 +23,13 @@ from fedmuster.testing.playing import (
     play_round,
     select_in,
 )
-from fedmuster.testing.tiny_federation import Draw, Federation, Knowledge, lively, varied_seconds
+from fedmuster.testing.tiny_federation import (
+    Draw,
+    Knowledge,
+    TinyFederation,
+    lively,
+    varied_seconds,
+)
 
 _ROUNDS = 40
 _SIZES = ((1, 1), (1, 3), (5, 5), (6, 3))
@@ -76,12 +82,12 @@ def scarcity_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     return None
 
 
-def _small_federations(knowledge: Knowledge) -> Iterator[Federation]:
+def _small_federations(knowledge: Knowledge) -> Iterator[TinyFederation]:
     # One edge server with a budget is no flat federation.
     edge_counts = sorted({min(knowledge.num_edges, 1), knowledge.num_edges})
     for num_clients, cohort_size in _SIZES:
         for num_edges in edge_counts:
-            yield Federation(
+            yield TinyFederation(
                 mean_seconds=varied_seconds(num_clients),
                 cohort_size=cohort_size,
                 knowledge=replace(knowledge, num_edges=num_edges),
@@ -120,9 +126,9 @@ PATIENCE = 60
 def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     """Point 13: whether clients that join mid-run, the fastest of all, are ever tried."""
     seconds = np.append(varied_seconds(RESIDENTS), [0.03, 0.02])
-    federation = Federation(mean_seconds=seconds, knowledge=knowledge)
+    federation = TinyFederation(mean_seconds=seconds, knowledge=knowledge)
     problem = federation.problem()
-    before = Federation(mean_seconds=seconds[:RESIDENTS], knowledge=knowledge)
+    before = TinyFederation(mean_seconds=seconds[:RESIDENTS], knowledge=knowledge)
     selector = Selector(policy, before.problem(), seed=13)
     for t in range(1, _SETTLED_AFTER + 1):
         draw = federation.draw(t).of_first(RESIDENTS)
@@ -187,7 +193,7 @@ def _silence_fault(
         return None
     settled, chosen, fair = _SILENCE_ROUNDS // 2, 0, 0.0
     for seed in range(_SILENCE_SEEDS):
-        federation = Federation(
+        federation = TinyFederation(
             mean_seconds=varied_seconds(10), knowledge=knowledge, silent=_SILENT, seed=seed
         )
         state = policy.init(federation.problem())
@@ -230,7 +236,7 @@ def tie_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 
 
 def _bias(policy: Policy[Any], knowledge: Knowledge, available: BoolArray) -> str | None:
-    federation = Federation(
+    federation = TinyFederation(
         mean_seconds=np.full(_NUM_CLIENTS, 0.5),
         knowledge=replace(knowledge, num_edges=_NUM_EDGES if knowledge.num_edges > 0 else 0),
         equal_data=True,

@@ -14,7 +14,7 @@ from fedmuster.core.records import Feedback, Problem, Selection
 from fedmuster.core.streams import POLICY, stream
 from fedmuster.policies.random import Random
 from fedmuster.testing.playing import feedback_rows, nan_fault, play_round, spelled, trained
-from fedmuster.testing.tiny_federation import Draw, Federation, Knowledge, lively
+from fedmuster.testing.tiny_federation import Draw, Knowledge, TinyFederation, lively
 
 _LONG = 200
 
@@ -125,7 +125,7 @@ class Instance(NamedTuple):
             else it is as large as the policy's.
     """
 
-    federation: Federation
+    federation: TinyFederation
     gain: Callable[[Draw, Selection], float]
     what: str
     whole: bool = False
@@ -188,7 +188,7 @@ def easy_instances(knowledge: Knowledge) -> Iterator[Instance]:
     """Easy means: a client differs by more than any usual confidence radius after the 40 answers
     that an equal share of 100 rounds is."""
     seconds, ones = np.linspace(0.10, 0.12, _NUM_CLIENTS), np.ones(_NUM_CLIENTS)
-    plain = Federation(
+    plain = TinyFederation(
         mean_seconds=seconds,
         cohort_size=_COHORT_SIZE,
         knowledge=knowledge,

@@ -14,7 +14,7 @@ from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, WORLD, stream
-from fedmuster.testing.tiny_federation import Draw, Federation
+from fedmuster.testing.tiny_federation import Draw, TinyFederation
 
 
 class ContractError(PolicyError):
@@ -99,13 +99,13 @@ def feedback_rows(feedback: Feedback, rows: slice) -> Feedback:
 
 
 def play(
-    policy: Policy[S], state: S, federation: Federation, rounds: Iterable[int], *, seed: int = 0
+    policy: Policy[S], state: S, federation: TinyFederation, rounds: Iterable[int], *, seed: int = 0
 ) -> list[Turn]:
     """Several rounds of :func:`play_round`."""
     return [play_round(policy, state, federation.draw(t), seed=seed) for t in rounds]
 
 
-def trained(policy: Policy[S], federation: Federation, rounds: int) -> S:
+def trained(policy: Policy[S], federation: TinyFederation, rounds: int) -> S:
     """The state after so many rounds."""
     state = policy.init(federation.problem())
     play(policy, state, federation, range(1, rounds + 1))
@@ -130,7 +130,9 @@ def finish(selector: Selector[Any], draw: Draw) -> None:
     selector.observe(draw.feedback(selector.pending))
 
 
-def continue_in(selector: Selector[Any], federation: Federation, rounds: int) -> list[Selection]:
+def continue_in(
+    selector: Selector[Any], federation: TinyFederation, rounds: int
+) -> list[Selection]:
     """Play on with a Selector; the cohorts."""
     cohorts = []
     for _ in range(rounds):

@@ -195,7 +195,7 @@ class Knowledge:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Federation:
+class TinyFederation:
     """Clients whose latency is their mean times their load, which the features tell.
 
     At an edge server it is also a matter of luck, which nobody sees.
@@ -318,9 +318,9 @@ def varied_seconds(num_clients: int) -> FloatArray:
     return np.asarray(0.1 + 0.9 * (np.arange(num_clients) * 0.618 % 1.0))
 
 
-def lively(knowledge: Knowledge) -> Federation:
+def lively(knowledge: Knowledge) -> TinyFederation:
     """Twelve unreliable clients that differ in everything: where most points are tried."""
-    federation = Federation(mean_seconds=varied_seconds(12), knowledge=knowledge, mishaps=True)
+    federation = TinyFederation(mean_seconds=varied_seconds(12), knowledge=knowledge, mishaps=True)
     if knowledge.num_edges == 0:
         return federation
     # Budgets are to be the limit, and contexts to differ.

@@ -1,67 +1,55 @@
-"""Simulated worlds: who answers, when. And the registry of all worlds."""
+"""Simulated worlds: which clients are available, and when each answers.
 
-from typing import Final
+Each world registers itself in :data:`~fedmuster.worlds.world.WORLDS`; its class can be imported
+from here by its name. :class:`~fedmuster.worlds.world.World` says how to write one.
+"""
 
-from fedmuster.worlds.availability import ActivityTrace, Always, Bernoulli, Markov, OnOff
-from fedmuster.worlds.bsfl_and_pause import BSFLGroups, BSFLRates, PauseGroups
-from fedmuster.worlds.devices import DeviceWorld
-from fedmuster.worlds.edge_network import EdgeNetwork
-from fedmuster.worlds.heterogeneous import (
-    ContextualWorld,
-    Exponential,
-    LatencyWorld,
-    LogNormal,
-    Normal,
+from typing import Any
+
+from fedmuster.worlds.availability import (
+    AVAILABILITIES,
+    ActivityTrace,
+    Always,
+    Bernoulli,
+    Markov,
+    OnOff,
 )
-from fedmuster.worlds.layout import Alike, ExponentialSizes, UniformSizes
-from fedmuster.worlds.lte_cell import LTECell
+from fedmuster.worlds.heterogeneous import Exponential, LogNormal, Normal
+from fedmuster.worlds.layout import Alike, ExponentialSizes, UniformSizes, speed_groups
 from fedmuster.worlds.mobility import RandomWaypoint, Redrawn
 from fedmuster.worlds.radio import Radio
-from fedmuster.worlds.trace_world import TraceWorld
-from fedmuster.worlds.validity_utility import ValidityUtilityWorld
-from fedmuster.worlds.world import Outcome, World, WorldRound, WorldRun
-
-WORLDS: Final[dict[str, type[World]]] = {
-    "bsfl-groups": BSFLGroups,
-    "bsfl-rates": BSFLRates,
-    "pause-groups": PauseGroups,
-    "latency": LatencyWorld,
-    "trace": TraceWorld,
-    "contextual": ContextualWorld,
-    "lte-cell": LTECell,
-    "devices": DeviceWorld,
-    "validity-utility": ValidityUtilityWorld,
-    "edge-network": EdgeNetwork,
-}
+from fedmuster.worlds.setting import Setting
+from fedmuster.worlds.world import WORLDS, Outcome, RoundDraw, World, WorldRound, WorldRun
 
 __all__ = [
+    "AVAILABILITIES",
     "WORLDS",
     "ActivityTrace",
     "Alike",
     "Always",
-    "BSFLGroups",
-    "BSFLRates",
     "Bernoulli",
-    "ContextualWorld",
-    "DeviceWorld",
-    "EdgeNetwork",
     "Exponential",
     "ExponentialSizes",
-    "LTECell",
-    "LatencyWorld",
     "LogNormal",
     "Markov",
     "Normal",
     "OnOff",
     "Outcome",
-    "PauseGroups",
     "Radio",
     "RandomWaypoint",
     "Redrawn",
-    "TraceWorld",
+    "RoundDraw",
+    "Setting",
     "UniformSizes",
-    "ValidityUtilityWorld",
     "World",
     "WorldRound",
     "WorldRun",
+    "speed_groups",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for world in WORLDS.values():
+        if world.__name__ == name:
+            return world
+    raise AttributeError(f"module 'fedmuster.worlds' has no attribute {name!r}")

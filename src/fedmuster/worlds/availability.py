@@ -1,44 +1,205 @@
-"""Who can be asked, and when.
+"""Availability: which clients can be asked, and when.
 
-An availability is a config; ``start(num_clients, seed)`` draws it. The laws of this file know
-rounds only; those of :mod:`fedmuster.worlds.availability` go by the clock. Moments may be asked for
-in any order: the answer depends on the seed and the moment alone.
+An availability is a config; ``start(num_clients, seed)`` draws it. Some depend on the round, others
+on the clock. Moments can be asked for in any order: the answer depends on the seed and the moment
+alone.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from pathlib import Path
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.arrays import BoolArray, FloatArray
 from fedmuster.core.config import check_types, require
+from fedmuster.core.records import LONGEST_SECONDS, SHORTEST_SECONDS
+from fedmuster.core.registry import Registry
 from fedmuster.core.streams import AVAILABILITY, stream
+from fedmuster.worlds.fedscale_files import read_behaviour
 from fedmuster.worlds.intervals import Intervals
 from fedmuster.worlds.layout import beta_law
-from fedmuster.worlds.traces.trace_files import TraceError, rows_for
-from fedmuster.worlds.traces.trace_tables import read_activity
+from fedmuster.worlds.trace_files import (
+    FEDSCALE_ENDINGS,
+    TraceError,
+    TraceTable,
+    accept_path,
+    read_columns,
+    rows_for,
+    trace_reader,
+)
+
+
+class AvailabilityRun(Protocol):
+    """Which clients can be asked. A moment is a round, and the seconds since the run began."""
+
+    def at(self, round_number: int, now_seconds: float) -> BoolArray:
+        """bool[K], read-only."""
+        ...
+
+    def forecast(
+        self, round_number: int, now_seconds: float, window_seconds: float
+    ) -> tuple[BoolArray, BoolArray]:
+        """The clients that stay for the window from now on, and those that stay for the next one.
+
+        Where the round decides, the windows are this round and the next.
+        """
+        ...
+
+    def wait_seconds(self, now_seconds: float) -> float:
+        """How long until a client comes, when none is there; 0 where the round decides."""
+        ...
+
+
+class Availability(Protocol):
+    """A frozen, keyword-only dataclass with a ``name``; its ``start`` draws a run."""
+
+    name: ClassVar[str]
+
+    def start(self, num_clients: int, seed: int, /) -> AvailabilityRun:
+        """Draw which of these clients are there when, from ``stream(seed, AVAILABILITY, …)``."""
+        ...
+
+
+AVAILABILITIES: Final = Registry[Availability](
+    "availability",
+    Availability,
+    modules=("fedmuster.worlds.availability",),
+    methods=("start",),
+    group="fedmuster.availabilities",
+)
+
+
+class RoundByRound:
+    """An :class:`AvailabilityRun` in which the round decides: ``mask(t)`` is bool[K]."""
+
+    def __init__(self, mask: Callable[[int], BoolArray]) -> None:
+        self._mask = mask
+
+    def at(self, round_number: int, now_seconds: float = 0.0) -> BoolArray:
+        """See :class:`AvailabilityRun`."""
+        return self._mask(round_number)
+
+    def forecast(
+        self, round_number: int, now_seconds: float, window_seconds: float
+    ) -> tuple[BoolArray, BoolArray]:
+        """See :class:`AvailabilityRun`."""
+        return self._mask(round_number), self._mask(round_number + 1)
+
+    def wait_seconds(self, now_seconds: float) -> float:
+        """See :class:`AvailabilityRun`."""
+        return 0.0
+
+
+@AVAILABILITIES.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Always:
+    """Every client can be asked in every round."""
+
+    name: ClassVar[str] = "always"
+
+    def start(self, num_clients: int, _seed: int) -> AvailabilityRun:
+        """One mask, shared by all rounds."""
+        everyone = _read_only(np.ones(num_clients, dtype=np.bool_))
+        return RoundByRound(lambda _round: everyone)
+
+
+@AVAILABILITIES.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bernoulli:
+    """Each client can be asked with the same probability, independently in every round."""
+
+    name: ClassVar[str] = "bernoulli"
+
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        require(0 <= self.probability <= 1, self, "probability", "a number in [0, 1]")
+
+    def start(self, num_clients: int, seed: int) -> AvailabilityRun:
+        """A fresh mask for every round."""
+
+        def mask(round_number: int) -> BoolArray:
+            luck = stream(seed, AVAILABILITY, round_number)
+            return _read_only(luck.random(num_clients) < self.probability)
+
+        return RoundByRound(mask)
+
+
+@AVAILABILITIES.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Markov:
+    """Each client is an on-off Markov chain in its stationary law.
+
+    The share of clients that are on is ``up / (up + down)``; a client stays on for ``1 / down``
+    and off for ``1 / up`` rounds on average.
+
+    Args:
+        up: probability that a client which is off is on in the next round.
+        down: probability that a client which is on is off in the next round.
+    """
+
+    name: ClassVar[str] = "markov"
+
+    up: float = 0.1
+    down: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(0 < self.up <= 1, self, "up", "a number in (0, 1]")
+        require(0 < self.down <= 1, self, "down", "a number in (0, 1]")
+
+    def start(self, num_clients: int, seed: int) -> AvailabilityRun:
+        """The chains, which keep the last two rounds."""
+        return RoundByRound(_Chains(self, num_clients, seed).mask)
+
+
+class _Chains:
+    """Go on from the last known round, or again from round 1 when asked for an earlier one.
+
+    They keep two rounds, because a forecast looks one round ahead.
+    """
+
+    def __init__(self, law: Markov, num_clients: int, seed: int) -> None:
+        self._law, self._num_clients, self._seed = law, num_clients, seed
+        self._round = 0
+        self._on = self._before = np.empty(0, dtype=np.bool_)
+
+    def mask(self, round_number: int) -> BoolArray:
+        if round_number == self._round - 1:
+            return self._before
+        if round_number < self._round:
+            self._round = 0
+        while self._round < round_number:
+            self._step()
+        return self._on
+
+    def _step(self) -> None:
+        self._round += 1
+        law, luck = self._law, stream(self._seed, AVAILABILITY, self._round)
+        if self._round == 1:
+            chance = np.asarray(law.up / (law.up + law.down))
+        else:
+            chance = np.where(self._on, 1.0 - law.down, law.up)
+        self._before = self._on
+        self._on = _read_only(luck.random(self._num_clients) < chance)
 
 
 class ActivityRun:
-    """Who is there, by intervals; an :class:`~fedmuster.worlds.availability.AvailabilityRun`."""
+    """An :class:`AvailabilityRun` by intervals of the clock."""
 
     def __init__(self, intervals: Intervals) -> None:
         self.intervals = intervals
 
     def at(self, round_number: int, now_seconds: float) -> BoolArray:
-        """bool[K], read-only; the round does not matter."""
-        del round_number
-        there = self.intervals.at(now_seconds)
-        there.setflags(write=False)
-        return there
+        """See :class:`AvailabilityRun`; the round does not matter."""
+        return _read_only(self.intervals.at(now_seconds))
 
     def forecast(
         self, round_number: int, now_seconds: float, window_seconds: float
     ) -> tuple[BoolArray, BoolArray]:
-        """Who will be there in all of (now, now + window], and in all of the window after it."""
-        del round_number
+        """The clients that are there in all of (now, now + window], and in the window after it."""
         middle = now_seconds + window_seconds
         return (
             self.intervals.throughout(now_seconds, middle),
@@ -46,29 +207,30 @@ class ActivityRun:
         )
 
     def wait_seconds(self, now_seconds: float) -> float:
-        """How long until somebody is there."""
+        """How long until a client is there."""
         time = self.intervals.next_start(now_seconds)
         wait = time - now_seconds
-        # now + wait may fall short of the time by rounding, and nobody would be there yet.
+        # now + wait may fall short of the time by rounding, and no client would be there yet.
         return wait if now_seconds + wait >= time else float(np.nextafter(wait, np.inf))
 
 
+@AVAILABILITIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OnOff:
-    """Clients are on and off in turn, each for an exponential time, as FedScale's are on average.
+    """Each client is on and off in turn, for exponential times, with the means of FedScale's trace.
 
-    FedScale's availability trace (107,749 clients) publishes means: a client is active for 20.26 %
-    of the time, in 20.81 intervals, and its trace lasts 393,232 s (4.5 days) before it repeats. An
-    interval then lasts 3,829 s on average. All else is this package's choice: shares follow a
-    Beta law with the given mean and standard deviation; a client has 1 + Poisson intervals in a
-    period; its on-times are exponential given that they add up to its share of the period, and
-    its off-times given that they add up to the rest; its clock starts at a random moment.
+    Published means of FedScale's availability trace (107,749 clients): a client is active for
+    20.26 % of the time, in 20.81 intervals of 3,829 s, and its trace lasts 393,232 s (4.5 days)
+    before it repeats. All else is this package's choice: shares follow a Beta law with the given
+    mean and standard deviation; a client has 1 + Poisson intervals in a period; its on-times are
+    exponential given that they add up to its share of the period, and its off-times given that
+    they add up to the rest; its clock starts at a random moment.
 
     Args:
-        share: of the time that a client is on, averaged over clients.
-        share_sd: standard deviation of that over clients; 0 if all are alike.
-        intervals_per_period: how often a client comes in a period, on average, >= 1.
-        period_seconds: after which everything repeats.
+        share: the share of the time that a client is on, averaged over clients.
+        share_sd: standard deviation of the share over clients; 0 for the same share of all.
+        intervals_per_period: intervals of a client in a period, on average, >= 1.
+        period_seconds: after this time everything repeats.
 
     References:
         F. Lai, Y. Dai, S. Singapuram, J. Liu, X. Zhu, H. Madhyastha, M. Chowdhury, FedScale:
@@ -96,7 +258,7 @@ class OnOff:
         require(0 < self.period_seconds <= 1e12, self, "period_seconds", "a number in (0, 1e12]")
 
     def start(self, num_clients: int, seed: int) -> ActivityRun:
-        """Draw who comes when."""
+        """Draw the intervals of each client."""
         rng, period = stream(seed, AVAILABILITY), self.period_seconds
         share = self._shares(num_clients, rng)
         counts = 1 + rng.poisson(self.intervals_per_period - 1.0, num_clients)
@@ -126,6 +288,7 @@ class OnOff:
         return beta_law(self.share, self.share_sd, num_clients, rng)
 
 
+@AVAILABILITIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActivityTrace:
     """Measured activity from a file: FedScale's ``client_behave_trace``, CSV or Parquet.
@@ -134,7 +297,7 @@ class ActivityTrace:
     ``period_seconds``; FedScale's own file has no ending, .pkl or .pickle. A trace begins anew
     after its period (FedScale's ``finish_time``). Where the world has as many clients as the file,
     client k is the k-th of the file; where it has fewer, they are drawn from the file; where it has
-    more, each of the file occurs equally often, but for one.
+    more, each of the file occurs equally often, up to one.
 
     Args:
         path: relative to the working directory, or absolute.
@@ -145,10 +308,11 @@ class ActivityTrace:
     path: str
 
     def __post_init__(self) -> None:
+        accept_path(self)
         check_types(self)
 
     def start(self, num_clients: int, seed: int) -> ActivityRun:
-        """Draw who of the file takes part."""
+        """Draw which clients of the file take part."""
         intervals = read_activity(self.path)
         rows = rows_for(num_clients, len(intervals.period_seconds), stream(seed, AVAILABILITY))
         chosen = intervals.of_clients(rows)
@@ -161,161 +325,34 @@ class ActivityTrace:
         return ActivityRun(chosen)
 
 
-# Who can be asked, and when.
+_ACTIVITY = TraceTable(
+    required=("client", "start_seconds", "end_seconds"),
+    optional=("period_seconds",),
+    one_row_for="interval",
+)
 
 
-class AvailabilityRun(Protocol):
-    """Who can be asked. A moment is a round, and the seconds since the run began."""
+@trace_reader("activity trace", key=("availability", "path"), fedscale=True)
+def read_activity(path: Path) -> Intervals:
+    """The intervals in a file.
 
-    def at(self, round_number: int, now_seconds: float) -> BoolArray:
-        """bool[K], read-only."""
-        ...
-
-    def forecast(
-        self, round_number: int, now_seconds: float, window_seconds: float
-    ) -> tuple[BoolArray, BoolArray]:
-        """Who will be there for so long, and who for as long again after that.
-
-        A law that knows rounds only takes a window for a round.
-        """
-        ...
-
-    def wait_seconds(self, now_seconds: float) -> float:
-        """How long until somebody comes, when nobody is there; 0 if rounds decide."""
-        ...
-
-
-class _RoundByRound(ABC):
-    """A run of a law that knows rounds only."""
-
-    def at(self, round_number: int, now_seconds: float = 0.0) -> BoolArray:
-        """See :class:`AvailabilityRun`."""
-        del now_seconds
-        return self._of(round_number)
-
-    def forecast(
-        self, round_number: int, now_seconds: float, window_seconds: float
-    ) -> tuple[BoolArray, BoolArray]:
-        """See :class:`AvailabilityRun`."""
-        del now_seconds, window_seconds
-        return self._of(round_number), self._of(round_number + 1)
-
-    def wait_seconds(self, now_seconds: float) -> float:
-        """See :class:`AvailabilityRun`."""
-        del now_seconds
-        return 0.0
-
-    @abstractmethod
-    def _of(self, round_number: int) -> BoolArray: ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Always:
-    """Everyone can be asked in every round."""
-
-    name: ClassVar[str] = "always"
-
-    def start(self, num_clients: int, _seed: int) -> AvailabilityRun:
-        """One mask, shared by all rounds."""
-        return _Everyone(num_clients)
-
-
-class _Everyone(_RoundByRound):
-    def __init__(self, num_clients: int) -> None:
-        self._all = _read_only(np.ones(num_clients, dtype=np.bool_))
-
-    def _of(self, round_number: int) -> BoolArray:
-        del round_number
-        return self._all
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bernoulli:
-    """Each client can be asked with the same probability, independently in every round."""
-
-    name: ClassVar[str] = "bernoulli"
-
-    probability: float = 0.5
-
-    def __post_init__(self) -> None:
-        require(0 <= self.probability <= 1, self, "probability", "a number in [0, 1]")
-
-    def start(self, num_clients: int, seed: int) -> AvailabilityRun:
-        """A fresh mask for every round."""
-        return _Lots(self.probability, num_clients, seed)
-
-
-class _Lots(_RoundByRound):
-    def __init__(self, probability: float, num_clients: int, seed: int) -> None:
-        self._probability = probability
-        self._num_clients = num_clients
-        self._seed = seed
-
-    def _of(self, round_number: int) -> BoolArray:
-        luck = stream(self._seed, AVAILABILITY, round_number)
-        return _read_only(luck.random(self._num_clients) < self._probability)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Markov:
-    """Each client is on or off for a while: an on-off chain in its stationary law.
-
-    The share of clients that are on is ``up / (up + down)``; a client stays on for ``1 / down``
-    and off for ``1 / up`` rounds on average.
-
-    Args:
-        up: probability that a client which is off is on in the next round.
-        down: probability that a client which is on is off in the next round.
+    A table has a row for each: ``client``, ``start_seconds``, ``end_seconds``. With a column
+    ``period_seconds`` each client begins anew after its own; else all do after the last end.
     """
-
-    name: ClassVar[str] = "markov"
-
-    up: float = 0.1
-    down: float = 0.1
-
-    def __post_init__(self) -> None:
-        require(0 < self.up <= 1, self, "up", "a number in (0, 1]")
-        require(0 < self.down <= 1, self, "down", "a number in (0, 1]")
-
-    def start(self, num_clients: int, seed: int) -> AvailabilityRun:
-        """The chain, which remembers the last two rounds it was asked for."""
-        return _Chain(self, num_clients, seed)
-
-
-class _Chain(_RoundByRound):
-    """Walks on from the last round known, or again from round 1 when asked for an early one.
-
-    It keeps two rounds, for a forecast looks one round ahead.
-    """
-
-    def __init__(self, law: Markov, num_clients: int, seed: int) -> None:
-        self._law = law
-        self._num_clients = num_clients
-        self._seed = seed
-        self._round = 0
-        self._on = self._before = np.empty(0, dtype=np.bool_)
-
-    def _of(self, round_number: int) -> BoolArray:
-        if round_number == self._round - 1:
-            return self._before
-        if round_number < self._round:
-            self._round = 0
-        while self._round < round_number:
-            self._step()
-        return self._on
-
-    def _step(self) -> None:
-        self._round += 1
-        law, luck = self._law, stream(self._seed, AVAILABILITY, self._round)
-        if self._round == 1:
-            chance = np.asarray(law.up / (law.up + law.down))
-        else:
-            chance = np.where(self._on, 1.0 - law.down, law.up)
-        self._before = self._on
-        self._on = _read_only(luck.random(self._num_clients) < chance)
-
-
-Availability = Always | Bernoulli | Markov | OnOff | ActivityTrace
+    if path.suffix.lower() in FEDSCALE_ENDINGS:
+        return read_behaviour(path)
+    columns = read_columns(path, _ACTIVITY)
+    client = columns.clients()
+    start = columns.numbers("start_seconds", low=0.0, high=LONGEST_SECONDS)
+    end = columns.numbers("end_seconds", low=SHORTEST_SECONDS, high=LONGEST_SECONDS)
+    columns.refuse_where(end < start, "end_seconds", "at least start_seconds")
+    period = np.full(int(client.max()) + 1, end.max())
+    if "period_seconds" in columns.values:
+        of_row = columns.numbers("period_seconds", low=SHORTEST_SECONDS, high=LONGEST_SECONDS)
+        period[client] = of_row
+        columns.refuse_where(of_row != period[client], "period_seconds", "the same in all its rows")
+        columns.refuse_where(end > of_row, "end_seconds", "at most period_seconds")
+    return Intervals.of(client=client, start_seconds=start, end_seconds=end, period_seconds=period)
 
 
 def _read_only(mask: BoolArray) -> BoolArray:

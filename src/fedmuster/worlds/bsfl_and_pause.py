@@ -1,4 +1,4 @@
-"""The two worlds in which BSFL was tried."""
+"""The worlds of BSFL's and PAUSE's experiments."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -9,10 +9,12 @@ from fedmuster.core.config import require
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.laws.latency import NormalLatency, RateLatency
 from fedmuster.worlds.layout import shuffled_groups
+from fedmuster.worlds.round_time import RoundTime
 from fedmuster.worlds.setting import Setting
-from fedmuster.worlds.world import WorldRun
+from fedmuster.worlds.world import WORLDS, WorldRun
 
 
+@WORLDS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BSFLGroups(Setting):
     """Ten equal groups whose mean iteration times rise from 0.1 to 1.0 s.
@@ -27,7 +29,7 @@ class BSFLGroups(Setting):
         fastest_seconds: mean iteration time of group 0. Paper: 0.1.
         slowest_seconds: mean iteration time of the last group. Paper: 1.0.
         relative_sd: standard deviation of a latency over its mean.
-        tau_min_seconds: the floor.
+        tau_min_seconds: the shortest latency.
 
     References:
         D. Ben Ami, K. Cohen, Q. Zhao, Client Selection for Generalization in Accelerated
@@ -51,8 +53,7 @@ class BSFLGroups(Setting):
 
     def __post_init__(self) -> None:
         Setting.__post_init__(self)
-        self.require_count("num_clients")
-        self.require_count("num_groups")
+        self.require_count("num_clients", "num_groups")
         self.require_positive("tau_min_seconds", "relative_sd", "fastest_seconds")
         fits = self.fastest_seconds <= self.slowest_seconds < np.inf
         require(fits, self, "slowest_seconds", "a number >= fastest_seconds")
@@ -62,10 +63,10 @@ class BSFLGroups(Setting):
         groups = shuffled_groups(self.num_clients, self.num_groups, stream(seed, LAYOUT))
         mean = np.linspace(self.fastest_seconds, self.slowest_seconds, self.num_groups)[groups]
         law = NormalLatency(mean=mean, sd=self.relative_sd * mean, floor=self.tau_min_seconds)
-        clients = self.stationary(law, self.tau_min_seconds)
-        return self.begin(seed, clients, tau_min_seconds=self.tau_min_seconds, groups=groups)
+        return self.begin(seed, law, tau_min_seconds=self.tau_min_seconds, groups=groups)
 
 
+@WORLDS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BSFLRates(Setting):
     """A few fast clients, some very slow ones, and the rest in between, as in BSFL's code.
@@ -114,7 +115,6 @@ class BSFLRates(Setting):
         require(0 <= self.fast_share <= 1, self, "fast_share", "a number in [0, 1]")
         fits = 0 <= self.slow_share <= 1 - self.fast_share
         require(fits, self, "slow_share", "a number in [0, 1 - fast_share]")
-        require(self.rest in ("slow", "fast"), self, "rest", "'slow' or 'fast'")
 
     def start(self, seed: int) -> WorldRun:
         """See :class:`~fedmuster.worlds.world.World`."""
@@ -132,27 +132,25 @@ class BSFLRates(Setting):
             tau_min=self._TAU_MIN,
             slowest_rate=self._SLOWEST_RATE,
         )
-        clients = self.stationary(law, self._TAU_MIN)
-        return self.begin(seed, clients, tau_min_seconds=self._TAU_MIN, groups=groups)
+        return self.begin(seed, law, tau_min_seconds=self._TAU_MIN, groups=groups)
 
-
-# The world in which PAUSE was tried.
 
 _CLUSTER_KEY = 2
 """Clusters have a layout stream of their own: with and without them, the same clients are fast."""
 
 
+@WORLDS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PauseGroups(Setting):
-    """A fast half and a slow half, in clusters that share an access point where wanted.
+    """A fast half and a slow half of clients, optionally in clusters that share an access point.
 
     Latencies ``max(tau_min, N(mean, 0.05²))``; the fast have the means ``0.05 + 0.15 i/n`` and
     the slow ``0.7 + 0.2 j/n`` with i, j = 1 … n (PAUSE V.A; the numbers are in the authors' code).
 
     Args:
-        num_clients: K; with an odd K the slow are one more. Paper: 30 and 300.
-        num_clusters: R, of equal size up to one client, at random; None for none. Paper: none for
-            R1; 6 (K = 30) and 20 (K = 300) for R2.
+        num_clients: K; with an odd K the slow half has one more. Paper: 30 and 300.
+        num_clusters: R, of equal size up to one client, at random; None for no clusters. Paper:
+            None for R1; 6 (K = 30) and 20 (K = 300) for R2.
         cluster_delay_seconds: δ_τ, added to the round for each client beyond the first of its
             cluster. Paper: 0.05 (K = 30) and 0.01 (K = 300).
 
@@ -181,8 +179,7 @@ class PauseGroups(Setting):
         self.require_count("num_clients")
         if self.num_clusters is not None:
             self.require_count("num_clusters")
-        fits = 0 <= self.cluster_delay_seconds < np.inf
-        require(fits, self, "cluster_delay_seconds", "a number >= 0")
+        self.require_not_negative("cluster_delay_seconds")
 
     def start(self, seed: int) -> WorldRun:
         """See :class:`~fedmuster.worlds.world.World`."""
@@ -200,9 +197,9 @@ class PauseGroups(Setting):
         law = NormalLatency(mean=ladder[rank], sd=np.full(K, self._SD), floor=self._TAU_MIN)
         return self.begin(
             seed,
-            self.stationary(law, self._TAU_MIN),
+            law,
             tau_min_seconds=self._TAU_MIN,
             groups=(rank >= fast).astype(np.int64),
             clusters=clusters,
-            cluster_delay_seconds=self.cluster_delay_seconds,
+            time=RoundTime(cluster_delay_seconds=self.cluster_delay_seconds),
         )

@@ -1,49 +1,88 @@
 """A world of phones: devices and links as in FedScale's traces, and a deadline."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.arrays import FloatArray
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.availability import Availability, OnOff
+from fedmuster.worlds.fedscale_files import read_capacities
 from fedmuster.worlds.laws.two_stages import SumLatency
 from fedmuster.worlds.layout import beta_law, speed_groups
 from fedmuster.worlds.setting import Setting
-from fedmuster.worlds.traces.trace_files import rows_for
-from fedmuster.worlds.traces.trace_tables import Devices, read_devices
-from fedmuster.worlds.world import WorldRun
+from fedmuster.worlds.trace_files import (
+    FEDSCALE_ENDINGS,
+    TraceTable,
+    accept_path,
+    read_columns,
+    rows_for,
+    trace_reader,
+)
+from fedmuster.worlds.world import WORLDS, WorldRun
 
-ATTRIBUTES = ("compute_gflops", "cores", "memory_gb", "accelerator", "bandwidth_mbit_per_second")
+OPTIONAL_COLUMNS = ("compute_gflops", "cores", "memory_gb", "accelerator")
+ATTRIBUTES = (*OPTIONAL_COLUMNS, "bandwidth_mbit_per_second")
 """What the server knows of each device."""
 
 _TYPICAL_MS_PER_SAMPLE = 78.0
 _GFLOP_PER_SAMPLE = 0.3
 """Of a small vision model's forward pass; only the unit of a column."""
+_ATTRIBUTES_KEY = 2
+"""Attributes have a layout stream of their own, so that they leave the devices as they were."""
+_PASSES = 3.0
+"""A backward pass takes about twice as long as a forward pass (FedScale)."""
+_WAYS = 2.0
+"""The model is sent down and up."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Devices:
+    """What K devices can do.
+
+    Args:
+        compute_ms_per_sample: [K], > 0: how long a forward pass takes.
+        bandwidth_kbit_per_second: [K], > 0.
+        known: [K] by name, what else is known: any of :data:`OPTIONAL_COLUMNS`.
+    """
+
+    compute_ms_per_sample: FloatArray
+    bandwidth_kbit_per_second: FloatArray
+    known: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    def of_clients(self, clients: IntArray) -> Self:
+        """The same for these clients, which may be repeated, in this order."""
+        return type(self)(
+            compute_ms_per_sample=self.compute_ms_per_sample[clients],
+            bandwidth_kbit_per_second=self.bandwidth_kbit_per_second[clients],
+            known={name: values[clients] for name, values in self.known.items()},
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnDevices:
-    """Devices and links that are like FedScale's on average.
+    """Random devices and links with the means of FedScale's capacity trace.
 
-    FedScale's capacity trace (500,000 clients) publishes of the time for a sample its range,
-    15 … 199 ms, and its mean, 78 ms; of the bandwidth its range, 1,017 … 204,057 kbit/s, its mean,
-    13,736, and its median, about 6,100, to which a log-normal was fitted. All else is this
-    package's choice: compute time follows a Beta law on its range, and is independent of
-    bandwidth, which follows that log-normal within its range.
+    Published of that trace (500,000 clients): the time for a sample has the range 15 … 199 ms and
+    the mean 78 ms; the bandwidth has the range 1,017 … 204,057 kbit/s, the mean 13,736 and the
+    median about 6,100, to which a log-normal was fitted. All else is this package's choice: compute
+    time follows a Beta law on its range, independently of bandwidth, which follows that log-normal
+    within its range.
 
     Args:
         compute_ms_range: of the time for the forward pass of a sample.
         compute_ms_mean: its mean over clients.
-        compute_ms_sd: its standard deviation over clients. Not published; the ten values that are
-            have one of 57.
-        bandwidth_log_mean: of ln(kbit/s).
-        bandwidth_log_sd: likewise.
-        bandwidth_kbit_range: what is drawn outside of it is drawn again.
+        compute_ms_sd: its standard deviation over clients. Not published; the ten published
+            values have one of 57.
+        bandwidth_log_mean: mean of ln(kbit/s).
+        bandwidth_log_sd: standard deviation of ln(kbit/s).
+        bandwidth_kbit_range: values outside of it are drawn again.
     """
 
     name: ClassVar[str] = "drawn"
@@ -75,7 +114,7 @@ class DrawnDevices:
         )
 
     def draw(self, num_clients: int, rng: Generator) -> Devices:
-        """As many as wanted."""
+        """The devices of ``num_clients`` clients."""
         low, high = self.compute_ms_range
         mean, sd = (self.compute_ms_mean - low) / (high - low), self.compute_ms_sd / (high - low)
         return Devices(
@@ -109,7 +148,7 @@ class DeviceTrace:
     and perhaps some of ``compute_gflops``, ``cores``, ``memory_gb``, ``accelerator``; FedScale's
     own file has no ending, .pkl or .pickle. Where the world has as many clients as the file,
     client k is the k-th of the file; where it has fewer, they are drawn from the file; where it has
-    more, each of the file occurs equally often, but for one.
+    more, each of the file occurs equally often, up to one.
 
     Args:
         path: relative to the working directory, or absolute.
@@ -120,21 +159,53 @@ class DeviceTrace:
     path: str
 
     def __post_init__(self) -> None:
+        accept_path(self)
         check_types(self)
 
     def draw(self, num_clients: int, rng: Generator) -> Devices:
-        """As many as wanted."""
+        """The devices of ``num_clients`` clients, from the file."""
         devices = read_devices(self.path)
         return devices.of_clients(rows_for(num_clients, len(devices.compute_ms_per_sample), rng))
+
+
+_DEVICES = TraceTable(
+    required=("client", "compute_ms_per_sample", "bandwidth_kbit_per_second"),
+    optional=OPTIONAL_COLUMNS,
+    one_row_for="client",
+)
+
+
+@trace_reader("device trace", key=("devices", "path"), fedscale=True)
+def read_devices(path: Path) -> Devices:
+    """The devices in a file; a table has one row for each client."""
+    if path.suffix.lower() in FEDSCALE_ENDINGS:
+        compute, bandwidth = read_capacities(path)
+        return Devices(compute_ms_per_sample=compute, bandwidth_kbit_per_second=bandwidth)
+    columns = read_columns(path, _DEVICES)
+    client = columns.clients()
+    order = np.argsort(client, kind="stable")
+    again = np.zeros(len(client), dtype=np.bool_)
+    again[order[1:]] = client[order[1:]] == client[order[:-1]]
+    columns.refuse_where(again, "client", "each client once")
+    compute, bandwidth = (
+        columns.numbers(name, low=1e-9, high=1e15)[order]
+        for name in ("compute_ms_per_sample", "bandwidth_kbit_per_second")
+    )
+    known = {
+        name: columns.numbers(name, low=0.0, high=1e15)[order]
+        for name in OPTIONAL_COLUMNS
+        if name in columns.values
+    }
+    return Devices(compute_ms_per_sample=compute, bandwidth_kbit_per_second=bandwidth, known=known)
 
 
 def attributes_of(devices: Devices, rng: Generator) -> FloatArray:
     """[K, 5], what the server knows of each device: :data:`ATTRIBUTES`.
 
-    What a file does not say is made up, so that it tells something of how fast a device is, but
-    not all: how many octaves it is faster than a typical device, each time plus N(0, ½²), decides
-    on cores (2 … 8), memory (1 … 16 GB) and whether there is an accelerator; the benchmark's GFLOPS
-    and the measured bandwidth are right but for a log-normal factor of about 20 %.
+    Attributes that a file does not hold are drawn so that they tell part of how fast a device is:
+    cores (2 … 8), memory (1 … 16 GB) and accelerator follow from how many octaves the device is
+    faster than a typical one, plus N(0, ½²) for each; the benchmark's GFLOPS and the measured
+    bandwidth are right up to a log-normal factor of about 20 %.
     """
     ms, kbit = devices.compute_ms_per_sample, devices.bandwidth_kbit_per_second
     octaves = np.log2(_TYPICAL_MS_PER_SAMPLE / ms)
@@ -150,19 +221,10 @@ def attributes_of(devices: Devices, rng: Generator) -> FloatArray:
     return np.column_stack([devices.known.get(name, columns[name]) for name in ATTRIBUTES])
 
 
-# A world of phones: devices and links as in FedScale's traces, and a deadline.
-
-_ATTRIBUTES_KEY = 2
-"""Attributes have a layout stream of their own, so that they leave the devices as they were."""
-_PASSES = 3.0
-"""A backward pass takes about twice as long as a forward pass (FedScale)."""
-_WAYS = 2.0
-"""The model is sent down and up."""
-
-
+@WORLDS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceWorld(Setting):
-    """Phones that come and go, train and send, and are in time or not.
+    """Phones that come and go, with measured speeds and links, and a deadline.
 
     FedSUV's setting on FedScale's devices. A round takes a device
 
@@ -170,27 +232,26 @@ class DeviceWorld(Setting):
 
     seconds (FedScale), each part times a log-normal fluctuation of mean 1, and at least
     ``tau_min_seconds``. The server knows the attributes of each device (compute, cores, memory,
-    accelerator, bandwidth), the round time without fluctuation, and of those who answer the
-    seconds of the first part ("compute_seconds") and of the way up ("upload_seconds"), which is
-    half of the second: the model is as large on the way down. Each phone has a link of its own, so
-    that uploads do not queue up. The column "validity" of reports is the exact probability of
-    being in time.
+    accelerator, bandwidth) and the round time without fluctuation. Answers report the seconds of
+    the first part ("compute_seconds") and of the upload ("upload_seconds"), which is half of the
+    second part: the model is as large on the way down. Each phone has a link of its own, so uploads
+    do not queue. The column "validity" of reports is the exact probability of being in time.
 
-    FedScale has no fluctuation, and FedSUV does not say which it has; ours are about as wide as
-    what FLASH's measurements show (training time 1 … 18 %, bandwidth 10 … 100 %).
+    FedScale has no fluctuation, and FedSUV does not state its own; the defaults are about as wide
+    as FLASH's measurements (training time 1 … 18 %, bandwidth 10 … 100 %).
 
     Args:
         num_clients: K. FedSUV: 3500.
         cohort_size: m. FedSUV: 20.
         deadline_seconds: FedSUV: 100.
-        availability: as in FedScale on average.
+        availability: by default with the means of FedScale's trace.
         devices: drawn, or from a file.
         batch_size: samples of a step. FedSUV: 10 … 20.
         local_steps: of a round. FedScale's default: 20.
         update_mbit: size of a model; 40 are 1.25 million parameters (ShuffleNet).
-        compute_relative_sd: of the first part's fluctuation.
-        communication_relative_sd: of the second part's.
-        tau_min_seconds: the floor.
+        compute_relative_sd: fluctuation of the first part.
+        communication_relative_sd: fluctuation of the second part.
+        tau_min_seconds: the shortest latency.
 
     References:
         FedSUV: Validity and Utility-Guided Client Selection for Federated Learning, section 6.1.
@@ -221,8 +282,7 @@ class DeviceWorld(Setting):
 
     def __post_init__(self) -> None:
         Setting.__post_init__(self)
-        for name in ("num_clients", "batch_size", "local_steps"):
-            self.require_count(name)
+        self.require_count("num_clients", "batch_size", "local_steps")
         self.require_positive("update_mbit", "tau_min_seconds")
         self.require_positive("compute_relative_sd", "communication_relative_sd")
 
@@ -232,9 +292,9 @@ class DeviceWorld(Setting):
         law = self._law(devices)
 
         def answers(rng: Generator) -> tuple[FloatArray, dict[str, FloatArray]]:
-            compute, communication = law.draw_stages(rng)
+            latency, compute, communication = law.draw_stages(rng)
             signals = {"compute_seconds": compute, "upload_seconds": communication / _WAYS}
-            return law.total(compute, communication), signals
+            return latency, signals
 
         usual = law.mean_seconds()
         return self.begin(

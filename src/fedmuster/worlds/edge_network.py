@@ -1,4 +1,4 @@
-"""The world in which COCS was tried: clients that move among edge servers."""
+"""The world of COCS's experiments: clients that move among edge servers."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -10,24 +10,24 @@ from numpy.random import Generator
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.edges import EdgeView
-from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import LONGEST_SECONDS, Truth
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.laws.latency import gauss_legendre
 from fedmuster.worlds.mobility import CoverageArea, Mobility, MobilityRun, Redrawn, hexagonal_spiral
 from fedmuster.worlds.radio import Radio, UplinkLaw, rate_mbit_per_second, transfer_seconds
+from fedmuster.worlds.round_time import RoundTime
 from fedmuster.worlds.setting import Setting
-from fedmuster.worlds.world import Draw, WorldRun
+from fedmuster.worlds.world import WORLDS, RoundDraw, WorldRun
 
 _NUM_MOMENTS = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Pairs:
-    """The P pairs of a client and an edge within reach, in one round.
+class ReachablePairs:
+    """The P pairs of a client and an edge within its reach, in one round.
 
     Args:
-        coverage: bool[K, M], who reaches which edge; the pairs are where it is true, row by row.
+        coverage: bool[K, M], which edge covers which client; the pairs are its true entries.
         compute_mhz: [K], y.
         compute_seconds: [K], q / y.
         download_rate: [P], r_DT in Mbit/s.
@@ -46,13 +46,8 @@ class Pairs:
 
     @property
     def client(self) -> IntArray:
-        """int64[P]."""
+        """int64[P], the client of each pair."""
         return np.nonzero(self.coverage)[0]
-
-    @property
-    def edge(self) -> IntArray:
-        """int64[P]."""
-        return np.nonzero(self.coverage)[1]
 
     def table(self, values: FloatArray, *, elsewhere: float) -> FloatArray:
         """[K, M, …], the ``values`` [P, …] of the pairs, and ``elsewhere`` where there is none."""
@@ -80,8 +75,7 @@ class Pairs:
     @property
     def latency_seconds(self) -> FloatArray:
         """[P], COCS Eq. 5; infinite where the answer is decades away."""
-        upload = transfer_seconds(self.upload_mbit, self.upload_rate)
-        total = self.ready_seconds + upload  # COCS Eq. 5
+        total = self.ready_seconds + transfer_seconds(self.upload_mbit, self.upload_rate)
         return np.where(total <= LONGEST_SECONDS, total, np.inf)
 
     @property
@@ -97,11 +91,7 @@ class Pairs:
     ) -> Truth:
         """What to expect of a client given its download rate and its compute alone.
 
-        Args:
-            law: of the upload rate given the download rate.
-            deadline: tau_dead, in seconds.
-            tau_min_seconds: the shortest latency there can be.
-            dropout: probability that a client never answers.
+        ``law`` is that of the upload rate given the download rate.
         """
         stays = 1.0 - dropout
         everywhere = np.arange(len(self.download_rate))
@@ -136,16 +126,16 @@ class Pairs:
         """[n, …], the probability that the uploads of n pairs are done after [n, …] seconds."""
         needed = np.full(passed_seconds.shape, np.inf)
         np.divide(self.upload_mbit, passed_seconds, out=needed, where=passed_seconds > 0)
-        return law.at_least(self.edge[pair], self.download_rate[pair], needed)
+        edge = np.nonzero(self.coverage)[1]
+        return law.at_least(edge[pair], self.download_rate[pair], needed)
 
-
-# The world in which COCS was tried: clients that move among edge servers.
 
 _SAMPLE_KEY, _USUAL_KEY = 2, 3  # layout streams of their own, beside that of the data
 _NUM_POSITIONS = 2**17
 _NUM_USUAL = 2**14
 
 
+@WORLDS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EdgeNetwork(Setting):
     """Clients move among edge servers that have budgets and deadlines (hierarchical FL).
@@ -157,9 +147,9 @@ class EdgeNetwork(Setting):
 
     see :class:`~fedmuster.worlds.radio.Radio`. Answers report the three stages as the signals
     "download_seconds", "compute_seconds" and "upload_seconds"; then the edge aggregates for
-    ``edge_seconds``. Whoever takes longer than the deadline is late, and rule (6) applies.
+    ``edge_seconds``. A client that takes longer than the deadline is late, and rule (6) applies.
 
-    **What the operator sees** of a round: who is covered by which edge, the context of each such
+    **What the operator sees** of a round: which edge covers which client, the context of each such
     pair, what each client costs (its price times y) and the budget. The context is ``(r_DT, y)``,
     each scaled to [0, 1]: y by its range, the rate from 0 to that of ``full_bits_per_hz`` over the
     largest bandwidth, and 1 beyond. It does not see upload rate, bandwidth, fading or latency.
@@ -175,8 +165,8 @@ class EdgeNetwork(Setting):
     Args:
         num_clients: N.
         num_edges: M.
-        cohort_size: the most clients that all edges together may use; 0 for all of them, so that
-            nothing but the budgets is a limit.
+        cohort_size: the most clients that all edges together may use; 0 for all clients, so that
+            only the budgets limit.
         deadline_seconds: tau_dead.
         radius_km: how far an edge reaches.
         spacing_km: between neighbouring edges, which stand on a hexagonal lattice; from twice the
@@ -190,13 +180,13 @@ class EdgeNetwork(Setting):
         workload: q, in Mbyte; the paper divides it by MHz for seconds.
         price_per_mhz: its range; uniform over clients, for the whole run.
         budget: B, of each edge.
-        at_least: Z of (6): an edge with fewer answers by the deadline waits for so many of those
-            whom it asked. The paper has none, and supposes that so many are always in time.
-        patience: after so many deadlines an edge does not even wait for Z: a link in a deep fade
-            would take hours. This package's choice.
+        at_least: Z of (6): an edge with fewer answers by the deadline waits until it has Z. The
+            paper has none, and supposes that Z clients are always in time.
+        patience: after ``patience`` deadlines an edge does not even wait for Z: a link in a deep
+            fade would take hours. This package's choice.
         edge_seconds: what an edge takes to aggregate (stage EC). The paper has none.
-        full_bits_per_hz: from which rate on the context is 1, over the largest bandwidth. With 2,
-            contexts fall into fifths of [0, 1] by 43, 14, 9, 7 and 27 %.
+        full_bits_per_hz: the rate from which on the context is 1, over the largest bandwidth. With
+            2, the fifths of [0, 1] hold 43, 14, 9, 7 and 27 % of the contexts.
 
     References:
         Z. Qu, R. Duan, L. Chen, J. Xu, Z. Lu, Y. Liu, Context-Aware Online Client Selection for
@@ -237,28 +227,21 @@ class EdgeNetwork(Setting):
         self.require_count("num_clients")
         Setting.__post_init__(self)
         require(1 <= self.num_edges <= 1000, self, "num_edges", "an integer in [1, 1000]")
-        if self.deadline_seconds is None:
-            raise ConfigError(
-                "EdgeNetwork: deadline_seconds = None, expected seconds > 0: without a deadline "
-                "everybody is in time",
-                key=("deadline_seconds",),
-            )
-        expected = "1: an edge asks as many as it can pay, and drops who is late"
+        self.require_deadline()
+        expected = "1: an edge asks as many clients as it can pay for, and drops late answers"
         require(self.over_selection == 1, self, "over_selection", expected)
         self.require_positive(
             "radius_km", "download_mbit", "upload_mbit", "workload", "full_bits_per_hz"
         )
-        for name in ("bandwidth_mhz", "compute_mhz", "price_per_mhz"):
-            self.require_range(name)
-        for name in ("spacing_km", "edge_seconds"):
-            require(0 <= getattr(self, name) < np.inf, self, name, "a number >= 0")
+        self.require_range("bandwidth_mhz", "compute_mhz", "price_per_mhz")
+        self.require_not_negative("spacing_km", "edge_seconds")
         require(self.budget >= 0, self, "budget", "a number >= 0, or infinity for no limit")
         require(self.at_least >= 0, self, "at_least", "an integer >= 0")
         require(self.patience >= 1, self, "patience", "a number >= 1, or infinity")
 
     @classmethod
     def cifar(cls, **others: Any) -> Self:
-        """Table I's setting for CIFAR-10, but for these ``others``."""
+        """Table I's setting for CIFAR-10; ``others`` replace fields of it."""
         table: dict[str, Any] = {
             "bandwidth_mhz": (2.0, 4.0),
             "compute_mhz": (8.0, 15.0),
@@ -273,7 +256,7 @@ class EdgeNetwork(Setting):
     def start(self, seed: int) -> WorldRun:
         """See :class:`~fedmuster.worlds.world.World`."""
         K, M = self.num_clients, self.num_edges
-        fastest = self.workload / self.compute_mhz[1]  # nobody computes faster
+        fastest = self.workload / self.compute_mhz[1]  # no client computes faster
         price = stream(seed, LAYOUT).uniform(*self.price_per_mhz, K)
         budget = np.full(M, self.budget)
         centres = hexagonal_spiral(M, self.spacing_km)
@@ -281,17 +264,14 @@ class EdgeNetwork(Setting):
         places = self.mobility.start(area, K, step_seconds=self.deadline, seed=seed)
         law = cache(lambda: self._uplink(area, places, stream(seed, LAYOUT, _SAMPLE_KEY)))
 
-        def clients(round_number: int, rng: Generator) -> Draw:
+        def clients(round_number: int, rng: Generator) -> RoundDraw:
             position = places.at(round_number)
             pairs = self._pairs(area.distance_km(position), rng)
-            return Draw(
+            return RoundDraw(
                 latency_seconds=pairs.table(pairs.latency_seconds, elsewhere=np.inf),
                 expectation=cache(
                     lambda: pairs.truth(
-                        law(),
-                        deadline=self.deadline,
-                        tau_min_seconds=fastest,
-                        dropout=self.dropout,
+                        law(), deadline=self.deadline, tau_min_seconds=fastest, dropout=self.dropout
                     )
                 ),
                 features=self._context(pairs),
@@ -318,12 +298,14 @@ class EdgeNetwork(Setting):
                 "price": price,
             },
             num_edges=M,
-            at_least=self.at_least,
-            patience_seconds=self.patience * self.deadline,
-            edge_seconds=self.edge_seconds,
+            time=RoundTime(
+                at_least=self.at_least,
+                patience_seconds=self.patience * self.deadline,
+                edge_seconds=self.edge_seconds,
+            ),
         )
 
-    def _pairs(self, distance_km: FloatArray, rng: Generator) -> Pairs:
+    def _pairs(self, distance_km: FloatArray, rng: Generator) -> ReachablePairs:
         """Draw a round of clients at these distances from each edge."""
         coverage = distance_km <= self.radius_km
         compute = rng.uniform(*self.compute_mhz, len(coverage))
@@ -331,7 +313,7 @@ class EdgeNetwork(Setting):
         log_snr = self.radio.log_snr(distance_km[coverage])
         log_snr += self.radio.shadowing_nepers * rng.standard_normal(len(log_snr))
         down, up = rng.standard_exponential((2, len(log_snr)))  # Rayleigh fading
-        return Pairs(
+        return ReachablePairs(
             coverage=coverage,
             compute_mhz=compute,
             compute_seconds=self.workload / compute,
@@ -341,7 +323,7 @@ class EdgeNetwork(Setting):
             upload_mbit=self.upload_mbit,
         )
 
-    def _context(self, pairs: Pairs) -> FloatArray:
+    def _context(self, pairs: ReachablePairs) -> FloatArray:
         """[K, M, 2], what the operator sees of each pair; 0 where an edge does not reach."""
         full_rate = self.full_bits_per_hz * self.bandwidth_mhz[1]
         rate = np.minimum(pairs.download_rate / full_rate, 1.0)

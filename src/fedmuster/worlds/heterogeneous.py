@@ -1,4 +1,4 @@
-"""A world of clients with widely different speeds, of any size."""
+"""Worlds of clients with widely different speeds: without and with features of the round."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +18,7 @@ from fedmuster.worlds.laws.latency import (
 )
 from fedmuster.worlds.layout import log_uniform, speed_groups
 from fedmuster.worlds.setting import Setting
-from fedmuster.worlds.world import Draw, WorldRun
+from fedmuster.worlds.world import WORLDS, RoundDraw, WorldRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +64,7 @@ class LogNormal:
         return LogNormalLatency(mean=mean, relative_sd=self.relative_sd, floor=floor)
 
 
+@WORLDS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LatencyWorld(Setting):
     """Clients of widely different speeds, with exponential, normal or log-normal latencies.
@@ -72,9 +73,9 @@ class LatencyWorld(Setting):
         num_clients: K.
         fastest_seconds: smallest mean latency; above ``tau_min_seconds``.
         slowest_seconds: largest mean latency.
-        spacing: means are drawn "log-uniform" between the two or are spaced "even"-ly.
+        spacing: means are drawn "log-uniform" between the two, or spaced evenly ("even").
         distribution: of a client's latency around its mean.
-        tau_min_seconds: the floor.
+        tau_min_seconds: the shortest latency.
 
     Example:
         >>> world = LatencyWorld(num_clients=1_000, distribution=LogNormal(relative_sd=1.0))
@@ -100,7 +101,6 @@ class LatencyWorld(Setting):
         require(fits, self, "fastest_seconds", "a number > tau_min_seconds")
         fits = self.fastest_seconds <= self.slowest_seconds < np.inf
         require(fits, self, "slowest_seconds", "a number >= fastest_seconds")
-        require(self.spacing in ("log-uniform", "even"), self, "spacing", "'log-uniform' or 'even'")
 
     def start(self, seed: int) -> WorldRun:
         """See :class:`~fedmuster.worlds.world.World`."""
@@ -111,17 +111,11 @@ class LatencyWorld(Setting):
         else:
             mean = log_uniform(low, high, K, rng)
         law = self.distribution.law(mean, self.tau_min_seconds)
-        return self.begin(
-            seed,
-            self.stationary(law, self.tau_min_seconds),
-            tau_min_seconds=self.tau_min_seconds,
-            groups=speed_groups(mean),
-        )
+        tau_min, groups = self.tau_min_seconds, speed_groups(mean)
+        return self.begin(seed, law, tau_min_seconds=tau_min, groups=groups)
 
 
-# A world in which the server sees what makes a client slow.
-
-
+@WORLDS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContextualWorld(Setting):
     """Latency is linear in features that the server sees: load and bandwidth of the round.
@@ -141,8 +135,8 @@ class ContextualWorld(Setting):
         free_cpu_ratio: range of the free share of the CPU, at most 1; uniform over rounds.
         bandwidth_mbit_per_second: its range; log-uniform over rounds.
         upload_mbit: size of an update.
-        noise_sd_seconds: standard deviation of what the features do not tell.
-        tau_min_seconds: the floor.
+        noise_sd_seconds: standard deviation of the noise.
+        tau_min_seconds: the shortest latency.
 
     References:
         T. Huang, W. Lin, W. Wu, L. He, K. Li, A. Zomaya, An Efficiency-Boosting Client Selection
@@ -168,10 +162,8 @@ class ContextualWorld(Setting):
     def __post_init__(self) -> None:
         Setting.__post_init__(self)
         self.require_count("num_clients")
-        self.require_range("compute_seconds")
-        self.require_range("upload_factor")
+        self.require_range("compute_seconds", "upload_factor", "bandwidth_mbit_per_second")
         self.require_range("free_cpu_ratio", limit=1.0)
-        self.require_range("bandwidth_mbit_per_second")
         self.require_positive("upload_mbit", "noise_sd_seconds", "tau_min_seconds")
 
     def start(self, seed: int) -> WorldRun:
@@ -182,13 +174,13 @@ class ContextualWorld(Setting):
         )
         sd = np.full(K, self.noise_sd_seconds)
 
-        def clients(_round: int, rng: Generator) -> Draw:
+        def clients(_round: int, rng: Generator) -> RoundDraw:
             bandwidth = log_uniform(*self.bandwidth_mbit_per_second, K, rng)
             features = np.column_stack(
                 [1.0 / rng.uniform(*self.free_cpu_ratio, K), self.upload_mbit / bandwidth]
             )
             law = NormalLatency(mean=np.vecdot(theta, features), sd=sd, floor=self.tau_min_seconds)
-            return Draw(
+            return RoundDraw(
                 latency_seconds=law.draw(rng),
                 expectation=cache(lambda: self.truth(law, self.tau_min_seconds)),
                 features=features,

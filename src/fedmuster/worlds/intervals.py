@@ -1,4 +1,4 @@
-"""When each of K clients is there: intervals on a clock that starts anew with each period."""
+"""When each client is there: intervals on a clock that starts anew with each period."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -18,8 +18,8 @@ class Intervals:
 
     Args:
         start_seconds: [n], those of client 0, then those of client 1, …; increasing within each.
-        end_seconds: [n]. Beyond the period where the interval goes on into the next one, and
-            infinite for who is always there.
+        end_seconds: [n]; beyond the period where the interval goes on into the next one, infinite
+            for a client that is always there.
         offsets: int[K + 1]: the intervals of client k are ``offsets[k] … offsets[k + 1] - 1``.
         period_seconds: [K], > 0.
         phase_seconds: [K], >= 0.
@@ -41,14 +41,9 @@ class Intervals:
         period_seconds: FloatArray,
         phase_seconds: FloatArray | None = None,
     ) -> Self:
-        """Intervals in any order, which may touch and overlap.
+        """Intervals in any order, which may touch and overlap; ``client`` is int[n].
 
-        Args:
-            client: int[n], whose each is, 0 … K-1.
-            start_seconds: [n], >= 0; from the period on nothing is ever seen.
-            end_seconds: [n], >= start.
-            period_seconds: [K], > 0.
-            phase_seconds: [K], >= 0; 0 if None.
+        Of an interval only the part before the end of the period counts. No phase means 0.
         """
         num_clients = len(period_seconds)
         seen = start_seconds < period_seconds[client]
@@ -73,7 +68,7 @@ class Intervals:
         )
 
     def of_clients(self, clients: IntArray) -> Self:
-        """The same for these clients, which may be repeated, in this order."""
+        """The activity of these clients, which may be repeated, in this order."""
         counts = np.diff(self.offsets)[clients]
         offsets = np.concatenate([[0], np.cumsum(counts)])
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[clients] - offsets[:-1], counts)
@@ -86,11 +81,11 @@ class Intervals:
         )
 
     def at(self, now_seconds: float) -> BoolArray:
-        """bool[K], who is there."""
+        """bool[K], the clients that are there."""
         return self.throughout(now_seconds, now_seconds)
 
     def throughout(self, start_seconds: float, end_seconds: float) -> BoolArray:
-        """bool[K], who is there in all of (start, end], and at the start."""
+        """bool[K], the clients that are there from the start to the end."""
         clock = self._clock(start_seconds)
         last = self._last_started(clock)
         there = last >= self.offsets[:-1]
@@ -100,7 +95,7 @@ class Intervals:
         return there
 
     def next_start(self, now_seconds: float) -> float:
-        """The first time, from now on, when somebody is there; infinite if nobody ever is."""
+        """The first time, from now on, when a client is there; infinite if none ever is."""
         time = now_seconds
         latest = now_seconds + 2.0 * np.max(self.period_seconds, initial=0.0)
         while time <= latest:
@@ -128,7 +123,7 @@ class Intervals:
         return last
 
     def _until_next(self, now_seconds: float) -> float:
-        """Seconds until the next interval of anybody starts."""
+        """Seconds until the next interval of any client starts."""
         clock = self._clock(now_seconds)
         following = self._last_started(clock) + 1
         owners = np.flatnonzero(np.diff(self.offsets))

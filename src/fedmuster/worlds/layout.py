@@ -1,4 +1,4 @@
-"""What a world fixes once: who is fast, who belongs together."""
+"""What a world draws once: speed groups, and how much data each client has."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,17 +35,10 @@ def log_uniform(low: float, high: float, size: int, rng: Generator) -> FloatArra
 def beta_law(mean: float, sd: float, size: int, rng: Generator) -> FloatArray:
     """``size`` numbers in [0, 1] from the Beta law of this mean and standard deviation.
 
-    Args:
-        mean: in (0, 1).
-        sd: in (0, sqrt(mean (1 - mean))).
-        size: how many.
-        rng: where they come from.
+    The mean is in (0, 1), the standard deviation in (0, sqrt(mean (1 - mean))).
     """
     total = mean * (1.0 - mean) / sd**2 - 1.0
     return rng.beta(total * mean, total * (1.0 - mean), size)
-
-
-# How much data each client has, and how good it is.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,29 +1,207 @@
-"""The world in which MAB-CS was tried: one cell of a mobile network."""
+"""The world of MAB-CS's experiments: one cell of a mobile network."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.arrays import FloatArray
 from fedmuster.core.config import require
+from fedmuster.core.records import SHORTEST_SECONDS
 from fedmuster.core.streams import LAYOUT, stream
-from fedmuster.worlds.laws.update_upload import FluctuatingRate, UpdateUploadLatency
+from fedmuster.worlds.laws.latency import gauss_legendre, normal_density, partial_mean_inverse
 from fedmuster.worlds.layout import ClientData, UniformSizes, speed_groups
+from fedmuster.worlds.round_time import RoundTime
 from fedmuster.worlds.setting import DATA_KEY, Setting
-from fedmuster.worlds.world import WorldRun
+from fedmuster.worlds.world import WORLDS, WorldRun
 
 _THERMAL_NOISE_DBM_PER_HZ = -174.0
 _NEAREST_M = 10.0
-"""The path loss is that of M.2135-1 from 10 m on; whoever is nearer counts as there."""
+"""The path loss of M.2135-1 holds from 10 m on; a client that is nearer counts as at 10 m."""
 _USUAL_SAMPLES = 550
-"""The mean of 100 … 1000, where the data say that all clients have alike."""
+"""The mean of 100 … 1000, for data that do not differ between clients."""
+MASS: Final = math.erf(math.sqrt(0.5))
+"""How much of a normal law is within a standard deviation of its mean, ``Φ(1) - Φ(-1)``."""
+
+_TINIEST = 1e-12
+"""The least relative sd in integrals: a smaller one gives the same expectations."""
+
+# Algorithm AS 241 (Wichura 1988): the normal quantile within 0.425 of the median, to 1e-16.
+_NUMERATOR = (
+    2.5090809287301226727e3,
+    3.3430575583588128105e4,
+    6.7265770927008700853e4,
+    4.5921953931549871457e4,
+    1.3731693765509461125e4,
+    1.9715909503065514427e3,
+    1.3314166789178437745e2,
+    3.3871328727963666080e0,
+)
+_DENOMINATOR = (
+    5.2264952788528545610e3,
+    2.8729085735721942674e4,
+    3.9307895800092710610e4,
+    2.1213794301586595867e4,
+    5.3941960214247511077e3,
+    6.8718700749205790830e2,
+    4.2313330701600911252e1,
+    1.0,
+)
+
+
+def within_one_sd(share: FloatArray) -> FloatArray:
+    """The quantile of the standard normal law truncated to [-1, 1], for shares in [0, 1].
+
+    Example:
+        >>> within_one_sd(np.array([0.0, 0.5, 1.0])).round(12)
+        array([-1.,  0.,  1.])
+    """
+    q = MASS * (share - 0.5)  # Eq. 8, solved for x
+    r = 0.180625 - q * q
+    return np.asarray(q * np.polyval(_NUMERATOR, r) / np.polyval(_DENOMINATOR, r))
+
+
+def density(z: FloatArray) -> FloatArray:
+    """The density of the standard normal law truncated to [-1, 1], for z within."""
+    return normal_density(z) / MASS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FluctuatingRate:
+    """``mean + sd Z`` per second, Z standard normal in [-1, 1]; 0 <= sd < mean, one per client."""
+
+    mean: FloatArray
+    sd: FloatArray
+
+    def draw(self, rng: Generator) -> FloatArray:
+        """[K], by inversion."""
+        return np.asarray(self.mean + self.sd * within_one_sd(rng.random(len(self.mean))))
+
+    def mean_inverse(self) -> FloatArray:
+        """[K], ``E[1 / rate]``: the expected seconds for one unit of work."""
+        one = np.ones_like(self.mean)
+        return partial_mean_inverse(
+            density, location=self.mean, scale=self.scale, low=-one, high=one
+        )
+
+    @property
+    def scale(self) -> FloatArray:
+        """The standard deviation, but never 0: an integral over Z divides by it."""
+        return np.maximum(self.sd, _TINIEST * self.mean)
+
+    @property
+    def highest(self) -> FloatArray:
+        """[K], the fastest rate."""
+        return np.asarray(self.mean + self.sd)
+
+    @property
+    def lowest(self) -> FloatArray:
+        """[K], the slowest rate."""
+        return np.asarray(self.mean - self.sd)
+
+    def rows(self, rows: slice) -> "FluctuatingRate":
+        """The rates of these clients."""
+        return FluctuatingRate(mean=self.mean[rows], sd=self.sd[rows])
+
+
+_NUM_NODES = 48
+_CHUNK = 64
+"""Clients integrated together: keeps the temporaries at a megabyte whatever K is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateUploadLatency:
+    """``tau = samples / compute + bits / throughput``, with rates that fluctuate independently.
+
+    Args:
+        samples: [K], how many each client trains on.
+        compute: samples per second.
+        bits: size of the model.
+        throughput: bits per second.
+    """
+
+    samples: FloatArray
+    compute: FluctuatingRate
+    bits: float
+    throughput: FluctuatingRate
+
+    def draw_stages(self, rng: Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """tau, update and upload of one round."""
+        upload = self.bits / self.throughput.draw(rng)  # Eq. 11
+        update = self.samples / self.compute.draw(rng)  # Eq. 10
+        return update + upload, update, upload
+
+    def draw(self, rng: Generator) -> FloatArray:
+        """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
+        return self.draw_stages(rng)[0]
+
+    def shortest_seconds(self) -> float:
+        """The shortest latency that any client can have."""
+        shortest = self.samples / self.compute.highest + self.bits / self.throughput.highest
+        return float(shortest.min())
+
+    def mean_seconds(self) -> FloatArray:
+        """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
+        upload = self.bits * self.throughput.mean_inverse()
+        return np.asarray(self.samples * self.compute.mean_inverse() + upload)
+
+    def mean_inverse(self, deadline_seconds: float = np.inf) -> FloatArray:
+        """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
+        result = np.empty_like(self.samples)
+        for first in range(0, len(result), _CHUNK):
+            rows = slice(first, first + _CHUNK)
+            compute, throughput = self.compute.rows(rows), self.throughput.rows(rows)
+            part = replace(self, samples=self.samples[rows], compute=compute, throughput=throughput)
+            result[rows] = part._mean_inverse(deadline_seconds)
+        return result
+
+    def _mean_inverse(self, deadline: float) -> FloatArray:
+        """Gauss-Legendre over both rates.
+
+        Where some uploads are in time and others are not, the integral over the throughput has
+        other limits than where all are: the two parts are smooth, the whole is not.
+        """
+        some = self._needed(deadline - self.bits / self.throughput.highest)
+        every = self._needed(deadline - self.bits / self.throughput.lowest)
+        return self._between(some, every, deadline) + self._between(
+            every, np.ones_like(every), deadline
+        )
+
+    def _needed(self, seconds: FloatArray) -> FloatArray:
+        """The Z of the slowest computation that takes at most ``seconds``, in [-1, 1]."""
+        rate = self.samples / np.maximum(seconds, SHORTEST_SECONDS)
+        return np.clip((rate - self.compute.mean) / self.compute.scale, -1.0, 1.0)
+
+    def _between(self, low: FloatArray, high: FloatArray, deadline: float) -> FloatArray:
+        """``E[1/tau; tau <= deadline]`` over computations with Z between ``low`` and ``high``."""
+        if not np.any(high > low):
+            return np.zeros_like(low)
+        z, weight = _nodes(low[:, None], high[:, None])
+        rate = self.compute.mean[:, None] + self.compute.scale[:, None] * z
+        update = self.samples[:, None] / rate
+        mean, scale = self.throughput.mean[:, None], self.throughput.scale[:, None]
+        needed = self.bits / np.maximum(deadline - update, SHORTEST_SECONDS)
+        slowest = np.clip((needed - mean) / scale, -1.0, 1.0)
+        y, inner_weight = _nodes(slowest[..., None], np.ones_like(slowest)[..., None])
+        upload = self.bits / (mean[..., None] + scale[..., None] * y)
+        inner = np.sum(inner_weight / (update[..., None] + upload), axis=-1)
+        return np.asarray(np.sum(weight * inner, axis=-1))
+
+
+def _nodes(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Nodes between ``low`` and ``high`` on a new last axis, and their shares of probability."""
+    nodes, weights = gauss_legendre(_NUM_NODES)
+    half = 0.5 * (high - low)
+    z = low + half * (1.0 + nodes)
+    return z, half * weights * density(z)
+
+
+@WORLDS.register
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LTECell(Setting):
-    """Clients around a base station, whose compute and throughput fluctuate, and who queue up.
+    """Clients around a base station, with fluctuating compute and throughput, that upload in turn.
 
     Clients are uniform in a disc. Their mean throughput follows from path loss and a Shannon
     capacity with losses,
@@ -41,14 +219,14 @@ class LTECell(Setting):
 
     Args:
         num_clients: K.
-        data: how many samples D each client has; 550 where all have alike.
+        data: how many samples D each client has; 550 where the data do not differ.
         radius_km: of the disc.
         carrier_ghz: f.
         transmit_dbm: power.
         bandwidth_mhz: W; 10 resource blocks have 1.8 MHz.
-        link_gain_db: all that the paper leaves unsaid (noise figure, diversity, shadowing) in one
-            number, on top of the thermal noise of -174 dBm/Hz. Calibrated: with 12 dB the mean
-            over the disc is 1.40 Mbit/s and the maximum 8.64, where the paper has 1.4 and 8.6.
+        link_gain_db: what the paper does not state (noise figure, diversity, shadowing), on top of
+            the thermal noise of -174 dBm/Hz. Calibrated: with 12 dB the mean over the disc is
+            1.40 Mbit/s and the maximum 8.64, where the paper has 1.4 and 8.6.
         model_megabytes: M.
         samples_per_second: range of gamma, above 1; uniform over clients.
         eta: how much resources fluctuate; below 2, or they could be negative. With 0 the standard
@@ -121,9 +299,8 @@ class LTECell(Setting):
         tau_min = law.shortest_seconds()
 
         def answers(rng: Generator) -> tuple[FloatArray, dict[str, FloatArray]]:
-            update, upload = law.draw_stages(rng)
-            signals = {"compute_seconds": update, "upload_seconds": upload}
-            return law.total(update, upload), signals
+            latency, update, upload = law.draw_stages(rng)
+            return latency, {"compute_seconds": update, "upload_seconds": upload}
 
         usual_latency = law.mean_seconds()
         return self.begin(
@@ -132,11 +309,10 @@ class LTECell(Setting):
             tau_min_seconds=tau_min,
             groups=speed_groups(usual_latency),
             usual_latency_seconds=usual_latency,
-            sequential=self.uploads == "scheduled",
+            time=RoundTime(sequential=self.uploads == "scheduled"),
         )
 
     def _law(self, seed: int) -> UpdateUploadLatency:
-        """Who is where, with how much data and how fast a processor."""
         K, layout = self.num_clients, stream(seed, LAYOUT)
         distance = 1000.0 * self.radius_km * np.sqrt(layout.random(K))  # uniform in the disc
         speed = layout.uniform(*self.samples_per_second, K)

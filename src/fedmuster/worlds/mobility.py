@@ -1,9 +1,10 @@
-"""Where clients are: drawn anew each round, or on their way.
+"""Mobility: where clients are, drawn anew each round or moving.
 
 A mobility is a config; ``start`` draws it. Positions depend on the seed and the round alone, so
-rounds may be asked for in any order, and all policies meet the same clients at the same places.
+rounds can be drawn in any order, and all policies meet the same clients at the same places.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
@@ -20,27 +21,19 @@ _CHUNK = 2**14
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class CoverageArea:
-    """M discs in the plane.
-
-    Args:
-        centres_km: [M, 2].
-        radius_km: of each.
-    """
+    """M discs in the plane, one around each edge server: ``centres_km`` is [M, 2]."""
 
     centres_km: FloatArray
     radius_km: float
 
     def distance_km(self, position_km: FloatArray) -> FloatArray:
         """[n, M], from each of [n, 2] positions to each edge server."""
-        east, north = (
-            position_km[:, :1] - self.centres_km[:, 0],
-            position_km[:, 1:] - self.centres_km[:, 1],
-        )
-        return np.hypot(east, north)
+        east = position_km[:, :1] - self.centres_km[:, 0]
+        return np.hypot(east, position_km[:, 1:] - self.centres_km[:, 1])
 
     def uniform(self, count: int, rng: Generator) -> FloatArray:
         """[count, 2], positions that are uniform in the union of the discs."""
-        centres = np.unique(self.centres_km, axis=0)  # where all coincide, there is one disc
+        centres = np.unique(self.centres_km, axis=0)  # coinciding discs are one
         union = CoverageArea(centres_km=centres, radius_km=self.radius_km)
         parts, missing = [np.empty((0, 2))], count
         while missing > 0:
@@ -86,8 +79,6 @@ def _polar(radius: FloatArray, rng: Generator) -> FloatArray:
     return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
 
 
-# Where clients are: drawn anew each round, or on their way.
-
 _KM_PER_M = 1e-3
 
 
@@ -123,29 +114,29 @@ class Redrawn:
         self, area: CoverageArea, num_clients: int, *, step_seconds: float, seed: int
     ) -> "RedrawnRun":
         """Nothing is drawn yet; how long a round lasts does not matter."""
-        del step_seconds
-        return RedrawnRun(self, area, num_clients, seed)
+        draw = area.uniform if self.uniform == "area" else area.around_edges
+        return RedrawnRun(draw=draw, num_clients=num_clients, seed=seed)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RedrawnRun:
-    """See :class:`Redrawn`."""
+    """See :class:`Redrawn`; ``draw`` draws [n, 2] positions."""
 
-    def __init__(self, law: Redrawn, area: CoverageArea, num_clients: int, seed: int) -> None:
-        self._draw = area.uniform if law.uniform == "area" else area.around_edges
-        self._num_clients = num_clients
-        self._seed = seed
+    draw: Callable[[int, Generator], FloatArray]
+    num_clients: int
+    seed: int
 
     def at(self, round_number: int) -> FloatArray:
         """See :class:`MobilityRun`."""
-        return self._draw(self._num_clients, stream(self._seed, MOBILITY, round_number))
+        return self.draw(self.num_clients, stream(self.seed, MOBILITY, round_number))
 
     def sample(self, count: int, rng: Generator) -> FloatArray:
         """See :class:`MobilityRun`."""
-        return self._draw(count, rng)
+        return self.draw(count, rng)
 
 
 class _Start(NamedTuple):
-    """Clients in the middle of something: on the way to a waypoint, or waiting there."""
+    """Clients amid a journey: on the way to a waypoint, or waiting there."""
 
     position_km: FloatArray
     waypoint_km: FloatArray
@@ -157,10 +148,10 @@ class _Start(NamedTuple):
 class RandomWaypoint:
     """Clients go straight to a random waypoint, wait there, and go to the next.
 
-    Waypoints are uniform in the union of the discs, but the way between two of them may lead
-    through land that nobody covers. Round t finds clients where they are at (t - 1) steps, and a
-    step is as long as the deadline, however long rounds really last: else policies would meet
-    clients at different places, and could not be compared.
+    Waypoints are uniform in the union of the discs, but the way between two of them may leave it.
+    Round t finds clients where they are after (t - 1) steps, and a step is as long as the deadline,
+    however long rounds last: else policies would meet clients at different places, and could not be
+    compared.
 
     Clients start amid their journeys, from the stationary law (J.-Y. Le Boudec and M. Vojnović,
     Perfect Simulation and Stationarity of a Class of Mobility Models, INFOCOM 2005). So no round
@@ -179,7 +170,7 @@ class RandomWaypoint:
     def __post_init__(self) -> None:
         check_types(self)
         slow, fast = self.speed_m_per_second
-        expected = "two numbers in [1e-3, 1e6], the lower first"  # nobody stands still for ever
+        expected = "two numbers in [1e-3, 1e6], the lower first"
         require(1e-3 <= slow <= fast <= 1e6, self, "speed_m_per_second", expected)
         short, long = self.pause_seconds
         expected = "two numbers in [0, 1e9], the lower first"
@@ -188,12 +179,12 @@ class RandomWaypoint:
     def start(
         self, area: CoverageArea, num_clients: int, *, step_seconds: float, seed: int
     ) -> "RandomWaypointRun":
-        """Draw where everybody is, and where to they are on their way."""
+        """Draw where all clients are, and their first waypoints."""
         return RandomWaypointRun(self, area, num_clients, step_seconds, seed)
 
     def midway(self, area: CoverageArea, count: int, rng: Generator) -> _Start:
-        """The stationary law: the way (or pause) that a moment falls into is the longer the
-        likelier, and the moment is uniform within it."""
+        """The stationary law: a moment falls into a way (or pause) with a probability in proportion
+        to its length, and is uniform within it."""
         slow, fast = self.speed_m_per_second
         short, long = self.pause_seconds
         mean_inverse = 1.0 / slow if slow == fast else np.log(fast / slow) / (fast - slow)
@@ -224,7 +215,7 @@ class RandomWaypoint:
 
 
 class RandomWaypointRun:
-    """See :class:`RandomWaypoint`. Ways are drawn when somebody asks for their time, and kept."""
+    """See :class:`RandomWaypoint`. Ways are drawn when their time is asked for, and kept."""
 
     def __init__(
         self,
@@ -259,7 +250,7 @@ class RandomWaypointRun:
         return self._law.midway(self._area, count, rng).position_km
 
     def _draw_until(self, time: float) -> None:
-        """Draw further ways, of all clients at once, until everybody's last outlasts ``time``."""
+        """Draw further ways, of all clients at once, until each last one outlasts ``time``."""
         departs, arrives, places = [self._departs], [self._arrives], [self._places]
         count = len(self._departs)
         while self._leaves.min() <= time:

@@ -12,7 +12,7 @@ from fedmuster.worlds.laws.latency import gauss_legendre
 
 _THERMAL_NOISE_DBM_PER_MHZ = -174.0 + 60.0
 _NEAREST_KM = 0.01
-"""The path loss of COCS Sec. VI-A is infinitely small at 0 km: whoever is nearer counts as here."""
+"""COCS's path loss has no limit at 0 km: a client that is nearer counts as at this distance."""
 
 NEPERS_PER_DB = np.log(10.0) / 10.0
 """A decibel of power, in natural logarithms."""
@@ -20,7 +20,7 @@ NEPERS_PER_DB = np.log(10.0) / 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Radio:
-    """COCS Sec. III-C and VI-A: what reaches the other end of a link.
+    """The signal-to-noise ratio of a link (COCS Sec. III-C and VI-A).
 
     Large-scale gain: path loss ``128.1 + 37.6 log10 d[km]`` dB and log-normal shadowing. On top
     of it comes Rayleigh fading: the power is exponential with mean 1. The noise power N0 is
@@ -30,10 +30,9 @@ class Radio:
         transmit_dbm: P, of both ends. Paper: 23.
         shadowing_db: standard deviation of the shadowing; 0 for none. The paper has "random
             shadowing" and no number.
-        noise_figure_db: of the receivers, and all else that the paper leaves unsaid of N0.
-            Calibrated: with 5 dB, a deadline of 8 s instead of 4 s gives the best choices in an
-            :class:`~fedmuster.worlds.edge_network.EdgeNetwork` 5 % more participants, as the
-            paper reports of its policy (5,125 and 5,378, COCS Sec. VI-C).
+        noise_figure_db: of the receivers, and whatever else the paper does not state of N0.
+            Calibrated: with 5 dB, a deadline of 8 s instead of 4 s gives the best placements 5 %
+            more participants, as the paper reports (5,125 and 5,378, COCS Sec. VI-C).
     """
 
     transmit_dbm: float = 23.0
@@ -47,7 +46,7 @@ class Radio:
             require(abs(getattr(self, name)) <= 200, self, name, "a number in [-200, 200]")
 
     def log_snr(self, distance_km: FloatArray) -> FloatArray:
-        """``ln(P G / N0)`` over 1 MHz, but for shadowing and fading.
+        """``ln(P G / N0)`` over 1 MHz, without shadowing and fading.
 
         Example:
             >>> snr_db = 23 - 128.1 + 114 - 5  # at 1 km
@@ -94,11 +93,9 @@ def rate_mbit_per_second(
 
 
 def transfer_seconds(megabits: float, rate: FloatArray) -> FloatArray:
-    """``a / r``, the time to send so much at these rates in Mbit/s; long but finite at rate 0."""
+    """``a / r``, the time to send ``megabits`` at rates in Mbit/s; long but finite at rate 0."""
     return np.asarray(megabits / np.maximum(rate, 1e-100))
 
-
-# What a download tells of the upload: the law of the hidden uplink rate, exactly.
 
 _NUM_BANDWIDTHS = 16
 _STEP = 0.05  # of logarithms of signal-to-noise ratios: small against the 1.3 of Rayleigh fading
@@ -135,11 +132,7 @@ class UplinkLaw:
 
     @classmethod
     def of(
-        cls,
-        log_snr: Sequence[FloatArray],
-        *,
-        shadowing: float,
-        bandwidth_mhz: tuple[float, float],
+        cls, log_snr: Sequence[FloatArray], *, shadowing: float, bandwidth_mhz: tuple[float, float]
     ) -> Self:
         """The law for a uniform bandwidth and this sample of ``ln G``.
 

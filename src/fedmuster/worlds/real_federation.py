@@ -1,6 +1,6 @@
-"""Real federations, as their specs describe them: nothing here simulates anything.
+"""A real federation as the world of a spec: nothing here is simulated.
 
-A run of Flower writes such a world into its ``spec.toml``, so that reports read it like any other.
+A run of Flower writes this world into its ``spec.toml``, so that reports read it like any other.
 """
 
 import math
@@ -18,7 +18,7 @@ class Federation:
 
     Args:
         cohort_size: m.
-        over_selection: the server asks this many times m clients and closes with m answers.
+        over_selection: the server asks ``over_selection × m`` clients and closes with m answers.
         deadline_seconds: when the server stops waiting; None for Flower's own timeout.
         edges: the names of groups of nodes, each an edge server; none in flat learning.
         authenticated: whether nodes are known by keys that were registered for them.
@@ -47,7 +47,7 @@ class Federation:
         return len(self.edges) > 0
 
     def start(self, seed: int) -> WorldRun:
-        """Refused: it is Flower that runs a federation."""
+        """Refused: Flower runs a real federation."""
         raise ConfigError(
             "a federation of real clients is not simulated: Flower runs it, and continues it, with "
             "`flwr run` on the app whose Muster has this folder",

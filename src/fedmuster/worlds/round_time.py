@@ -1,4 +1,4 @@
-"""How long a round lasts, and whose answers it waits for."""
+"""When a round ends, and which answers it waits for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fedmuster.solvers.schedule import finish_seconds
 
 
 class Closing(NamedTuple):
-    """The end of a round: who had answered by then, whose answers are used, and when it was."""
+    """The end of a round: which clients had answered, which answers are used, and when."""
 
     completed: BoolArray
     used: BoolArray | None
@@ -22,21 +22,21 @@ class Closing(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundTime:
-    """As long as the slowest client of the cohort (BSFL Eq. 2), or one of many exceptions.
+    """A round lasts as long as its slowest client (BSFL Eq. 2), with these exceptions.
 
     Args:
-        deadline_seconds: the round ends by then, whoever has not answered.
-        keep_first: it ends with so many answers, and later ones do not count. A
-            :attr:`Selection.quota` comes before this.
-        clusters: [K], where clients of a cluster delay each other;
-        cluster_delay_seconds: each beyond the first of its cluster by so much (PAUSE V.A, R2). It
-            delays the round but no client's own latency.
-        at_least: with fewer answers than this by the deadline, an edge server waits for more: Z of
-            COCS Eq. 6;
-        patience_seconds: but not beyond this.
+        deadline_seconds: the round ends by then, also with answers missing.
+        keep_first: the round ends with this number of answers, and later ones do not count. A
+            :attr:`Selection.quota` replaces it.
+        clusters: [K], the cluster of each client, where clients of a cluster delay the round.
+        cluster_delay_seconds: added to the round for each client beyond the first of its cluster
+            (PAUSE V.A, R2); no client's own latency changes.
+        sequential: whether clients compute in parallel but upload one after the other (MAB-CS
+            Eq. 1), in the order of the selection, or else in the order in which they are ready.
+        at_least: with fewer answers by the deadline, an edge server waits for this number of
+            answers: Z of COCS Eq. 6.
+        patience_seconds: the edge server does not wait for Z beyond this.
         edge_seconds: what an edge server takes to aggregate (COCS Sec. III-C, stage EC).
-        sequential: whether clients compute side by side but upload one after the other (MAB-CS
-            Eq. 1), in the order that the selection says, or else whoever is ready first.
     """
 
     deadline_seconds: float = np.inf
@@ -51,11 +51,11 @@ class RoundTime:
     def latency(
         self, selection: Selection, alone: FloatArray, signals: Mapping[str, FloatArray]
     ) -> FloatArray:
-        """[m], when each of the cohort answers, if each took so long ``alone``."""
+        """[m], when each client of the cohort answers, if it took ``alone`` seconds alone."""
         if not self.sequential or len(alone) == 0:
             return alone
         update, upload = signals["compute_seconds"], signals["upload_seconds"]
-        alive = np.isfinite(alone)  # whoever drops out holds up nobody
+        alive = np.isfinite(alone)  # a client that drops out delays no other
         order = np.argsort(update, kind="stable") if selection.order is None else selection.order
         order = order[alive[order]]
         latency = np.full(len(alone), np.inf)
@@ -63,9 +63,9 @@ class RoundTime:
         return latency
 
     def close(self, selection: Selection, latency: FloatArray) -> Closing:
-        """When the round of a cohort with these latencies ends; after 0 s for nobody.
+        """When the round of a cohort with these latencies ends; after 0 s for an empty cohort.
 
-        Every edge server closes its own; the round ends with the last of them.
+        Every edge server closes its own round; the round ends with the last of them.
         """
         if len(latency) == 0:
             return Closing(np.zeros(0, dtype=np.bool_), None, 0.0)
@@ -74,13 +74,14 @@ class RoundTime:
         completed, seconds = np.zeros(len(latency), dtype=np.bool_), 0.0
         for edge in np.unique(selection.edges):
             here = selection.edges == edge
-            closing = self._closed(_members(selection, here), latency[here])
+            members = Selection(round=selection.round, clients=selection.clients[here])
+            closing = self._closed(members, latency[here])
             completed[here] = closing.completed
             seconds = max(seconds, closing.seconds)
         return Closing(completed, None, seconds)
 
     def _closed(self, selection: Selection, latency: FloatArray) -> Closing:
-        """The same at one server, which has asked somebody."""
+        """The end at one server with a cohort that is not empty."""
         size = len(latency)
         quota = self.keep_first if selection.quota is None else selection.quota
         quota = size if quota is None else quota
@@ -108,7 +109,7 @@ class RoundTime:
     def _last_moment(self, latency: FloatArray) -> float:
         """When the server stops waiting: at the deadline, or with the Z-th answer (COCS Eq. 6).
 
-        Who never answers is not waited for.
+        The server does not wait for clients that never answer.
         """
         last = min(self.deadline_seconds, float(np.finfo(np.float64).max))
         ever = np.sort(latency[np.isfinite(latency)])
@@ -116,8 +117,3 @@ class RoundTime:
             enough = float(ever[min(self.at_least, len(ever)) - 1])
             last = max(last, min(enough, self.patience_seconds))
         return last
-
-
-def _members(selection: Selection, here: BoolArray) -> Selection:
-    """Those of a cohort who are at one edge."""
-    return Selection(round=selection.round, clients=selection.clients[here])

@@ -1,7 +1,7 @@
-"""What the configs of all worlds have in common."""
+"""The base class of worlds: the fields and helpers that they share."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from fedmuster.worlds.availability import Always, Availability
 from fedmuster.worlds.laws.latency import LatencyLaw
 from fedmuster.worlds.layout import Alike, ClientData
 from fedmuster.worlds.round_time import RoundTime
-from fedmuster.worlds.world import Clients, Draw, WorldRun
+from fedmuster.worlds.world import Clients, RoundDraw, WorldRun
 
 DATA_KEY = 1
 """Data has a layout stream of its own: with other data, the same clients are fast."""
@@ -30,24 +30,24 @@ _MOST = 10**9  # of anything that is counted: more does not fit into memory
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """The fields that every world has.
+    """The fields that every world has; the base of a world, see ``World``.
 
     Args:
-        cohort_size: m; with fewer clients available, all of them are asked.
-        availability: who can be asked in a round.
+        cohort_size: m; with fewer clients available, the server asks all of them.
+        availability: which clients can be asked in a round.
         dropout: probability that a client which was asked never answers.
-        deadline_seconds: when the server stops waiting; None to wait for everyone.
-        over_selection: the server asks this many times m clients and keeps the first m answers,
-            for example 1.3 (Oort); 1 to ask m and wait for all of them.
+        deadline_seconds: when the server stops waiting; None to wait for every client.
+        over_selection: the server asks ``over_selection × m`` clients and keeps the first m
+            answers, for example 1.3 (Oort); 1 to ask m and wait for all of them.
         data: how much data each client has.
-        forecast_accuracy: how often clients are right when they say whether they will be
-            available (REFL asks them). REFL's evaluation: 0.9.
+        forecast_accuracy: how often a client's forecast of its own availability is right (REFL
+            asks for it). REFL's evaluation: 0.9.
     """
 
     hierarchical: ClassVar[bool] = False
     """Whether there are edge servers between the clients and the cloud."""
     unlimited_cohort: ClassVar[int | None] = None
-    """The cohort size that stands for all clients; None where there is no such."""
+    """The cohort size that stands for all clients; None where no number does."""
 
     cohort_size: int
     availability: Availability = field(default_factory=Always)
@@ -75,25 +75,37 @@ class Setting:
 
     @property
     def deadline(self) -> float:
-        """In seconds; infinite to wait for everyone."""
+        """In seconds; infinite to wait for every client."""
         return np.inf if self.deadline_seconds is None else self.deadline_seconds
 
-    def require_count(self, name: str) -> None:
-        """Complain unless the field is an integer >= 1."""
-        require(getattr(self, name) >= 1, self, name, "an integer >= 1")
-        require(getattr(self, name) <= _MOST, self, name, f"at most {_MOST:,}")
+    def require_deadline(self) -> None:
+        """Complain where there is no deadline."""
+        expected = "seconds > 0: without a deadline every client is in time"
+        require(self.deadline_seconds is not None, self, "deadline_seconds", expected)
+
+    def require_count(self, *names: str) -> None:
+        """Complain unless the fields are integers >= 1."""
+        for name in names:
+            require(getattr(self, name) >= 1, self, name, "an integer >= 1")
+            require(getattr(self, name) <= _MOST, self, name, f"at most {_MOST:,}")
 
     def require_positive(self, *names: str) -> None:
         """Complain unless the fields are finite numbers > 0."""
         for name in names:
             require(0 < getattr(self, name) < np.inf, self, name, "a number > 0")
 
-    def require_range(self, name: str, *, limit: float = np.inf) -> None:
-        """Complain unless the field is a pair of finite numbers in (0, limit], the lower first."""
-        low, high = getattr(self, name)
-        fits = 0 < low <= high <= limit and high < np.inf
+    def require_not_negative(self, *names: str) -> None:
+        """Complain unless the fields are finite numbers >= 0."""
+        for name in names:
+            require(0 <= getattr(self, name) < np.inf, self, name, "a number >= 0")
+
+    def require_range(self, *names: str, limit: float = np.inf) -> None:
+        """Complain unless the fields are pairs of finite numbers in (0, limit], lower first."""
         bound = "" if limit == np.inf else f" and <= {limit:g}"
-        require(fits, self, name, f"two numbers > 0{bound}, the lower first")
+        for name in names:
+            low, high = getattr(self, name)
+            fits = 0 < low <= high <= limit and high < np.inf
+            require(fits, self, name, f"two numbers > 0{bound}, the lower first")
 
     def truth(self, law: LatencyLaw, tau_min_seconds: float) -> Truth:
         """The expectations of ``law`` under this deadline and dropout, see WorldRound.truth."""
@@ -111,44 +123,44 @@ class Setting:
 
         Args:
             law: of the latencies.
-            tau_min_seconds: the shortest.
-            answers: draws latencies by that law, and what else answers say; None for no more.
+            tau_min_seconds: the shortest latency.
+            answers: draws latencies by that law, and the signals of answers; None for no signals.
         """
         expectation = cache(lambda: self.truth(law, tau_min_seconds))
 
-        def clients(_round: int, rng: Generator) -> Draw:
+        def clients(_round: int, rng: Generator) -> RoundDraw:
             latency, signals = (law.draw(rng), {}) if answers is None else answers(rng)
-            return Draw(latency_seconds=latency, expectation=expectation, signals=signals)
+            return RoundDraw(latency_seconds=latency, expectation=expectation, signals=signals)
 
         return clients
 
     def begin(
         self,
         seed: int,
-        clients: Clients,
+        clients: Clients | LatencyLaw,
         *,
         tau_min_seconds: float,
         groups: IntArray,
-        clusters: IntArray | None = None,
-        cluster_delay_seconds: float = 0.0,
-        num_features: int = 0,
         usual_latency_seconds: FloatArray | None = None,
-        sequential: bool = False,
+        columns: Mapping[str, FloatArray] | None = None,
+        time: RoundTime | None = None,
+        clusters: IntArray | None = None,
+        num_features: int = 0,
+        num_edges: int = 0,
         attributes: FloatArray | None = None,
         expected_seconds: FloatArray | None = None,
-        columns: Mapping[str, FloatArray] | None = None,
-        num_edges: int = 0,
-        at_least: int = 0,
-        patience_seconds: float = np.inf,
-        edge_seconds: float = 0.0,
     ) -> WorldRun:
         """A run of these ``clients`` with the setting's availability, deadline and data.
 
-        See :class:`~fedmuster.worlds.world.WorldRun`, its problem and its
-        :class:`~fedmuster.worlds.round_time.RoundTime` for what is handed on to them.
+        ``clients`` is a function that draws a round, or the law of latencies in all rounds.
+        ``time`` holds what is special about the end of a round; the setting adds deadline,
+        over-selection and clusters. The last five describe the clients to the server, see
+        :class:`~fedmuster.core.records.Problem`; the others are those of
+        :class:`~fedmuster.worlds.world.WorldRun`.
         """
-        num_clients = len(groups)
-        cohort_size = self.cohort_size
+        if not callable(clients):
+            clients = self.stationary(clients, tau_min_seconds)
+        num_clients, cohort_size = len(groups), self.cohort_size
         if cohort_size == self.unlimited_cohort:
             cohort_size = num_clients
         samples, quality = self.data.draw(num_clients, stream(seed, LAYOUT, DATA_KEY))
@@ -171,18 +183,14 @@ class Setting:
             clients=clients,
             availability=self.availability.start(num_clients, seed),
             dropout=self.dropout,
-            time=RoundTime(
+            time=replace(
+                RoundTime() if time is None else time,
                 deadline_seconds=self.deadline,
                 keep_first=None if self.over_selection == 1 else cohort_size,
                 clusters=problem.clusters,
-                cluster_delay_seconds=cluster_delay_seconds,
-                sequential=sequential,
-                at_least=at_least,
-                patience_seconds=patience_seconds,
-                edge_seconds=edge_seconds,
             ),
             num_to_ask=ceil_of(self.over_selection * cohort_size),
             usual_latency_seconds=usual_latency_seconds,
             forecast_accuracy=self.forecast_accuracy,
-            columns=columns,
+            columns={} if columns is None else columns,
         )

@@ -1,4 +1,4 @@
-"""A world in which clients differ in how often they are in time and in what they are worth."""
+"""The world of FedSUV's simulation: clients differ in validity and utility."""
 
 import math
 from dataclasses import dataclass
@@ -8,12 +8,11 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import require
-from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.layout import speed_groups
 from fedmuster.worlds.setting import Setting
-from fedmuster.worlds.world import WorldRun
+from fedmuster.worlds.world import WORLDS, WorldRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +32,7 @@ class ValidityLatency:
     def draw(self, rng: Generator) -> FloatArray:
         """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
         valid = rng.random(len(self.validity)) < self.validity
-        share = 1.0 - rng.random(len(self.validity))  # in (0, 1]: who is late is never in time
+        share = 1.0 - rng.random(len(self.validity))  # in (0, 1]: a late client is never in time
         in_time = self.deadline - (1.0 - share) * (self.deadline - self.floor)
         return np.where(valid, in_time, self.deadline * (1.0 + share))
 
@@ -50,14 +49,15 @@ class ValidityLatency:
         return self.validity * first + (1.0 - self.validity) * second
 
 
+@WORLDS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidityUtilityWorld(Setting):
-    """Validity and utility are uniform on the unit square, and attributes tell of both.
+    """Validity and utility are uniform on the unit square, and linear in known attributes.
 
-    FedSUV's simulation (section 6.3). Client k is in time with probability ``v_k`` (exactly, but
-    for dropping out), and the signal "utility" of a round is ``u_k + N(0, sd²)``. The server knows
-    ``num_attributes`` numbers of each client that are a random mixture of v and u with orthonormal
-    columns, so that both are truly linear in them, and as well conditioned as they can be.
+    FedSUV's simulation (section 6.3). Client k is in time with probability ``v_k`` (before
+    dropout), and the signal "utility" of a round is ``u_k + N(0, sd²)``. The server knows
+    ``num_attributes`` numbers of each client: a random mixture of v and u with orthonormal columns,
+    so that both are linear in them, and as well conditioned as possible.
 
     The paper states the number of clients and the law of (v, u); attributes, noise and latencies
     are this package's choice.
@@ -67,7 +67,7 @@ class ValidityUtilityWorld(Setting):
         cohort_size: m. Paper: 20 in its other experiments.
         deadline_seconds: when the server stops waiting. Paper: 100.
         num_attributes: how many numbers describe a client, >= 2.
-        attribute_noise: standard deviation of what is added to each of them, once and for all.
+        attribute_noise: standard deviation of the noise of each attribute, drawn once.
         utility_sd: standard deviation of a round's utility.
         fastest_seconds: the shortest latency.
 
@@ -94,15 +94,9 @@ class ValidityUtilityWorld(Setting):
         Setting.__post_init__(self)
         self.require_count("num_clients")
         require(2 <= self.num_attributes <= 1000, self, "num_attributes", "an integer in [2, 1000]")
-        for name in ("attribute_noise", "utility_sd"):
-            require(0 <= getattr(self, name) < np.inf, self, name, "a number >= 0")
-        if self.deadline_seconds is None:
-            raise ConfigError(
-                "ValidityUtilityWorld: deadline_seconds = None, expected seconds > 0: without a "
-                "deadline everybody is in time",
-                key=("deadline_seconds",),
-            )
-        fits = 0 < self.fastest_seconds < self.deadline_seconds
+        self.require_not_negative("attribute_noise", "utility_sd")
+        self.require_deadline()
+        fits = 0 < self.fastest_seconds < self.deadline
         require(fits, self, "fastest_seconds", "a number > 0 and < deadline_seconds")
 
     def start(self, seed: int) -> WorldRun:

@@ -7,7 +7,7 @@ import numpy as np
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.explaining import Moment, Parts, Rule, parts_in_words, rank
 from fedmuster.core.words import number
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 
 _ALIKE = 1e-9
 _HUGE = 1e12
@@ -151,7 +151,7 @@ class Swaps:
         clusters = None
         if rule.penalty > 0:
             clusters = np.nan_to_num(moment.column("cluster"), nan=0.0).astype(np.int64)
-        self.instance = Instance(
+        self.instance = BottleneckProblem(
             bottleneck=bottleneck,
             weight=size * weight if rule.times_size else weight,
             size=size,

@@ -27,8 +27,7 @@ from fedmuster.policies.oort.scores import (
     preferred_seconds,
 )
 from fedmuster.policies.score_columns import of_some
-from fedmuster.solvers.best_cohort import filled_up
-from fedmuster.solvers.top_k import draw_near_top, weighted_draw
+from fedmuster.solvers.top_k import draw_near_top, filled_up, weighted_draw
 
 
 @dataclass(slots=True)

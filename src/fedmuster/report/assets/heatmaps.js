@@ -1,4 +1,4 @@
-// Who is chosen when: a byte a cell, see _maps in page/data.py.
+// Which clients are chosen when: a byte a cell, see _heat_maps in page_data.py.
 const PER_DOUBLING = 32, EQUAL = 128, DOUBLINGS = 3;
 // ColorBrewer's PuOr, from rarely (orange) to often (purple); in the dark its middle is dark.
 const LIGHT = ["#7f3b08", "#b35806", "#e08214", "#fdb863", "#fee0b6", "#f7f7f7", "#d8daeb", "#b2abd2", "#8073ac", "#542788", "#2d004b"];
@@ -25,20 +25,16 @@ function makeMaps() {
     host.append(element("h3", { title: label }, label), canvas, element("div", { class: "ends", "aria-hidden": "true" },
       element("span", {}, "round 1"), element("span", {}, number(rounds[policy], 9))));
     grid.append(host);
-    const box = tip(host);
-    canvas.addEventListener("pointermove", (event) => {
-      const frame = canvas.getBoundingClientRect();
+    tellAt(host, canvas, (x, y, width, height) => {
       const within = (part, count) => Math.min(Math.max(Math.floor(part * count), 0), count - 1);
-      const bin = within((event.clientX - frame.left) / frame.width, bins);
-      const row = within((event.clientY - frame.top) / frame.height, rows);
+      const bin = within(x / width, bins), row = within(y / height, rows);
       const code = bytes[row * bins + bin];
       const often = code === 0 ? "never" : `${number(2 ** ((code - EQUAL) / PER_DOUBLING), 2)} × an equal share`;
-      box.show(event.clientX - frame.left, canvas.offsetTop + event.clientY - frame.top + 18, often, [
+      return [often, [
         ["", "clients", span(row, rows, clients) + ` of ${number(clients, 9)} by ${order}`],
         ["", "rounds", span(bin, bins, rounds[policy])],
-      ]);
+      ]];
     });
-    canvas.addEventListener("pointerleave", box.hide);
     return { host, canvas, bytes };
   });
   follow(() => {
@@ -61,23 +57,4 @@ function span(at, parts, count) {
 
 function shade(palette, code) {
   return rgb(palette, code === 0 ? 0 : 0.5 + (code - EQUAL) / (2 * DOUBLINGS * PER_DOUBLING));
-}
-
-/** The colour at a part of the way through a palette. */
-function rgb(palette, part) {
-  const place = Math.min(Math.max(part, 0), 1) * (palette.length - 1);
-  const at = Math.min(Math.floor(place), palette.length - 2);
-  const between = place - at;
-  const channel = (text, which) => parseInt(text.slice(1 + 2 * which, 3 + 2 * which), 16);
-  return [0, 1, 2].map((which) => Math.round(
-    channel(palette[at], which) * (1 - between) + channel(palette[at + 1], which) * between));
-}
-
-function paint(canvas, bytes, table) {
-  const image = new ImageData(canvas.width, canvas.height);
-  bytes.forEach((code, at) => {
-    image.data.set(table[code], 4 * at);
-    image.data[4 * at + 3] = 255;
-  });
-  canvas.getContext("2d").putImageData(image, 0, 0);
 }

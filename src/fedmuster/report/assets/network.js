@@ -29,7 +29,7 @@ function makeNetworkMaps(map) {
   const scale = element("canvas", { width: 128, height: 1, "aria-hidden": "true" });
   section.append(element("div", { class: "scale" }, element("span", {}, percent(map.success[0])), scale,
     element("span", {}, `${percent(map.success[1])} of the chosen were in time`)));
-  paint(scale, Uint8Array.from({ length: 128 }, (_, at) => at), Array.from({ length: 128 }, (_, at) => rgb(VIRIDIS, at / 127)));
+  paintScale(scale);
   for (const [layer, what] of [["clients", "Clients"], ["choices", "Choices"]]) {
     const drawn = map.policies.filter((own) => own[layer]);
     const grid = element("div", { class: "planes" });
@@ -47,7 +47,6 @@ function makeNetworkMap(grid, map, { layer, title, policy, dots, most }) {
   const host = element("div", { class: "map network", "data-network": `${layer}-${policy}` }, element("h3", { title }, title), canvas);
   canvas.style.aspectRatio = `${Math.min(Math.max((right - left) / (top - bottom), 0.5), 3)}`;
   grid.append(host);
-  const box = tip(host);
   const largest = dots.cell ?? Math.sqrt(ROOM * (right - left) * (top - bottom) / dots.x.length);
   const radius = (at) => largest / 2 * Math.max(Math.sqrt(dots.chosen[at] / most), SMALLEST);
 
@@ -56,13 +55,9 @@ function makeNetworkMap(grid, map, { layer, title, policy, dots, most }) {
   const across = (x) => MARGIN + (x - left) * unit();
   const down = (y) => FRAME + (top - y) * unit();
 
-  function draw() {
+  keepDrawn(host, canvas, policy, (ctx) => {
     if (unit() <= 0) return;
-    canvas.width = canvas.clientWidth * devicePixelRatio;
-    canvas.height = canvas.clientHeight * devicePixelRatio;
-    const ctx = canvas.getContext("2d");
-    ctx.scale(devicePixelRatio, devicePixelRatio);
-    drawKilometres(ctx, map.box, across, down);
+    drawFrame(ctx, map.box, across, down, 45);
     const circle = (x, y, r) => { ctx.beginPath(); ctx.arc(across(x), down(y), r, 0, 2 * Math.PI); };
     for (const [x, y] of map.radius ? map.edges : []) {
       circle(x, y, map.radius * unit());
@@ -83,39 +78,16 @@ function makeNetworkMap(grid, map, { layer, title, policy, dots, most }) {
       ctx.stroke();
     });
     map.edges.forEach(([x, y], edge) => drawEdge(ctx, across(x), down(y), edge));
-  }
-
-  canvas.addEventListener("pointermove", (event) => {
-    const frame = canvas.getBoundingClientRect();
-    const x = event.clientX - frame.left, y = event.clientY - frame.top;
+  });
+  tellAt(host, canvas, (x, y) => {
     const at = nearest(dots, x, y, across, down);
-    if (at == null) return box.hide();
+    if (at == null) return null;
     const share = dots.chosen[at] ? ` (${percent(dots.inTime[at] / dots.chosen[at])})` : "";
-    box.show(x, canvas.offsetTop + y + 18, dots.clients ? `client ${dots.clients[at]}` : `a square of ${number(dots.cell, 2)} km`, [
+    return [dots.clients ? `client ${dots.clients[at]}` : `a square of ${number(dots.cell, 2)} km`, [
       ["", "times chosen", number(dots.chosen[at], 9)], ["", "in time", number(dots.inTime[at], 9) + share],
       ["", "place", `${number(dots.x[at], 3)}, ${number(dots.y[at], 3)} km`],
-    ]);
+    ]];
   });
-  canvas.addEventListener("pointerleave", box.hide);
-  new ResizeObserver(draw).observe(canvas);
-  follow(() => {
-    host.hidden = !shown[policy];
-    if (!host.hidden) draw();
-  });
-}
-
-function drawKilometres(ctx, [left, right, bottom, top], across, down) {
-  ctx.font = "12px system-ui, sans-serif";
-  ctx.fillStyle = themed("--muted");
-  ctx.strokeStyle = themed("--rule");
-  ctx.lineWidth = 1;
-  ctx.strokeRect(across(left), down(top), across(right) - across(left), down(bottom) - down(top));
-  ctx.textAlign = "center";
-  ctx.textBaseline = "top";
-  for (const x of marks(left, right, (across(right) - across(left)) / 60)) ctx.fillText(number(x), across(x), down(bottom) + 5);
-  ctx.textAlign = "right";
-  ctx.textBaseline = "middle";
-  for (const y of marks(bottom, top, (down(bottom) - down(top)) / 45)) ctx.fillText(number(y), across(left) - 5, down(y));
 }
 
 /** A triangle with the edge's number beside it. */

@@ -8,12 +8,14 @@ try:
         accuracy,
         leakage,
         loss,
+        overview,
+        participants,
         privacy_utility,
         regret,
         simulated_time,
+        utility,
     )
-    from fedmuster.report.figures.edge_figures import budget_use, network_map, participants, utility
-    from fedmuster.report.figures.overview import overview
+    from fedmuster.report.figures.edge_figures import budget_use, network_map
     from fedmuster.report.figures.score_figures import (
         elimination,
         score_convergence,

@@ -1,4 +1,4 @@
-"""Who is chosen: by speed group, and by client over time."""
+"""Which clients are chosen: by speed group, and by client over time."""
 
 import math
 
@@ -9,11 +9,19 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
-from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.report import participation
-from fedmuster.report.figures.style import PLAIN, STYLE, new_figure, shortened
+from fedmuster.core.arrays import FloatArray
+from fedmuster.report.curves import thinned
+from fedmuster.report.figures.style import (
+    PLAIN,
+    grid_of,
+    new_figure,
+    number_axis,
+    panels_of,
+    shortened,
+    styled,
+)
+from fedmuster.report.participation import choice_densities, group_shares
 from fedmuster.report.runs import Comparison
 
 _MOST_DOUBLINGS = 3
@@ -24,43 +32,41 @@ _TALL = 4.0
 """Times an equal share."""
 
 
+@styled
 def selection_by_group(comparison: Comparison) -> Figure:
     """How often clients of each speed group were chosen."""
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(comparison, "Who is chosen: by speed group", height=3.8, band=False)
-        draw_bars(figure.subplots(), comparison)
-        return figure
+    figure = new_figure(comparison, "Who is chosen: by speed group", height=3.8, band=False)
+    draw_bars(figure.subplots(), comparison)
+    return figure
 
 
+@styled
 def cohorts(comparison: Comparison) -> Figure:
     """Heat maps: which clients were chosen when."""
-    with matplotlib.rc_context(STYLE):
-        _, rows = grid_of(len(comparison.labels))
-        first, last, _ = comparison.ranking
-        figure = new_figure(
-            comparison,
-            f"Who is chosen when: clients from {first} to {last}",
-            height=1.1 + (3.0 if rows == 1 else 1.9 * rows),
-            band=False,
-        )
-        draw_heat_maps(figure, comparison)
-        return figure
+    _, rows = grid_of(len(comparison.labels))
+    first, last, _ = comparison.ranking
+    figure = new_figure(
+        comparison,
+        f"Who is chosen when: clients from {first} to {last}",
+        height=1.1 + (3.0 if rows == 1 else 1.9 * rows),
+        band=False,
+    )
+    draw_heat_maps(figure, comparison)
+    return figure
 
 
 def draw_bars(axes: Axes, comparison: Comparison) -> None:
     """The share of rounds in which clients of each speed group were chosen."""
-    latencies = participation.group_latencies(comparison)
-    shares = np.stack([participation.group_shares(comparison.runs[x]) for x in comparison.labels])
-    groups = np.flatnonzero(~np.isnan(latencies))
-    colours = matplotlib.colormaps["viridis"](np.linspace(0.95, 0.0, len(groups)))
-    width = 0.84 / len(groups)
+    latencies, shares, equal = group_shares(comparison)
+    count = len(latencies)
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.95, 0.0, count))
+    width = 0.84 / count
     policies = np.arange(len(comparison.labels))
-    for place, (group, colour) in enumerate(zip(groups, colours, strict=True)):
-        offset = (place - (len(groups) - 1) / 2) * width
+    for group, colour in enumerate(colours):
+        offset = (group - (count - 1) / 2) * width
         axes.bar(policies + offset, shares[:, group], width, color=colour)
-    equal = participation.equal_share(comparison)
     line = axes.axhline(equal, color="#000000", linewidth=0.9, linestyle=(0, (4, 2)))
-    _cut_tall_bars(axes, shares[:, groups], equal)
+    _cut_tall_bars(axes, shares, equal)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("share of rounds a client is chosen in")
     axes.yaxis.set_major_formatter(PLAIN)
@@ -74,8 +80,8 @@ def draw_bars(axes: Axes, comparison: Comparison) -> None:
     )
     axes.tick_params(axis="x", length=0)
     keys: list[Patch | Line2D] = [
-        Patch(color=colours[place], label=f"{latencies[groups[place]]:.3g} s")
-        for place in _shown(len(groups))
+        Patch(color=colours[group], label=f"{latencies[group]:.3g} s")
+        for group in thinned(np.arange(count), 10)
     ]
     line.set_label(f"equal: {equal:.3g}")
     axes.legend(
@@ -90,7 +96,7 @@ def draw_bars(axes: Axes, comparison: Comparison) -> None:
 
 
 def _cut_tall_bars(axes: Axes, shares: FloatArray, equal: float) -> None:
-    """Keep a policy that always asks the same, or everyone, from pressing all the others flat."""
+    """Cut the bars of a policy that always asks the same clients, or all: others stay readable."""
     tall = shares.max(axis=1) > _TALL * equal
     if tall.all() or not tall.any():
         axes.set_ylim(0, 1.08 * max(shares.max(), equal) or 1.0)  # nobody was ever chosen
@@ -115,35 +121,26 @@ def _cut_tall_bars(axes: Axes, shares: FloatArray, equal: float) -> None:
 
 def draw_heat_maps(figure: FigureBase, comparison: Comparison) -> None:
     """A panel for each policy: clients in order, rounds from left to right."""
-    columns, rows = grid_of(len(comparison.labels))
-    clients, bins = participation.resolution(comparison)
-    maps = [
-        participation.choice_density(comparison.runs[label], rows=clients, bins=bins)
-        for label in comparison.labels
-    ]
+    columns, _ = grid_of(len(comparison.labels))
+    maps = choice_densities(comparison)
     # Logarithmic, so that twice and half an equal share are equally far from it.
-    strongest = float(np.percentile(np.stack(maps), 99.5))
+    strongest = float(np.percentile(np.stack([own.density for own in maps]), 99.5))
     doublings = min(max(math.ceil(math.log2(max(strongest, 1.0))), 1), _MOST_DOUBLINGS)
     lowest, highest = 2.0**-doublings, 2.0**doublings
     # Runs that have their own number of rounds have their own axis.
-    grid = figure.subplots(rows, columns, sharex=not comparison.uneven, sharey=True, squeeze=False)
-    panels: list[Axes] = list(grid.flat)
-    for panel in panels[len(maps) :]:
-        panel.set_visible(False)
-    for label, panel, density in zip(comparison.labels, panels, maps, strict=False):
-        rounds = participation.common_rounds(comparison.runs[label])
+    panels = panels_of(figure, len(maps), sharex=not comparison.uneven, sharey=True)
+    for label, panel, own in zip(comparison.labels, panels, maps, strict=False):
         image = panel.imshow(
-            np.maximum(density, lowest),
+            np.maximum(own.density, lowest),
             norm=LogNorm(lowest, highest),
             cmap="PuOr",
             aspect="auto",
             interpolation="nearest",
-            extent=(0.5, rounds + 0.5, comparison.num_clients, 0),
+            extent=(0.5, own.rounds + 0.5, comparison.num_clients, 0),
         )
         panel.set_title(shortened(label, _TITLE_CHARACTERS[columns]), fontsize=7.5, pad=2)
         panel.grid(visible=False)
-        panel.xaxis.set_major_locator(MaxNLocator(2 if columns > 2 else 4, integer=True))
-        panel.xaxis.set_major_formatter(PLAIN)
+        number_axis(panel.xaxis, 2 if columns > 2 else 4)
         panel.set_yticks([])
     figure.supxlabel("round", fontsize=8)
     first, last, _ = comparison.ranking
@@ -156,14 +153,3 @@ def draw_heat_maps(figure: FigureBase, comparison: Comparison) -> None:
         labels=[f"{2**power}" if power >= 0 else f"1/{2**-power}" for power in powers],
     )
     bar.ax.minorticks_off()
-
-
-def grid_of(panels: int) -> tuple[int, int]:
-    """Columns and rows for so many panels."""
-    columns = min(panels, 3 if panels != 4 else 2)
-    return columns, math.ceil(panels / columns)
-
-
-def _shown(count: int) -> IntArray:
-    """Which of so many groups the legend names: at most ten, the first and last among them."""
-    return np.unique(np.rint(np.linspace(0, count - 1, min(count, 10))).astype(np.int64))

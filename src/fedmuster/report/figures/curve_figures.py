@@ -1,71 +1,63 @@
-"""What adds up over the rounds: regret and time."""
+"""Curves over rounds and time: learning, privacy, regret, time, utility; and the overview."""
 
-import matplotlib
-import numpy as np
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from fedmuster.report.curves import Axis, Curve, evaluations, running_totals, spans_decades
-from fedmuster.report.edge_metrics import regret_title
-from fedmuster.report.figures.style import (
-    PLAIN,
-    STYLE,
-    add_legend,
-    draw_curves,
-    mark_height,
-    new_figure,
-    x_title,
+from fedmuster.report.curves import (
+    TIME_AND_ROUNDS,
+    Axis,
+    Chart,
+    against,
+    learning,
+    moving,
+    spending,
+    total,
 )
-from fedmuster.report.promise import cap_in_sight, cap_text, spent_title
+from fedmuster.report.edge_views import utility_words
+from fedmuster.report.figures.choice_figures import draw_bars, draw_heat_maps
+from fedmuster.report.figures.style import PLAIN, add_legend, draw_chart, new_figure, styled
 from fedmuster.report.runs import Comparison
 from fedmuster.report.target import Target
 
 
+@styled
 def regret(comparison: Comparison) -> Figure:
     """Cumulative regret over rounds; on a logarithmic axis too, where log t is a straight line."""
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(comparison, regret_title(comparison), height=3.6)
-        linear, logarithmic = figure.subplots(1, 2, sharey=True)
-        labels = draw_totals(linear, comparison, "regret", "cumulative regret")
-        draw_totals(logarithmic, comparison, "regret", "")
-        linear.set_title("linear axis")
-        logarithmic.set_title("logarithmic axis: log t is a straight line")
-        logarithmic.set_xscale("log")
-        logarithmic.xaxis.set_major_formatter(PLAIN)
-        add_legend(figure, comparison, labels)
-        return figure
+    chart = total(comparison, "regret")
+    figure = new_figure(comparison, chart.title, height=3.6)
+    linear, logarithmic = figure.subplots(1, 2, sharey=True)
+    labels = draw_chart(linear, comparison, chart)
+    draw_chart(logarithmic, comparison, chart)
+    linear.set_title("linear axis")
+    logarithmic.set(title="logarithmic axis: log t is a straight line", ylabel="", xscale="log")
+    logarithmic.xaxis.set_major_formatter(PLAIN)
+    add_legend(figure, comparison, labels)
+    return figure
 
 
 def simulated_time(comparison: Comparison) -> Figure:
     """Cumulative seconds over rounds: simulated, or of a real federation."""
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(comparison, comparison.clock.capitalize(), height=3.8)
-        title = x_title(comparison, "seconds")
-        labels = draw_totals(figure.subplots(), comparison, "seconds", title)
-        add_legend(figure, comparison, labels)
-        return figure
+    return _alone(comparison, comparison.clock.capitalize(), total(comparison, "seconds"))
 
 
-def draw_totals(axes: Axes, comparison: Comparison, column: str, title: str) -> list[str]:
-    """Draw the running totals of a column; the labels drawn, the highest total first."""
-    curves = running_totals(comparison, column)
-    draw_curves(axes, comparison, curves)
-    if not curves:
-        axes.text(0.5, 0.5, "not measured (regret = false)", ha="center", transform=axes.transAxes)
-    axes.set_xlabel("round")
-    axes.set_ylabel(title)
-    axes.set_xlim(1, max(2.0, *(curve.x[-1] for curve in curves), comparison.rounds))
-    axes.set_ylim(bottom=-0.015 * max(axes.get_ylim()[1], 1e-9))  # a total of 0 is a visible line
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.xaxis.set_major_formatter(PLAIN)
-    axes.yaxis.set_major_formatter(PLAIN)
-    return [curve.label for curve in sorted(curves, key=lambda curve: -curve.mean[-1])]
+def utility(comparison: Comparison) -> Figure:
+    """Cumulative realised utility over rounds."""
+    chart = total(comparison, "utility")
+    return _alone(comparison, chart.title, chart, caption=utility_words(comparison))
 
 
-# How well the model does, over time and over rounds.
+def participants(comparison: Comparison) -> Figure:
+    """How many of the chosen were in time, over rounds."""
+    chart = moving(comparison, "participants")
+    return _alone(comparison, _PANEL_TITLES["participants"], chart, band=False)
 
-_PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.10g} %")
+
+def privacy_utility(comparison: Comparison) -> Figure:
+    """Accuracy against the privacy that the client that spent most has spent for it."""
+    chart = learning(comparison, "accuracy", "spent_max")
+    return _alone(comparison, chart.title, chart)
 
 
 def accuracy(comparison: Comparison, target: Target | None = None) -> Figure:
@@ -78,118 +70,127 @@ def loss(comparison: Comparison, target: Target | None = None) -> Figure:
     return _both_axes(comparison, "loss", target)
 
 
+@styled
+def leakage(comparison: Comparison) -> Figure:
+    """What the client that spent most has spent, and the mean of all, with the cap as a line."""
+    figure = new_figure(comparison, "Privacy spent", height=5.6)
+    panels = figure.subplots(2, 2, sharex="col", sharey="row")
+    for row, column in zip(panels, ("spent_max", "spent_mean"), strict=True):
+        for axes, axis in zip(row, TIME_AND_ROUNDS, strict=True):
+            labels = draw_chart(axes, comparison, spending(comparison, column, axis))
+    for axes, axis in zip(panels[0], TIME_AND_ROUNDS, strict=True):
+        axes.set(title=against(comparison, axis), xlabel="")
+    for axes in panels[:, 1]:
+        axes.set_ylabel("")
+    add_legend(figure, comparison, labels)
+    return figure
+
+
 def draw_evaluations(
     axes: Axes, comparison: Comparison, column: str, axis: Axis, target: Target | None = None
 ) -> list[str]:
     """Draw accuracy or loss; the labels drawn, the highest end first."""
-    curves = evaluations(comparison, column, axis)
-    # Seeds are evaluated at different times: their mean changes in steps. Rounds they share.
-    draw_curves(axes, comparison, curves, steps=axis != "round")
-    if target is not None and target.column == column:
-        mark_height(axes, target.value, f"target {target.text}")
-    axes.set_xlabel(x_title(comparison, axis))
-    axes.set_ylabel(f"{comparison.evaluated_on}{column}")
-    axes.set_xlim(0, max((curve.x[-1] for curve in curves), default=1.0))
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=axis == "round"))
-    axes.xaxis.set_major_formatter(PLAIN)
-    _set_heights(axes, curves, column)
-    return [curve.label for curve in sorted(curves, key=lambda curve: -curve.mean[-1])]
+    return draw_chart(axes, comparison, learning(comparison, column, axis, target))
 
 
+@styled
+def _alone(comparison: Comparison, title: str, chart: Chart, **options: Any) -> Figure:
+    figure = new_figure(comparison, title, height=3.8, **options)
+    add_legend(figure, comparison, draw_chart(figure.subplots(), comparison, chart))
+    return figure
+
+
+@styled
 def _both_axes(comparison: Comparison, column: str, target: Target | None) -> Figure:
-    with matplotlib.rc_context(STYLE):
-        what = f"{comparison.evaluated_on}{column}".capitalize()
-        figure = new_figure(comparison, what, height=3.6)
-        by_time, by_round = figure.subplots(1, 2, sharey=True)
-        labels = draw_evaluations(by_time, comparison, column, "seconds", target)
-        draw_evaluations(by_round, comparison, column, "round", target)
-        by_time.set_title(f"against {comparison.clock}")
-        by_round.set_title("against rounds")
-        by_round.set_ylabel("")
-        add_legend(figure, comparison, labels)
-        return figure
+    figure = new_figure(comparison, f"{comparison.evaluated_on}{column}".capitalize(), height=3.6)
+    by_time, by_round = figure.subplots(1, 2, sharey=True)
+    labels = draw_evaluations(by_time, comparison, column, "seconds", target)
+    draw_evaluations(by_round, comparison, column, "round", target)
+    by_time.set_title(against(comparison, "seconds"))
+    by_round.set(title=against(comparison, "round"), ylabel="")
+    add_legend(figure, comparison, labels)
+    return figure
 
 
-def _set_heights(axes: Axes, curves: list[Curve], column: str) -> None:
-    """Of the means, with a margin: the band of two or three seeds can be wider than all else."""
-    means = np.concatenate([curve.mean for curve in curves]) if curves else np.array([0.0, 1.0])
-    means = means[np.isfinite(means)]
-    if column == "loss" and spans_decades(curves):
-        axes.set_yscale("log")
-        axes.set_ylim(means.min() / 1.3, means.max() * 1.3)
-        axes.yaxis.set_major_formatter(PLAIN)
-        return
-    low, high = float(means.min()), float(means.max())
-    margin = 0.08 * max(high - low, 1e-3)
-    top = min(high + margin, 1.0 + margin / 4) if column == "accuracy" else high + margin
-    axes.set_ylim(max(low - margin, -margin / 4), top)
-    axes.yaxis.set_major_formatter(_PERCENT if column == "accuracy" else PLAIN)
+# The whole comparison in one picture.
+
+_PANEL_TITLES = {
+    "regret": "Cumulative regret",
+    "participants": "Participants: chosen and in time",
+    "budget_share": "Budgets spent",
+    "num_completed": "Answers a round",
+}
 
 
-# What clients have spent of their privacy, over time and rounds, and what for.
+@styled
+def overview(comparison: Comparison, target: Target | None = None) -> Figure:
+    """Accuracy (or loss) against time, or time alone; privacy or regret; groups; cohorts.
 
-
-def leakage(comparison: Comparison) -> Figure:
-    """What the client that spent most has spent, and the mean of all, with the cap as a line."""
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(comparison, "Privacy spent", height=5.6)
-        panels = figure.subplots(2, 2, sharex="col", sharey="row")
-        for row, column in zip(panels, ("spent_max", "spent_mean"), strict=True):
-            for axes, axis in zip(row, _AXES, strict=True):
-                labels = draw_leakage(axes, comparison, column, axis)
-        for axes in panels[0]:
-            axes.set_xlabel("")
-        for axes in panels[:, 1]:
-            axes.set_ylabel("")
-        panels[0, 0].set_title(f"against {comparison.clock}")
-        panels[0, 1].set_title("against rounds")
-        add_legend(figure, comparison, labels)
-        return figure
-
-
-def privacy_utility(comparison: Comparison) -> Figure:
-    """Accuracy against the privacy that the client that spent most has spent for it."""
-    with matplotlib.rc_context(STYLE):
-        what = f"{comparison.evaluated_on}accuracy against privacy spent".capitalize()
-        figure = new_figure(comparison, what, height=3.8)
-        axes = figure.subplots()
-        labels = draw_evaluations(axes, comparison, "accuracy", "spent_max")
-        assert comparison.privacy is not None
-        axes.set_xlabel(spent_title(comparison.privacy, "spent_max"))
-        axes.set_xlim(0, 1.02 * axes.get_xlim()[1])
-        add_legend(figure, comparison, labels)
-        return figure
-
-
-def draw_leakage(axes: Axes, comparison: Comparison, column: str, axis: Axis) -> list[str]:
-    """Draw what was spent, and the cap; the labels drawn, the highest end first."""
-    privacy = comparison.privacy
-    assert privacy is not None
-    curves = evaluations(comparison, column, axis)
-    draw_curves(axes, comparison, curves, steps=axis == "seconds")
-    highest = max(float(curve.mean[-1]) for curve in curves)
-    if cap_in_sight(privacy, highest):
-        mark_height(axes, privacy.cap, cap_text(privacy))
-        axes.set_ylim(0, 1.1 * privacy.cap)
+    With edge servers: what was learned, utility, regret, participants, budgets; the first four.
+    """
+    labels = comparison.labels
+    policies = labels[0] if len(labels) == 1 else f"{len(labels)} policies"
+    figure = new_figure(comparison, f"{policies}, {comparison.who_is_chosen}", height=7.4)
+    if comparison.network is not None:
+        for axes, panel in zip(figure.subplots(2, 2).flat, _edge_panels(comparison), strict=True):
+            _draw_panel(axes, panel, comparison, target)
     else:
-        axes.set_ylim(0, 1.15 * highest)
-        axes.annotate(
-            f"{cap_text(privacy)} ↑",
-            (0.0, 1.0),
-            (3, -3),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            va="top",
-            color="#444444",
-            fontsize=6.5,
-        )
-    axes.set_xlabel(x_title(comparison, axis))
-    axes.set_ylabel(spent_title(privacy, column))
-    axes.set_xlim(0, max(curve.x[-1] for curve in curves))
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=axis == "round"))
-    axes.xaxis.set_major_formatter(PLAIN)
-    axes.yaxis.set_major_formatter(PLAIN)
-    return [curve.label for curve in sorted(curves, key=lambda curve: -curve.mean[-1])]
+        parts: Any = figure.subfigures(2, 2, height_ratios=(1.0, 1.15), wspace=0.02, hspace=0.03)
+        for part, panel in zip(parts[0], _top_panels(comparison), strict=True):
+            _draw_panel(part.subplots(), panel, comparison, target)
+        bars, maps = parts[1]
+        axes = bars.subplots()
+        axes.set_title("Who is chosen: by speed group")
+        draw_bars(axes, comparison)
+        maps.suptitle("Who is chosen when", x=0.02, ha="left", fontsize=8.5)
+        draw_heat_maps(maps, comparison)
+    add_legend(figure, comparison, labels, below=True)
+    return figure
 
 
-_AXES: tuple[Axis, Axis] = ("seconds", "round")
+def _draw_panel(axes: Axes, panel: str, comparison: Comparison, target: Target | None) -> None:
+    title = _PANEL_TITLES.get(panel)
+    if panel in ("accuracy", "loss"):
+        chart = learning(comparison, panel, "seconds", target)
+    elif panel == "leakage":
+        chart = spending(comparison, "spent_max", "seconds")
+        title = f"Privacy spent {against(comparison, 'seconds')}"
+    elif panel in ("participants", "budget_share", "num_completed"):
+        chart = moving(comparison, panel)
+    else:
+        chart = total(comparison, panel)
+        title = comparison.clock.capitalize() if panel == "seconds" else title
+    axes.set_title(title or chart.title)
+    draw_chart(axes, comparison, chart)
+
+
+def _top_panels(comparison: Comparison) -> tuple[str, str]:
+    learned = "accuracy" if comparison.classifies else "loss"
+    judged = comparison.any_judged
+    if comparison.privacy is not None:
+        return (learned if comparison.evaluated else "regret" if judged else "seconds"), "leakage"
+    if not comparison.evaluated:
+        # In a real federation nobody knows what would have been best.
+        return ("seconds", "num_completed") if comparison.real else ("regret", "seconds")
+    # Totals of runs with different numbers of rounds would compare nothing.
+    if judged and not comparison.uneven:
+        return learned, "regret"
+    both = comparison.classifies and comparison.trained
+    return ("accuracy", "loss") if both else (learned, "seconds")
+
+
+def _edge_panels(comparison: Comparison) -> list[str]:
+    """The four that say most."""
+    network = comparison.network
+    wanted = {
+        "accuracy" if comparison.classifies else "loss": comparison.evaluated,
+        "leakage": comparison.privacy is not None,
+        "utility": True,
+        "regret": comparison.any_judged and not comparison.uneven,
+        "participants": True,
+        "budget_share": network is not None and network.limited,
+        "seconds": True,
+        "loss": comparison.trained,
+    }
+    panels = [panel for panel, there in wanted.items() if there]
+    return [*panels, "num_completed" if comparison.real else "regret"][:4]

@@ -1,4 +1,4 @@
-"""How the scores of clients settle: a line for each of a few clients, a panel for each policy."""
+"""What policies think of clients: scores of a few clients, validity and utility, candidates."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +12,28 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.report.figures.choice_figures import grid_of
-from fedmuster.report.figures.style import PLAIN, STYLE, new_figure, shortened
+from fedmuster.core.arrays import FloatArray
+from fedmuster.report.figures.style import (
+    PLAIN,
+    grid_of,
+    look,
+    new_figure,
+    number_axis,
+    panels_of,
+    shortened,
+    stacks_of,
+    styled,
+)
 from fedmuster.report.runs import Comparison
-from fedmuster.report.score_series import Plane, ScoreLine, Timeline, planes, scored, timelines
+from fedmuster.report.score_series import (
+    CANDIDACY,
+    Plane,
+    ScoreLine,
+    Timeline,
+    planes,
+    scored,
+    timelines,
+)
 
 _TITLE_CHARACTERS = {1: 80, 2: 44, 3: 28}
 """By the number of panels side by side."""
@@ -24,24 +41,22 @@ _NAME_POINTS = 7.5
 """From one client's name to the next."""
 
 
+@styled
 def score_convergence(comparison: Comparison) -> Figure:
     """Scores of at most ten clients over rounds, for each policy that publishes them."""
     lines = scored(comparison)
     columns, rows = grid_of(len(lines))
     height = 3.4 if rows == 1 else 2.4 * rows
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(
-            comparison, "What policies think of clients", height=0.6 + height, first_seed=True
-        )
-        panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for panel in panels[len(lines) :]:
-            panel.set_visible(False)
-        for (label, own), panel in zip(lines.items(), panels, strict=False):
-            _draw_lines(panel, own, height=0.7 * height / rows)
-            panel.set_title(shortened(label, _TITLE_CHARACTERS[columns]))
-        figure.supxlabel("round", fontsize=8)
-        figure.supylabel("score", fontsize=8)
-        return figure
+    figure = new_figure(
+        comparison, "What policies think of clients", height=0.6 + height, first_seed=True
+    )
+    panels = panels_of(figure, len(lines))
+    for (label, own), panel in zip(lines.items(), panels, strict=False):
+        _draw_lines(panel, own, height=0.7 * height / rows)
+        panel.set_title(shortened(label, _TITLE_CHARACTERS[columns]))
+    figure.supxlabel("round", fontsize=8)
+    figure.supylabel("score", fontsize=8)
+    return figure
 
 
 def _draw_lines(axes: Axes, lines: Sequence[ScoreLine], *, height: float) -> None:
@@ -50,8 +65,7 @@ def _draw_lines(axes: Axes, lines: Sequence[ScoreLine], *, height: float) -> Non
         alone = len(line.rounds) == 1
         axes.plot(line.rounds, line.values, color=colour, linewidth=0.9, marker="." * alone)
     axes.set_xlim(1, max(2.0, *(line.rounds[-1] for line in lines)))
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.xaxis.set_major_formatter(PLAIN)
+    number_axis(axes.xaxis, 5)
     axes.yaxis.set_major_formatter(PLAIN)
     low, high = axes.get_ylim()
     ends = np.array([(line.values[-1] - low) / (high - low) for line in lines])
@@ -90,100 +104,78 @@ def spread(places: FloatArray, gap: float) -> FloatArray:
     return np.asarray(np.clip((upwards + downwards) / 2, 0.0, room) + steps)
 
 
-# Who remains a candidate, by validity and utility, and when and why the others left.
+# The candidates by validity and utility, and when and why the other clients left.
 
 _PLANE_TITLE_CHARACTERS = {1: 40, 2: 26, 3: 16}
 _FRONT = "#D55E00"
 _MARGIN = 0.03
-_KINDS = (
-    ("candidates", "still candidates", "#0072B2"),
-    ("eliminated", "eliminated for validity", "#D55E00"),
-    ("dominated", "dominated", "#E69F00"),
-)
 
 
+@styled
 def validity_utility(comparison: Comparison) -> Figure:
     """The plane of validity and utility: how long clients were candidates, how often chosen."""
     found = planes(comparison)
     _, rows = grid_of(len(found))
     alone = len(found) == 1
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(
-            comparison,
-            "Validity and utility of watched clients",
-            height=4.2 if alone else 0.6 + 2 * (0.4 + 2.6 * rows),
-            first_seed=True,
-        )
-        parts: Any = figure.subfigures(1, 2) if alone else figure.subfigures(2, 1)
-        lasting = {label: own.candidate_rounds for label, own in found.items()}
-        chosen = {label: own.chosen for label, own in found.items()}
-        most = max(own.most_rounds for own in found.values())
-        _draw_planes(parts[0], found, lasting, f"rounds as a candidate, of {most:,}", gamma=1.0)
-        _draw_planes(parts[1], found, chosen, "times chosen", gamma=0.5)
-        known = all(own.true_validity and own.true_utility for own in found.values())
-        front = Line2D([], [], color=_FRONT)
-        front.set_label("Pareto front" + (": of candidates, if the truth is unknown" * (not known)))
-        figure.legend(handles=[front], loc="outside lower center")
-        return figure
+    figure = new_figure(
+        comparison,
+        "Validity and utility of watched clients",
+        height=4.2 if alone else 0.6 + 2 * (0.4 + 2.6 * rows),
+        first_seed=True,
+    )
+    parts: Any = figure.subfigures(1, 2) if alone else figure.subfigures(2, 1)
+    most = max(own.most_rounds for own in found.values())
+    _draw_planes(parts[0], found, "candidate_rounds", f"rounds as a candidate, of {most:,}", 1.0)
+    _draw_planes(parts[1], found, "chosen", "times chosen", gamma=0.5)
+    front = Line2D([], [], color=_FRONT)
+    known = all(own.true for own in found.values())
+    front.set_label("Pareto front" + (": of candidates, if the truth is unknown" * (not known)))
+    figure.legend(handles=[front], loc="outside lower center")
+    return figure
 
 
+@styled
 def elimination(comparison: Comparison) -> Figure:
     """How many of the watched clients are candidates in each round, and why the others are not."""
     lines = timelines(comparison)
     columns, rows = grid_of(len(lines))
     told = all(line.validity is not None for line in lines.values())  # all had the same world
     parts = (3.0, 1.2) if told else (3.0,)
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(
-            comparison,
-            "Candidates over time",
-            height=0.8 + 1.15 * sum(parts) * (1.0 if rows == 1 else 0.65 * rows),
-            first_seed=True,
-        )
-        grid = figure.subplots(
-            rows * len(parts), columns, squeeze=False, height_ratios=parts * rows
-        )
-        # A policy has a column of panels; its own below the others' of the row above.
-        own = grid.reshape(rows, len(parts), columns).transpose(0, 2, 1).reshape(-1, len(parts))
-        for panels in own[len(lines) :]:
-            for panel in panels:
-                panel.set_visible(False)
-        for (label, line), panels in zip(lines.items(), own, strict=False):
-            panels[0].set_title(shortened(label, _PLANE_TITLE_CHARACTERS[columns]))
-            _draw_timeline(list(panels), line)
-        handles = [Patch(color=colour, label=words) for _, words, colour in _KINDS]
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-        return figure
+    figure = new_figure(
+        comparison,
+        "Candidates over time",
+        height=0.8 + 1.15 * sum(parts) * (1.0 if rows == 1 else 0.65 * rows),
+        first_seed=True,
+    )
+    grid = figure.subplots(rows * len(parts), columns, squeeze=False, height_ratios=parts * rows)
+    stacks = stacks_of(grid, len(lines), len(parts))
+    for (label, line), panels in zip(lines.items(), stacks, strict=False):
+        panels[0].set_title(shortened(label, _PLANE_TITLE_CHARACTERS[columns]))
+        _draw_timeline(list(panels), line)
+    handles = [Patch(color=look(number)[0], label=words) for _, words, number in CANDIDACY]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    return figure
 
 
 def _draw_planes(
-    figure: FigureBase,
-    found: Mapping[str, Plane],
-    values: Mapping[str, IntArray],
-    what: str,
-    *,
-    gamma: float,
+    figure: FigureBase, found: Mapping[str, Plane], values: str, what: str, gamma: float
 ) -> None:
     """A panel for each policy, all with the same colours; ``gamma`` < 1 tells small ones apart."""
-    columns, rows = grid_of(len(found))
-    panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for panel in panels[len(found) :]:
-        panel.set_visible(False)
-    bins = {label: own.bins() for label, own in found.items()}
-    shown = {
-        label: values[label].astype(np.float64) if cells is None else cells.mean(values[label])
-        for label, cells in bins.items()
-    }
+    columns, _ = grid_of(len(found))
+    panels = panels_of(figure, len(found))
+    shown = {label: own.shown(getattr(own, values)) for label, own in found.items()}
     most = max(float(np.nanmax(one)) for one in shown.values())
     norm = PowerNorm(gamma, 0.0, most or 1.0)
+    averaged = False
     for (label, own), panel in zip(found.items(), panels, strict=False):
-        if (cells := bins[label]) is None:
+        if own.bins is None:
             size = float(np.clip(6000 / (len(own.clients) + 1), 8, 40))
             drawn: Any = panel.scatter(
                 own.validity, own.utility, c=shown[label], s=size, norm=norm, linewidth=0
             )
         else:
-            edges = cells.validity_edges, cells.utility_edges
+            averaged = True
+            edges = own.bins.validity_edges, own.bins.utility_edges
             drawn = panel.pcolormesh(*edges, shown[label], norm=norm, rasterized=True)
         panel.use_sticky_edges = False  # cells would fill the axes, and the front be their frame
         panel.margins(_MARGIN)
@@ -196,10 +188,8 @@ def _draw_planes(
         panel.xaxis.set_major_formatter(PLAIN)
         panel.yaxis.set_major_formatter(PLAIN)
     bar = figure.colorbar(drawn, ax=panels, aspect=30, pad=0.01)
-    bar.ax.yaxis.set_major_formatter(PLAIN)
     bar.ax.minorticks_off()
-    averaged = any(cells is not None for cells in bins.values())
-    bar.ax.yaxis.set_major_locator(MaxNLocator(6, integer=not averaged))
+    number_axis(bar.ax.yaxis, 6, integer=not averaged)
     bar.set_label(f"{what}: mean of a cell" if averaged else what, fontsize=7.5)
 
 
@@ -218,8 +208,8 @@ def _draw_timeline(panels: Sequence[Axes], line: Timeline) -> None:
     last = float(line.rounds[-1]) + 0.5
     # A round is as wide as one, also the only one.
     edges = np.append(line.rounds - 0.5, last)
-    counts = [np.append(own, own[-1]) for own in (getattr(line, kind) for kind, _, _ in _KINDS)]
-    colours = [colour for _, _, colour in _KINDS]
+    counts = [np.append(own, own[-1]) for own in (getattr(line, kind) for kind, _, _ in CANDIDACY)]
+    colours = [look(number)[0] for _, _, number in CANDIDACY]
     panels[0].stackplot(edges, counts, colors=colours, linewidth=0, step="post")
     panels[0].set_ylim(0, line.watched)
     panels[0].set_ylabel(f"of {line.watched:,} watched clients")
@@ -231,7 +221,6 @@ def _draw_timeline(panels: Sequence[Axes], line: Timeline) -> None:
     for panel in panels:
         panel.yaxis.set_major_formatter(PLAIN)
         panel.set_xlim(0.5, last)
-        panel.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
-        panel.xaxis.set_major_formatter(PLAIN)
+        number_axis(panel.xaxis, 5, min_n_ticks=1)
         panel.tick_params(labelbottom=panel is panels[-1])
     panels[-1].set_xlabel("round")

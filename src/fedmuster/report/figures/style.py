@@ -3,24 +3,29 @@
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.axis import XAxis, YAxis
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from fedmuster.core.arrays import FloatArray
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.files import write_file
-from fedmuster.report.curves import Axis, Curve
+from fedmuster.core.words import percent, plain
+from fedmuster.report.curves import Chart, Curve
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL
 
 FORMATS = ("png", "svg", "pdf")
+P = ParamSpec("P")
 
 _LINE = 1.5
 _MOST_WIDER = 2
@@ -51,8 +56,8 @@ STYLE: dict[Any, Any] = {
     "figure.constrained_layout.wspace": 0.05,
     "svg.hashsalt": "fedmuster",  # else the ids in an SVG are random
 }
-PLAIN = FuncFormatter(lambda value, _: f"{value:,.10g}".replace("-", "−"))
-"""Thousands separators, and no more digits than needed."""
+PLAIN = FuncFormatter(lambda value, _: plain(value))
+PERCENT = FuncFormatter(lambda value, _: f"{plain(100 * value)} %")
 
 WIDTH = 8.0
 """Inches: 1,600 pixels at the resolution of a PNG, to be shown at half that size."""
@@ -60,24 +65,10 @@ _DPI = 200
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, less its yellow, which
 # nobody can see on white; grey instead.
-_COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#E69F00",
-    "#CC79A7",
-    "#56B4E9",
-    "#000000",
-    "#888888",
-)
+_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#888888"]
 _Dashes = Literal["solid"] | tuple[float, Sequence[float]]
-_DASHES: tuple[_Dashes, ...] = (
-    "solid",
-    (0, (4, 1.5)),
-    (0, (1, 1)),
-    (0, (5, 1.5, 1, 1.5)),
-)
-"""The first eight policies are solid, the second dashed, the third dotted, …"""
+_DASHES: tuple[_Dashes, ...] = ("solid", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
+"""The lines of the first eight policies are solid, of the second eight dashed, …"""
 
 NOTE_CHARACTERS = 105
 _NOTE_INCHES = 0.16
@@ -86,9 +77,15 @@ _MARK = "#444444"
 _MOST_IN_A_ROW = 6
 
 
-def x_title(comparison: Comparison, axis: Axis) -> str:
-    """What an axis shows; nothing of privacy, whose currency its own figures know."""
-    return {"seconds": f"{comparison.clock} (s)", "round": "round"}.get(axis, "")
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Make a function draw its figure in :data:`STYLE`."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with matplotlib.rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return drawn
 
 
 def new_figure(
@@ -111,7 +108,7 @@ def new_figure(
     elif first_seed:
         over = f"seed {comparison.seeds[0]}, the first of {count}"
     elif band:
-        over = f"mean of {count} seeds with {100 * LEVEL:.0f} % band"
+        over = f"mean of {count} seeds with {percent(LEVEL, 0)} band"
     else:
         over = f"mean of {count} seeds"
     lines = [f"{what} – {comparison.length}, {over}"]
@@ -123,6 +120,73 @@ def new_figure(
     return figure
 
 
+def draw_chart(axes: Axes, comparison: Comparison, chart: Chart) -> list[str]:
+    """Draw curves with their axes; the labels drawn, in the order of the curves' heights."""
+    draw_curves(axes, comparison, chart.curves, steps=chart.steps)
+    axes.set_xlabel(chart.x_title)
+    axes.set_ylabel(chart.y_title + f"\n({chart.smoothed})" * bool(chart.smoothed))
+    ends = [float(curve.x[-1]) for curve in chart.curves]
+    if chart.kind in ("total", "moving"):
+        axes.set_xlim(1, max([2.0, comparison.rounds, *ends]))
+    else:
+        # The end of what was spent stands off the frame.
+        axes.set_xlim(0, max(ends, default=1.0) * (1.02 if chart.axis == "spent_max" else 1.0))
+    number_axis(axes.xaxis, 5, integer=chart.axis == "round")
+    axes.yaxis.set_major_formatter(PERCENT if chart.percent else PLAIN)
+    if chart.kind == "total":
+        if not chart.curves:
+            words = "not measured (regret = false)"
+            axes.text(0.5, 0.5, words, ha="center", transform=axes.transAxes)
+        # A total of 0 is a visible line.
+        axes.set_ylim(bottom=-0.015 * max(axes.get_ylim()[1], 1e-9))
+    elif chart.kind == "spending":
+        _draw_cap(axes, chart)
+    else:
+        _fit_heights(axes, chart)
+        if chart.mark is not None:
+            mark_height(axes, chart.mark.value, chart.mark.text)
+    height = np.mean if chart.kind == "moving" else _last
+    return [curve.label for curve in sorted(chart.curves, key=lambda curve: -height(curve.mean))]
+
+
+def _last(values: FloatArray) -> float:
+    return float(values[-1])
+
+
+def _draw_cap(axes: Axes, chart: Chart) -> None:
+    assert chart.mark is not None
+    if chart.mark.within:
+        mark_height(axes, chart.mark.value, chart.mark.text)
+        axes.set_ylim(0, 1.1 * chart.mark.value)
+        return
+    axes.set_ylim(0, 1.15 * max(float(curve.mean[-1]) for curve in chart.curves))
+    axes.annotate(
+        f"{chart.mark.text} ↑",
+        (0.0, 1.0),
+        (3, -3),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        va="top",
+        color=_MARK,
+        fontsize=6.5,
+    )
+
+
+def _fit_heights(axes: Axes, chart: Chart) -> None:
+    """To the means, with a margin: the band of two or three seeds can be wider than all else."""
+    means = np.concatenate([[0.0, 1.0], *(curve.mean for curve in chart.curves)])
+    means = means[2 * bool(chart.curves) :]
+    means = means[np.isfinite(means)]
+    low, high = float(means.min()), float(means.max())
+    if chart.logarithmic:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 1.3, high * 1.3)
+        axes.yaxis.set_major_formatter(PLAIN)
+        return
+    margin = 0.08 * max(high - low, 1e-3)
+    axes.set_ylim(max(low - margin, -margin / 4), min(high + margin, chart.most + margin / 4))
+
+
 def draw_curves(
     axes: Axes, comparison: Comparison, curves: Sequence[Curve], *, steps: bool = False
 ) -> None:
@@ -132,7 +196,7 @@ def draw_curves(
     """
     for place, curve in enumerate(curves):
         above = sum(_coincide(curve, other) for other in curves[place + 1 :])
-        colour, dashes = _look(comparison.labels.index(curve.label))
+        colour, dashes = look(comparison.labels.index(curve.label))
         axes.plot(
             curve.x,
             curve.mean,
@@ -177,7 +241,7 @@ def add_legend(
         return
     handles = []
     for label in labels:
-        colour, dashes = _look(comparison.labels.index(label))
+        colour, dashes = look(comparison.labels.index(label))
         handles.append(Line2D([], [], color=colour, linestyle=dashes, label=label))
     if below:
         rows = math.ceil(len(handles) / _MOST_IN_A_ROW)
@@ -185,6 +249,36 @@ def add_legend(
         figure.legend(handles=handles, loc="outside lower center", ncols=columns)
     else:
         figure.legend(handles=handles, loc="outside right center")
+
+
+def number_axis(axis: XAxis | YAxis, ticks: int, *, integer: bool = True, **options: Any) -> None:
+    """At most so many intervals between plain numbers."""
+    axis.set_major_locator(MaxNLocator(ticks, integer=integer, **options))
+    axis.set_major_formatter(PLAIN)
+
+
+def grid_of(panels: int) -> tuple[int, int]:
+    """Columns and rows for a number of panels."""
+    columns = min(panels, 3 if panels != 4 else 2)
+    return columns, math.ceil(panels / columns)
+
+
+def panels_of(figure: FigureBase, count: int, **options: Any) -> list[Axes]:
+    """The first ``count`` panels of a grid; the others are not drawn."""
+    columns, rows = grid_of(count)
+    panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+    for panel in panels[count:]:
+        panel.set_visible(False)
+    return panels
+
+
+def stacks_of(grid: Any, count: int, height: int) -> Any:
+    """[n, height]: panels below each other; all beyond the first ``count`` are not drawn."""
+    columns = grid.shape[1]
+    stacks = grid.reshape(-1, height, columns).transpose(0, 2, 1).reshape(-1, height)
+    for panel in stacks[count:].flat:
+        panel.set_visible(False)
+    return stacks
 
 
 def shortened(label: str, characters: int) -> str:
@@ -215,7 +309,7 @@ def _coincide(one: Curve, two: Curve) -> bool:
     return np.array_equal(one.x, two.x) and np.allclose(one.mean, two.mean, rtol=1e-3)
 
 
-def _look(number: int) -> tuple[str, _Dashes]:
-    """Colour and line style of the policy of that number."""
+def look(number: int) -> tuple[str, _Dashes]:
+    """Colour and line style of the policy with this number."""
     times, colour = divmod(number, len(_COLOURS))
     return _COLOURS[colour], _DASHES[times % len(_DASHES)]

@@ -11,8 +11,9 @@ from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import MissingExtraError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.solvers.assignment.knapsacks import Core
+from fedmuster.solvers.assignment.offers import Offers
 from fedmuster.solvers.assignment.prices import Prices, start
-from fedmuster.solvers.assignment.problem import AssignmentProblem, Offers, Placement
+from fedmuster.solvers.assignment.problem import ASSIGNMENT_SOLVERS, AssignmentProblem, Placement
 
 _PRICE_STEPS = 100
 _NARROW, _MOST_UNDECIDED = 100, 200
@@ -23,6 +24,7 @@ _ROUNDING = 1e-9
 _SOLVED, _STOPPED = 0, 1
 
 
+@ASSIGNMENT_SOLVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExactAssignment:
     """A best placement, proved by HiGHS (``scipy.optimize.milp``).

@@ -10,11 +10,12 @@ from numpy.random import Generator
 from fedmuster.bandits.utility import UtilityName
 from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.solvers.assignment.filling import Filling, by_density
+from fedmuster.solvers.assignment.offers import Filling, Offers, by_density
 from fedmuster.solvers.assignment.prices import Incumbent, charge, safe_bound
-from fedmuster.solvers.assignment.problem import AssignmentProblem, Offers, Placement
+from fedmuster.solvers.assignment.problem import ASSIGNMENT_SOLVERS, AssignmentProblem, Placement
 
 
+@ASSIGNMENT_SOLVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FLGreedy:
     """Thresholds that fall by 1 + epsilon, once for each density that the best could have.

@@ -1,9 +1,9 @@
-"""Each edge for itself: the knapsacks of all edges at once, in whole clients.
+"""Branch and bound: the knapsacks of all edges at once, and the clients that prices leave open.
 
-Where a budget holds but a few clients, a price on it promises a fraction of one more, whom nobody
-can place. Here every edge spends its budget as well as it can on whole clients, whoever else wants
-them: branch and bound as in :mod:`fedmuster.solvers.assignment.knapsacks`, but one undecided
-item of every edge a level, so that all edges are searched by the same few operations on arrays.
+Where a budget pays for few clients, a price on it promises a fraction of one more, which cannot be
+placed. :func:`best_loads` lets every edge spend its budget on whole clients, whether other edges
+want them or not. A level of the search decides one item of every edge, so that the same few array
+operations search all edges. :class:`Core` decides one client a level, for all edges together.
 """
 
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.solvers.assignment.offers import Offers, density, sum_by_edge
 from fedmuster.solvers.assignment.prices import Prices
-from fedmuster.solvers.assignment.problem import Offers, density, sum_by_edge
 
 ROUNDING = 1e-11
-"""Sums of shares may be so far off; who breaks a budget by less is let pass, so bounds hold."""
+"""The error of sums of shares; a smaller excess over a budget is let pass, so that bounds hold."""
 OUT = -1
 """Stands for no pair: the client stays out."""
 
 Trail = list[tuple[IntArray, IntArray]]
-"""Of each level: from which partial placement of the last each one comes, and the pair it added."""
+"""By level: the partial placement of the last level that each extends, and the pair it adds."""
 
 
 def from_here_on(rows: FloatArray, add_up: np.ufunc, nothing: float) -> FloatArray:
@@ -49,10 +49,8 @@ def walk_back(trail: Trail, last: IntArray) -> IntArray:
     return pairs_in
 
 
-# Each edge for itself: the knapsacks of all edges at once, in whole clients.
-
 _FACTORS = np.array([1.0, 0.0, 0.5, 0.8, 1.25, 2.0])
-"""Of the price: what is left has others of its own that prove a better bound."""
+"""Multiples of the price: the rest of a problem may have a better price of its own."""
 _NARROW = 8
 _MOST_UNDECIDED = 128
 
@@ -84,9 +82,9 @@ class Loads(NamedTuple):
 
 
 def best_loads(items: Items, num_edges: int, width: int, gain: float = ROUNDING) -> Loads:
-    """The best choice of each edge; nearly, where more than ``width`` partial ones are in sight.
+    """The best choice of each edge; nearly the best, where a level has more than ``width`` nodes.
 
-    Nobody looks for a choice that is worth more than another, but not by ``gain``.
+    The search ignores choices that are better by less than ``gain``.
     """
     if len(items.edge) == 0:
         return Loads(np.zeros(0, dtype=np.bool_), np.zeros(num_edges))
@@ -124,7 +122,7 @@ def best_loads(items: Items, num_edges: int, width: int, gain: float = ROUNDING)
         taken[better[edge]] = (inside & ~undecided)[better[edge]]
         taken[found] = True
         known = sum_by_edge(edge[taken], value[taken], num_edges)
-        # Who decides otherwise on an item loses at least its certainty.
+        # To decide otherwise on an item costs at least its certainty.
         np.maximum.at(ceiling, edge[unseen], (bound[edge] - certainty)[unseen])
     unsorted = np.empty_like(taken)
     unsorted[order] = taken
@@ -163,7 +161,7 @@ class _Search:
     def run(
         self, placed: BoolArray, beat: FloatArray, width: int
     ) -> tuple[BoolArray, IntArray, FloatArray]:
-        """Which edges can do better than ``beat``, with which items; what was not looked at."""
+        """The edges that can do better than ``beat``, their items, a bound of what was skipped."""
         items, num_edges = self._items, self._num_edges
         ceiling = np.full(num_edges, -np.inf)
         edge = self._searching
@@ -206,9 +204,7 @@ def _too_many(edge: IntArray, certainty: FloatArray, undecided: BoolArray) -> In
     """Leaves the least certain of ``undecided`` to each edge and returns those it takes away."""
     pairs = np.flatnonzero(undecided)
     pairs = pairs[np.lexsort((certainty[pairs], edge[pairs]))]
-    starts = np.flatnonzero(np.diff(edge[pairs], prepend=-1))
-    rank = np.arange(len(pairs)) - np.repeat(starts, np.diff(starts, append=len(pairs)))
-    away = pairs[rank >= _MOST_UNDECIDED]
+    away = pairs[_rank_at(edge[pairs]) >= _MOST_UNDECIDED]
     undecided[away] = False
     return away
 
@@ -218,22 +214,24 @@ def _most_promising(
 ) -> IntArray:
     """The ``width`` of highest bound of each edge; ``ceiling`` is raised to that of the others."""
     kept = kept[np.lexsort((-bound[kept], edge[kept]))]
-    starts = np.flatnonzero(np.diff(edge[kept], prepend=-1))
-    rank = np.arange(len(kept)) - np.repeat(starts, np.diff(starts, append=len(kept)))
+    rank = _rank_at(edge[kept])
     dropped = kept[rank >= width]
     np.maximum.at(ceiling, edge[dropped], bound[dropped])
     return kept[rank < width]
 
 
-# Finish what prices leave open: every placement that could still be better, client by client.
+def _rank_at(edge: IntArray) -> IntArray:
+    """The place 0, 1, … of each item among those of its edge; ``edge`` is sorted."""
+    starts = np.flatnonzero(np.diff(edge, prepend=-1))
+    return np.arange(len(edge)) - np.repeat(starts, np.diff(starts, append=len(edge)))
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search found.
 
     Args:
-        pairs: the best of the placements worth more than was to be beaten; None if there are none.
-        ceiling: what was not looked at is worth no more than this.
+        pairs: the best placement that is worth more than was to be beaten; None without one.
+        ceiling: skipped placements are worth no more than this.
     """
 
     pairs: IntArray | None
@@ -241,13 +239,7 @@ class Found(NamedTuple):
 
 
 class Core:
-    """The clients whom prices leave undecided.
-
-    Args:
-        offers: the problem.
-        prices: with a low bound.
-        beat: only placements worth more than this are looked for.
-    """
+    """The clients that prices leave undecided; only placements worth more than ``beat`` count."""
 
     def __init__(self, offers: Offers, prices: Prices, beat: float) -> None:
         self._offers, self._beat = offers, beat
@@ -265,18 +257,18 @@ class Core:
 
     @property
     def num_clients(self) -> int:
-        """How many are undecided: the levels of the search."""
+        """The number of undecided clients: the levels of the search."""
         return len(self._clients)
 
-    def search(self, width: int, fits: Callable[[IntArray], bool]) -> Found:
-        """Keeps at most ``width`` partial placements a level; of whole ones ``fits`` decides."""
+    def search(self, width: int, fits: Callable[[IntArray], bool]) -> SearchResult:
+        """Keeps at most ``width`` partial placements a level; ``fits`` judges whole ones."""
         offers, placed = self._offers, self._placed
         value = np.array([offers.value[placed].sum()])
         left = np.ones((1, offers.num_edges + 1))
         left[0, :-1] -= sum_by_edge(offers.edge[placed], offers.share[placed], offers.num_edges)
         left[0, -1] = offers.size - len(placed)
         if self._hopeless or left.min() < -ROUNDING:
-            return Found(None, -np.inf)
+            return SearchResult(None, -np.inf)
         self._arrange()
         self._look_ahead(_nearby(self._given))
         ceiling = -np.inf
@@ -298,8 +290,8 @@ class Core:
                 break
             pairs = np.concatenate((self._placed, walk_back(trail, np.array([last]))))
             if fits(pairs):  # sums of shares are rounded
-                return Found(pairs, ceiling)
-        return Found(None, ceiling)
+                return SearchResult(pairs, ceiling)
+        return SearchResult(None, ceiling)
 
     def _arrange(self) -> None:
         """A row of pairs for each client, in the order of the levels."""
@@ -307,7 +299,7 @@ class Core:
         surplus = self._given.surplus[self._clients]
         loss = np.where(pairs == OUT, surplus[:, np.newaxis], self._given.loss(self._offers)[pairs])
         loss[np.arange(pairs.shape[1]) >= self._ways[:, np.newaxis]] = np.inf
-        # Those of whom prices are the least sure come last, when little is left to be spent.
+        # Clients of which prices are least sure come last, when little is left to be spent.
         by_second_best = np.argsort(-np.partition(loss, 1, axis=1)[:, 1], kind="stable")
         self._ways, self._pairs = self._ways[by_second_best], pairs[by_second_best]
 
@@ -349,7 +341,7 @@ def _options(pairs: IntArray, client: IntArray, may_stay_out: BoolArray) -> IntA
 def _nearby(prices: Prices) -> FloatArray:
     """[R, M + 1], the prices and others around them: each proves a bound of its own.
 
-    When part of the budgets is spent and some clients are decided, others are better.
+    When part of the budgets is spent and some clients are decided, other prices are better.
     """
     base = np.append(prices.edges, prices.place)
     one_halved = np.where(np.eye(len(base), dtype=np.bool_), 0.5 * base, base)

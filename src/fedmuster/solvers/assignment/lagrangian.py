@@ -9,11 +9,11 @@ from numpy.random import Generator
 from fedmuster.bandits.utility import UtilityName
 from fedmuster.core.arrays import BoolArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.solvers.assignment.filling import fill
 from fedmuster.solvers.assignment.fl_greedy import FLGreedy
 from fedmuster.solvers.assignment.knapsacks import Core, Items, best_loads
+from fedmuster.solvers.assignment.offers import Offers, fill, sum_by_edge
 from fedmuster.solvers.assignment.prices import Incumbent, Prices, start
-from fedmuster.solvers.assignment.problem import AssignmentProblem, Offers, Placement, sum_by_edge
+from fedmuster.solvers.assignment.problem import ASSIGNMENT_SOLVERS, AssignmentProblem, Placement
 
 _BIDDING_PATIENCE = 3
 _SHORTENING = 0.6
@@ -26,7 +26,7 @@ class Bids(NamedTuple):
     Args:
         bound: no placement is worth more.
         wanted: int64[n], how many edges want each client.
-        pairs: one of the pairs of each client that somebody wants.
+        pairs: one of the wanted pairs of each client.
     """
 
     bound: float
@@ -47,11 +47,11 @@ class Bidding:
         self._taken: BoolArray = np.zeros(len(offers.client), dtype=np.bool_)
         self._touched: BoolArray = np.ones(offers.num_edges, dtype=np.bool_)
         self._length, self._since_lowest, self._lowest = 1.0, 0, np.inf
-        # Whom two edges want goes where it leaves the most at the budgets' prices.
+        # A client that two edges want goes where it leaves the most at the budgets' prices.
         self._preference = np.lexsort((-prices.reduced, offers.client))
 
     def bids(self) -> Bids:
-        """What the edges choose now; only those choose anew whose clients changed their price."""
+        """What the edges choose now; edges without a changed price keep their choice."""
         offers = self._offers
         profit = offers.value - self._prices.place - self._asked[offers.client]
         pairs = np.flatnonzero((profit > 0) & self._touched[offers.edge])
@@ -94,16 +94,13 @@ class Bidding:
         return True
 
 
-# Improve a placement: deal the clients out among the edges, let each make the best of its hand.
-
-
 def redealt(offers: Offers, chosen: IntArray, width: int, gain: float, rng: Generator) -> IntArray:
     """A placement that is worth no less than ``chosen``.
 
-    Each edge keeps its clients in hand and is dealt some of those whom nobody has, each of them to
-    one of the edges it offers itself to. Then hands have nobody in common, and every edge can
-    choose from its own. Not for problems with a limit on ``size``, which hands would share.
-    An edge that cannot gain ``gain`` need not change anything.
+    Each edge keeps its clients and is dealt some of the free ones, each to one of the edges that
+    cover it. So no two edges have a client in common, and each can choose for itself. Not for
+    problems with a limit on ``size``, which edges would share. An edge that cannot gain ``gain``
+    need not change anything.
     """
     free = np.ones(offers.num_clients, dtype=np.bool_)
     free[offers.client[chosen]] = False
@@ -122,12 +119,10 @@ def redealt(offers: Offers, chosen: IntArray, width: int, gain: float, rng: Gene
     return np.concatenate((kept, taken))
 
 
-# The default solver of COCS's P2: prices, and a proof of how good its answer is.
-
 _NARROW = (100, 1_000)
 """Narrow searches first: what they find makes the core smaller for a wide one."""
 _MOST_UNDECIDED, _MOST_FOR_PROOF = 100, 64
-"""Of more clients than this a narrow and a wide search are not worth their time."""
+"""The most undecided clients for which a narrow and a wide search are worth their time."""
 _MANY_PAIRS = 10_000
 """With more, FLGreedy takes longer than all the rest and has never come near; and edges to which
 all clients are worth the same have too many equal choices to bid."""
@@ -138,6 +133,7 @@ _PROGRESS = 0.9
 """Bidding goes on as long as this many rounds of it bring the gap down to this part of itself."""
 
 
+@ASSIGNMENT_SOLVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LagrangianAssignment:
     """A placement, and a bound that proves how far from the best it can be; numpy alone.
@@ -149,7 +145,7 @@ class LagrangianAssignment:
     3. Else let edges bid for clients, whole ones, which lowers the bound further, and improve
        the placement edge by edge, until the two are within ``gap``.
 
-    What is left of the budgets then goes to whoever still fits, also those worth nothing.
+    What is left of the budgets then goes to pairs that still fit, also those of value 0.
 
     Args:
         steps: of the budgets' prices, at most.

@@ -1,7 +1,8 @@
-"""Any of the solvers, as policies are configured with one."""
+"""From a solver, an order or a choice of clients to a placement of clients at edges."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import fsum
 
 import numpy as np
 from numpy.random import Generator
@@ -9,16 +10,91 @@ from numpy.random import Generator
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import RoundView, Selection
-from fedmuster.solvers.assignment.exact import ExactAssignment
-from fedmuster.solvers.assignment.filling import take_in_order
-from fedmuster.solvers.assignment.fl_greedy import FLGreedy
-from fedmuster.solvers.assignment.lagrangian import LagrangianAssignment
-from fedmuster.solvers.assignment.problem import AssignmentProblem
+from fedmuster.solvers.assignment.problem import AssignmentProblem, AssignmentSolver
 
-AssignmentSolver = ExactAssignment | LagrangianAssignment | FLGreedy
+_CHUNK = 4096
+_CLOSE = 1e-9
+"""The relative error of a running sum of nine million costs."""
 
 
-# From values of pairs of client and edge to a Selection, by any of the assignment solvers.
+def all_pairs(view: RoundView) -> AssignmentProblem:
+    """Every pair of an available client and an edge that covers it and can pay, of value 1."""
+    return AssignmentProblem.of(view, np.ones(view.network.coverage.shape))
+
+
+def first_come(view: RoundView, problem: AssignmentProblem, order: IntArray) -> Selection:
+    """Whatever fits of the pairs of ``problem``, taken in this order."""
+    pairs = take_in_order(problem, order)
+    return Selection.at_edges(view, problem.clients[pairs], problem.edges[pairs])
+
+
+def take_in_order(problem: AssignmentProblem, order: IntArray) -> IntArray:
+    """The pairs that are taken, in the order in which they are: nothing more fits afterwards.
+
+    A pair is taken if its client is still free, its edge can still pay, and there is still room.
+
+    Args:
+        problem: clients, edges, costs, budgets and size; values do not matter.
+        order: distinct positions of pairs.
+
+    Example:
+        >>> problem = AssignmentProblem(
+        ...     clients=np.array([0, 0, 1, 2]),
+        ...     edges=np.array([0, 1, 1, 1]),
+        ...     value=np.ones(4),
+        ...     cost=np.array([1.0, 1.0, 2.5, 2.0]),
+        ...     budget=np.array([1.0, 3.0]),
+        ...     size=3,
+        ... )
+        >>> take_in_order(problem, np.array([1, 0, 2, 3]))
+        array([1, 3])
+    """
+    purses = [_Purse(budget) for budget in problem.budget.tolist()]
+    free = np.ones(problem.clients.max(initial=-1) + 1, dtype=np.bool_)
+    taken: list[int] = []
+    for start in range(0, len(order), _CHUNK):
+        for pair in _still_possible(problem, order[start : start + _CHUNK], free, purses):
+            if len(taken) == problem.size:
+                return np.array(taken, dtype=np.int64)
+            client = problem.clients[pair]
+            if free[client] and purses[problem.edges[pair]].pay(float(problem.cost[pair])):
+                free[client] = False
+                taken.append(pair)
+    return np.array(taken, dtype=np.int64)
+
+
+def _still_possible(
+    problem: AssignmentProblem, pairs: IntArray, free: BoolArray, purses: list["_Purse"]
+) -> list[int]:
+    """Without the pairs that certainly do not fit, so that the loop sees few of those."""
+    spent = np.array([purse.spent for purse in purses])
+    edges = problem.edges[pairs]
+    payable = spent[edges] + problem.cost[pairs] <= (1 + _CLOSE) * problem.budget[edges]
+    possible: list[int] = pairs[free[problem.clients[pairs]] & payable].tolist()
+    return possible
+
+
+class _Purse:
+    """What an edge has paid; ``fsum`` decides, but is called only where the sum is close."""
+
+    __slots__ = ("budget", "costs", "spent")
+
+    def __init__(self, budget: float) -> None:
+        self.budget = budget
+        self.costs: list[float] = []
+        self.spent = 0.0
+
+    def pay(self, cost: float) -> bool:
+        """Whether it could, to the last bit."""
+        total = self.spent + cost
+        close = cost > 0 and total >= (1 - _CLOSE) * self.budget
+        if total > (1 + _CLOSE) * self.budget or (
+            close and fsum([*self.costs, cost]) > self.budget
+        ):
+            return False
+        self.costs.append(cost)
+        self.spent = total
+        return True
 
 
 def best_placement(
@@ -30,14 +106,8 @@ def best_placement(
     return Selection.at_edges(view, problem.clients[pairs], problem.edges[pairs])
 
 
-# COCS's exploration problems (14), (15) and (17): whom to try, then whom to use.
-
-
 def explore(
-    problem: AssignmentProblem,
-    under_explored: BoolArray,
-    solver: AssignmentSolver,
-    rng: Generator,
+    problem: AssignmentProblem, under_explored: BoolArray, solver: AssignmentSolver, rng: Generator
 ) -> IntArray:
     """As many under-explored pairs as fit, then the best of the others with what is left.
 
@@ -82,10 +152,8 @@ def explore(
         rest = replace(rest, budget=np.where(broken, np.nextafter(rest.budget, 0.0), rest.budget))
 
 
-# Fill budgets with clients that somebody else chooses, turn by turn.
-
 Choose = Callable[[IntArray, int], IntArray]
-"""Whom of these clients, of whom so many are wanted."""
+"""(clients, how many are wanted) -> the chosen ones."""
 
 
 def fill_in_turns(

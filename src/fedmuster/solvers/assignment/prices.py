@@ -1,4 +1,4 @@
-"""A price on every edge's budget: what no placement can be worth more than.
+"""A price on every edge's budget proves an upper bound of the value of all placements.
 
 Lagrange multipliers of the budgets (10b) turn P2 into n choices of one client each: the edge with
 the largest ``value - price * share``, or none. What those choices are worth, plus the prices of all
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
-from fedmuster.solvers.assignment.filling import by_density, fill
-from fedmuster.solvers.assignment.problem import AssignmentProblem, Offers, Placement, sum_by_edge
+from fedmuster.solvers.assignment.offers import Offers, by_density, fill, sum_by_edge
+from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
 from fedmuster.solvers.top_k import top_k
 
 _ROUNDING = 1e-13
@@ -31,7 +31,7 @@ class Prices(NamedTuple):
     Args:
         edges: [M], the price of each edge's whole budget, >= 0.
         place: the price of one of the ``size`` places, >= 0. It needs no search: the best is the
-            surplus of the first client who finds no place.
+            surplus of the first client without a place.
         bound: no placement is worth more.
         reduced: [P], the value of each pair less what it has to pay.
         surplus: [n], the largest of each client's, or 0.
@@ -106,8 +106,6 @@ def _demand(offers: Offers, prices: Prices) -> FloatArray:
     return sum_by_edge(offers.edge[pairs], asked, offers.num_edges)
 
 
-# Where no budget can bind, as in flat federated learning: the best pair of each client.
-
 _BUDGET_ROUNDING = 1e-9
 
 
@@ -130,14 +128,12 @@ def best_of_each(problem: AssignmentProblem, rng: Generator) -> Placement:
     return Placement(pairs, problem.total(pairs))
 
 
-# The best placement so far and the lowest bound so far, and what is still between them.
-
 _SMALLEST_GAIN = 1e-12
-"""Relative. Nobody looks for a placement that is better by less, which may be mere rounding."""
+"""Relative. A placement that is better by less may be mere rounding, and does not count."""
 
 
 class Incumbent:
-    """Takes placements and bounds as they come; values are those of the offers, up to 1."""
+    """The best placement and the lowest bound so far; values are those of the offers, up to 1."""
 
     def __init__(self, problem: AssignmentProblem, offers: Offers) -> None:
         self._problem, self._offers = problem, offers
@@ -154,7 +150,7 @@ class Incumbent:
 
     @property
     def beat(self) -> float:
-        """What a placement must be worth more than, to be of interest."""
+        """Only placements that are worth more than this are of interest."""
         return self.value + self.gain
 
     @property
@@ -186,7 +182,7 @@ class Incumbent:
         self.bound = min(self.bound, floor(bound) if self.whole else bound)
 
     def placement(self, order: IntArray) -> Placement:
-        """The answer, filled up in this ``order`` with whoever still fits, also for no value."""
+        """The answer, filled up in this ``order`` with pairs that fit, also of value 0."""
         offers, problem = self._offers, self._problem
         chosen = self._within_budgets(fill(offers, order, self.pairs))
         if float(offers.value[chosen].sum()) < self.value:
@@ -210,18 +206,8 @@ class Incumbent:
             pairs = np.delete(pairs, worst)
 
 
-# How solvers begin: the easy cases, a greedy placement, and prices that prove a bound.
-
-
-class Start(NamedTuple):
-    """What is known of a problem that is not easy.
-
-    Args:
-        offers: the problem.
-        order: its pairs by density.
-        incumbent: knows the greedy placement, and the bound of ``prices``.
-        prices: with a low bound.
-    """
+class Opening(NamedTuple):
+    """How solvers begin: a greedy placement by density, and prices that prove a low bound."""
 
     offers: Offers
     order: IntArray
@@ -229,7 +215,7 @@ class Start(NamedTuple):
     prices: Prices
 
 
-def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Start | Placement:
+def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Opening | Placement:
     """Where to begin, with at most ``steps`` of the prices; or the best placement, if easy."""
     if budgets_cannot_bind(problem):
         return best_of_each(problem, rng)
@@ -241,13 +227,13 @@ def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Start | Pla
     incumbent.propose(fill(offers, order))
     prices = lowest_bound(offers, incumbent.value, steps)
     incumbent.lower(safe_bound(offers, prices))
-    return Start(offers, order, incumbent, prices)
+    return Opening(offers, order, incumbent, prices)
 
 
 def _with_budgets_in_reach(problem: AssignmentProblem) -> AssignmentProblem:
     """The same, where all pairs of an edge cost alike with what they can use of its budget.
 
-    No placement is lost, and prices need not pay for what nobody can have.
+    No placement is lost, and prices do not pay for what no pair can use.
     """
     lowest, highest = np.full(problem.num_edges, np.inf), np.zeros(problem.num_edges)
     np.minimum.at(lowest, problem.edges, problem.cost)

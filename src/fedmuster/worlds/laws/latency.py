@@ -1,8 +1,7 @@
-"""Latency laws: how long each client takes, and the exact expectations of that.
+"""Latency laws: how long each client takes, with exact expectations.
 
-A law has one row per client. ``mean_seconds`` is ``E[tau]`` and ``mean_inverse`` is ``E[1/tau]``
-over the rounds that meet a deadline; both are of the latency as drawn, floor and clipping
-included. Closed forms where they exist, otherwise quadrature.
+A law has one row per client. Expectations are of the latency as drawn, floor and clipping
+included: closed forms where they exist, otherwise quadrature.
 """
 
 import math
@@ -51,17 +50,11 @@ def partial_mean_inverse(
     low: FloatArray,
     high: FloatArray,
 ) -> FloatArray:
-    """``E[1/X; low < Z <= high]`` of ``X = location + scale Z`` for Z with this ``density``.
+    """``E[1/X; low < Z <= high]`` of ``X = location + scale Z > 0`` for Z with this ``density``.
 
     Gauss-Legendre in ``u = ln(X / location)``, in which ``dx/x = du``: the pole of ``1/x`` is
     gone, however close to zero X may come. ``expm1`` and ``log1p`` keep it exact for a tiny scale.
-
-    Args:
-        density: of Z, vectorised.
-        location: > 0, one per client.
-        scale: > 0.
-        low: lower limit of Z; X is positive there.
-        high: upper limit of Z; an empty interval (``high < low``) has the integral 0.
+    An empty interval (``high < low``) has the integral 0.
     """
     nodes, weights = gauss_legendre(_NUM_NODES)
     ratio = scale / location
@@ -75,8 +68,6 @@ def partial_mean_inverse(
     result *= half / scale
     return result
 
-
-# Latency laws: how long each client takes, and the exact expectations of that.
 
 _NORMAL_REACH = 8.5
 """Standard deviations beyond which a normal has less than 2e-17 of its mass."""
@@ -206,7 +197,7 @@ class LogNormalLatency:
 
     def draw(self, rng: Generator) -> FloatArray:
         """See :class:`LatencyLaw`."""
-        sigma = self._sigma()
+        sigma = log_normal_sigma(self.relative_sd)
         seconds = rng.standard_normal(len(self.mean))
         seconds *= sigma
         seconds -= 0.5 * sigma * sigma
@@ -216,24 +207,22 @@ class LogNormalLatency:
 
     def mean_seconds(self) -> FloatArray:
         """See :class:`LatencyLaw`."""
-        z = self._z(self.floor)
-        return self.floor * normal_cdf(z) + self.mean * normal_cdf(self._sigma() - z)
+        sigma, z = self._sigma_and_z(self.floor)
+        return self.floor * normal_cdf(z) + self.mean * normal_cdf(sigma - z)
 
     def mean_inverse(self, deadline_seconds: float = np.inf) -> FloatArray:
         """See :class:`LatencyLaw`."""
         if deadline_seconds < self.floor:
             return np.zeros(len(self.mean))
-        sigma, z = self._sigma(), self._z(self.floor)
-        above = normal_cdf(self._z(deadline_seconds) + sigma) - normal_cdf(z + sigma)
+        sigma, z = self._sigma_and_z(self.floor)
+        _, last = self._sigma_and_z(deadline_seconds)
+        above = normal_cdf(last + sigma) - normal_cdf(z + sigma)
         return normal_cdf(z) / self.floor + math.exp(sigma * sigma) / self.mean * above
 
-    def _sigma(self) -> float:
-        return log_normal_sigma(self.relative_sd)
-
-    def _z(self, seconds: float) -> FloatArray:
-        """The standard normal quantile at which X is ``seconds``."""
-        sigma = self._sigma()
-        return np.asarray((np.log(seconds) - np.log(self.mean)) / sigma + 0.5 * sigma)
+    def _sigma_and_z(self, seconds: float) -> tuple[float, FloatArray]:
+        """The sd of ln X, and the standard normal quantile at which X is ``seconds``."""
+        sigma = log_normal_sigma(self.relative_sd)
+        return sigma, np.asarray((np.log(seconds) - np.log(self.mean)) / sigma + 0.5 * sigma)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -250,7 +239,7 @@ class EmpiricalLatency:
 
     def draw(self, rng: Generator) -> FloatArray:
         """See :class:`LatencyLaw`."""
-        return np.asarray(self.seconds[self._starts() + rng.integers(self.counts)])
+        return np.asarray(self.seconds[self._starts + rng.integers(self.counts)])
 
     def mean_seconds(self) -> FloatArray:
         """See :class:`LatencyLaw`."""
@@ -260,11 +249,12 @@ class EmpiricalLatency:
         """See :class:`LatencyLaw`."""
         return self._mean((self.seconds <= deadline_seconds) / self.seconds)
 
+    @property
     def _starts(self) -> IntArray:
         return np.asarray(np.cumsum(self.counts) - self.counts)
 
     def _mean(self, values: FloatArray) -> FloatArray:
-        return np.asarray(np.add.reduceat(values, self._starts()) / self.counts)
+        return np.asarray(np.add.reduceat(values, self._starts) / self.counts)
 
 
 def log_normal_sigma(relative_sd: float) -> float:

@@ -1,8 +1,7 @@
-"""Rounds of two stages, one after the other: first compute, then communicate."""
+"""Latencies of two log-normal stages, one after the other: first compute, then communicate."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Self
 
@@ -17,27 +16,6 @@ from fedmuster.worlds.laws.latency import (
     normal_density,
 )
 
-
-class TwoStages(ABC):
-    """A :class:`~fedmuster.worlds.laws.latency.LatencyLaw` whose latencies are sums of two."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def draw_stages(self, rng: Generator) -> tuple[FloatArray, FloatArray]:
-        """[K] each, the seconds of one round to compute and to communicate."""
-
-    def total(self, compute: FloatArray, communication: FloatArray) -> FloatArray:
-        """[K], the latency of a round with these stages."""
-        return compute + communication
-
-    def draw(self, rng: Generator) -> FloatArray:
-        """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
-        return self.total(*self.draw_stages(rng))
-
-
-# Latencies of two log-normal stages: first compute, then communicate.
-
 _REACH = 7.0
 """Standard deviations beyond which a normal has less than 3e-12 of its mass."""
 _TOLERANCE = 1e-6
@@ -49,7 +27,7 @@ _CHUNK = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SumLatency(TwoStages):
+class SumLatency:
     """``tau = max(floor, X + Y)``, X and Y log-normal, independent, with these means.
 
     Args:
@@ -66,13 +44,14 @@ class SumLatency(TwoStages):
     communication_relative_sd: float
     floor: float
 
-    def draw_stages(self, rng: Generator) -> tuple[FloatArray, FloatArray]:
-        """X and Y, see :class:`~fedmuster.worlds.laws.two_stages.TwoStages`."""
-        return self._stages_at(*rng.standard_normal((2, len(self.compute))))
+    def draw_stages(self, rng: Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """tau, X and Y of one round."""
+        x, y = self._stages_at(*rng.standard_normal((2, len(self.compute))))
+        return np.maximum(x + y, self.floor), x, y
 
-    def total(self, compute: FloatArray, communication: FloatArray) -> FloatArray:
-        """See :class:`~fedmuster.worlds.laws.two_stages.TwoStages`."""
-        return np.maximum(compute + communication, self.floor)
+    def draw(self, rng: Generator) -> FloatArray:
+        """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
+        return self.draw_stages(rng)[0]
 
     def mean_seconds(self) -> FloatArray:
         """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
@@ -100,7 +79,7 @@ class SumLatency(TwoStages):
         return self._parts().at_most(deadline_seconds)
 
     def _reach_the_floor(self) -> IntArray:
-        """Who may ever be faster than the floor."""
+        """The clients that may be faster than the floor."""
         compute, communication = self._stages_at(-_REACH, -_REACH)
         return np.flatnonzero(compute + communication < self.floor)
 
@@ -112,15 +91,14 @@ class SumLatency(TwoStages):
         return _log_normal(self.compute, sigma_x, x), _log_normal(self.communication, sigma_y, y)
 
     def _sigmas(self) -> tuple[float, float]:
-        """Of ln X and ln Y."""
-        x, y = self.compute_relative_sd, self.communication_relative_sd
-        return log_normal_sigma(x), log_normal_sigma(y)
+        relative = self.compute_relative_sd, self.communication_relative_sd
+        return log_normal_sigma(relative[0]), log_normal_sigma(relative[1])
 
-    def _parts(self) -> "_Parts":
+    def _parts(self) -> "_NarrowAndWide":
         x, y = self.compute, self.communication
         sigma_x, sigma_y = self._sigmas()
         x_is_wide = x * self.compute_relative_sd > y * self.communication_relative_sd
-        return _Parts(
+        return _NarrowAndWide(
             narrow=np.where(x_is_wide, y, x),
             narrow_sigma=np.where(x_is_wide, sigma_y, sigma_x),
             wide=np.where(x_is_wide, x, y),
@@ -129,14 +107,11 @@ class SumLatency(TwoStages):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Parts:
+class _NarrowAndWide:
     """Expectations of ``X + Y``: over the wide part given the narrow one, then over the narrow one.
 
-    Args:
-        narrow: [K], mean of the part with the smaller standard deviation;
-        narrow_sigma: [K], and its standard deviation on the log scale.
-        wide: [K], mean of the other part;
-        wide_sigma: [K], likewise.
+    The narrow part has the smaller standard deviation; all arrays are [K]: means of the parts, and
+    standard deviations of their logarithms.
     """
 
     narrow: FloatArray
@@ -145,18 +120,12 @@ class _Parts:
     wide_sigma: FloatArray
 
     def of(self, rows: IntArray) -> Self:
-        """The same of some clients."""
-        return type(self)(
-            narrow=self.narrow[rows],
-            narrow_sigma=self.narrow_sigma[rows],
-            wide=self.wide[rows],
-            wide_sigma=self.wide_sigma[rows],
-        )
+        return type(self)(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
 
     def at_most(self, limit: float) -> FloatArray:
         """``P(X + Y <= limit)``."""
 
-        def given(parts: _Parts, narrow: FloatArray) -> FloatArray:
+        def given(parts: _NarrowAndWide, narrow: FloatArray) -> FloatArray:
             return fast_normal_cdf(parts._wide_quantile(limit - narrow))
 
         return np.minimum(self._mean(given, scale=1.0), 1.0)
@@ -164,7 +133,7 @@ class _Parts:
     def mean_below(self, limit: float) -> FloatArray:
         """``E[max(limit - X - Y, 0)]``."""
 
-        def given(parts: _Parts, narrow: FloatArray) -> FloatArray:
+        def given(parts: _NarrowAndWide, narrow: FloatArray) -> FloatArray:
             left = np.maximum(limit - narrow, 0.0)
             z = parts._wide_quantile(left)
             below = left * fast_normal_cdf(z)
@@ -176,7 +145,7 @@ class _Parts:
         """``E[1 / (X + Y); low < X + Y <= high]``."""
         nodes, weights = gauss_legendre(_NUM_NODES)
 
-        def given(parts: _Parts, narrow: FloatArray) -> FloatArray:
+        def given(parts: _NarrowAndWide, narrow: FloatArray) -> FloatArray:
             start = np.maximum(parts._wide_quantile(low - narrow), -_REACH)
             stop = np.minimum(parts._wide_quantile(high - narrow), _REACH)
             half = 0.5 * np.maximum(stop - start, 0.0)
@@ -186,14 +155,12 @@ class _Parts:
 
         return self._mean(given, scale=1.0 / (self.narrow + self.wide))
 
-    def _mean(
-        self, given: Callable[["_Parts", FloatArray], FloatArray], *, scale: float | FloatArray
-    ) -> FloatArray:
+    def _mean(self, given: "_Given", *, scale: float | FloatArray) -> FloatArray:
         """The mean of what is ``given`` a value of the narrow part.
 
-        By the trapezoidal rule in its normal quantile, with twice as many nodes again for those
-        clients for which that still changes something. The rule converges geometrically, so that
-        the error is about the square of the last change.
+        By the trapezoidal rule in its normal quantile, with twice as many nodes as long as that
+        changes a client's mean. The rule converges geometrically, so the error is about the square
+        of the last change.
         """
         mean = self._trapezoids(given, np.arange(-_REACH, _REACH + 0.5))
         scale = np.broadcast_to(np.asarray(scale), mean.shape)
@@ -206,9 +173,7 @@ class _Parts:
             step *= 0.5
         return mean
 
-    def _trapezoids(
-        self, given: Callable[["_Parts", FloatArray], FloatArray], nodes: FloatArray
-    ) -> FloatArray:
+    def _trapezoids(self, given: "_Given", nodes: FloatArray) -> FloatArray:
         """The sum over nodes, weighted with the normal density."""
         total = np.zeros(len(self.narrow))
         for z, weight in zip(nodes.tolist(), normal_density(nodes).tolist(), strict=True):
@@ -234,8 +199,11 @@ def fast_normal_cdf(z: FloatArray) -> FloatArray:
 
 
 def _log_normal(mean: FloatArray, sigma: float | FloatArray, z: float | FloatArray) -> FloatArray:
-    """The log-normal of this mean at a standard normal quantile."""
     return np.asarray(mean * np.exp(sigma * z - 0.5 * sigma * sigma))
+
+
+_Given = Callable[[_NarrowAndWide, FloatArray], FloatArray]
+"""(parts, a value of the narrow part) -> an expectation over the wide part."""
 
 
 @cache

@@ -1,1 +1,0 @@
-"""Files of measurements, CSV, Parquet or FedScale's own, and what they cannot say."""
