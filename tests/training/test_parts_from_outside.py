@@ -112,8 +112,9 @@ def test_another_kind_is_refused(table: dict[str, Any], part: str) -> None:
     with pytest.raises(ConfigError) as caught:
         from_table(Training, {part: other})
     assert caught.value.key == (part, "name")
+    text: Any = {part: "iid"}
     with pytest.raises(ConfigError) as caught:
-        Training(**{part: "iid"})
+        Training(**text)
     assert caught.value.key == (part,)
 
 
