@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.adapters import flower_apps as apps
-from tests.adapters.flower_apps import Files, lay_out
+from tests.flower import flower_apps as apps
+from tests.flower.flower_apps import Files, lay_out
 
-from fedmuster.adapters.flower import readiness
+from fedmuster.flower import readiness
 from fedmuster.cli import main
 
 

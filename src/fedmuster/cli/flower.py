@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from fedmuster.adapters.flower.readiness import Finding, Readiness
+    from fedmuster.flower.readiness import Finding, Readiness
 
 
 @click.group()
@@ -48,7 +48,7 @@ def check_command(
     Exit code 0 if it is, 1 if something must change. The app's modules are imported; nothing else
     of it runs, unless it is rehearsed.
     """
-    from fedmuster.adapters.flower import readiness
+    from fedmuster.flower import readiness
 
     found = readiness.check(app, import_seconds=seconds)
     _show(found)

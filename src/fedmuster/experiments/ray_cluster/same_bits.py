@@ -13,7 +13,7 @@ import numpy as np
 import fedmuster
 from fedmuster.experiments.run import versions
 
-_NOT_IN_RUNS: Final = ("adapters", "claims", "cli", "report", "testing")
+_NOT_IN_RUNS: Final = ("adapters", "claims", "flower", "cli", "report", "testing")
 """Rooms of this package that stand above experiments or beside them."""
 
 
