@@ -97,7 +97,7 @@ class Muster(Strategy):
             edges=edges,
             features=features,
         )
-        self._check()
+        self.check()
         self._mark = object()
         self._grid: Grid | None = None
         self._contacts = NodeContacts.fresh(deadline_seconds=deadline_seconds)
@@ -105,8 +105,8 @@ class Muster(Strategy):
         self._has_played = False
         self._in_step = False
 
-    def _check(self) -> None:
-        """Also at each start: what is set meanwhile must not show only when clients have paid."""
+    def check(self) -> None:
+        """Refuse a strategy that does not fit the settings; done when made and at each start."""
         check_strategy(
             self.strategy,
             policy=self.settings.policy,
@@ -172,7 +172,7 @@ class Muster(Strategy):
             return self.strategy.start(
                 grid=grid, initial_arrays=initial_arrays, num_rounds=num_rounds, **given, **more
             )
-        self._check()
+        self.check()
         settings = self.settings
         if grid is not self._grid:
             self._grid = grid
@@ -300,7 +300,7 @@ class Muster(Strategy):
 
 
 _OWN = frozenset(
-    {"strategy", "settings", "start", "summary"}
+    {"strategy", "settings", "check", "start", "summary"}
     | {"_grid", "_contacts", "_rounds_asked", "_has_played", "_in_step", "_mark"}
 )
 """What is set on Muster itself."""

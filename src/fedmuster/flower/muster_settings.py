@@ -246,6 +246,10 @@ class Settings:
         require(0 <= self.wait_seconds < np.inf, self, "wait_seconds", "a number >= 0")
         require(0 < self.poll_seconds < np.inf, self, "poll_seconds", "a number > 0")
         require(nodes is None or is_integer(nodes, least=1), self, "min_nodes", "an integer >= 1")
+        known = self.privacy is None or isinstance(self.privacy, Privacy)
+        require(known, self, "privacy", "a Privacy(…), or None")
+        made = hasattr(self.policy, "oracle") and not isinstance(self.policy, type)
+        require(made, self, "policy", 'a policy, for example BSFL() or "bsfl:alpha=3"')
         if self.privacy is not None and self.privacy.simulated:
             raise ConfigError(
                 "Muster: privacy has noise = 'seeded', which protects nobody and is for "
