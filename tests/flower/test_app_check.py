@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -40,7 +41,7 @@ def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
 
-    def quickly(files: Files, *, rehearse: bool = False, **settings: object) -> Findings:
+    def quickly(files: Files, *, rehearse: bool = False, **settings: Any) -> Findings:
         folder = lay_out(files, tmp_path / "app")
         return list(check(folder, rehearse=rehearse, **settings))
 

@@ -1,6 +1,7 @@
 """Latencies from the server's clock and from reports that may be lies."""
 
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import pytest
 from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem
 from fedmuster.core.selector import Selector
-from fedmuster.flower.answer_times import Clock
+from fedmuster.flower.answer_times import Clock, queue_seconds
 from fedmuster.policies import BSFL, CSUCB
 
 EVERYONE = np.arange(10)
 TRUE = np.linspace(1.0, 10.0, 10)
 NONE = np.full(10, np.nan)
+K, COHORT, ROUNDS, SEEDS = 100, 10, 100, range(4)
 
 
 def test_without_reports_it_is_what_the_server_saw() -> None:
@@ -252,9 +254,90 @@ def test_refusals_say_what_came() -> None:
         Clock.from_bytes(b"something else")
 
 
+# -- a queue is not slowness -----------------------------------------------------------------------
+
+
+def _queued(work: FloatArray, workers: int, luck: np.random.Generator) -> FloatArray:
+    """When each of the works is seen to be done, one after the other on a few workers."""
+    free, done = [0.0] * workers, []
+    for seconds in work.tolist():
+        start = heappop(free) + luck.uniform(0.002, 0.005)
+        done.append(start + seconds)
+        heappush(free, start + seconds)
+    return np.asarray(np.ceil(np.array(done) / 0.02) * 0.02)  # when somebody looks
+
+
+def _asked_in_a_queue(policy: Any, seed: int, *, known: bool) -> tuple[IntArray, int]:
+    """How often each of 20 clients of 0.2 s is asked, 10 a round by two workers, and doubts."""
+    clock, luck = Clock(), np.random.default_rng(seed)
+    selector: Selector[Any] = Selector(policy, Problem(num_clients=20, cohort_size=10), seed=seed)
+    asked = np.zeros(20, dtype=np.int64)
+    for round_ in range(1, 46):
+        clients = selector.select().clients
+        work = 0.2 * luck.gamma(2000, 1 / 2000, 10)
+        elapsed = _queued(work, 2, luck)
+        latency = clock.latency_seconds(clients, elapsed, work, shared_workers=known)
+        selector.observe(Feedback(round=round_, clients=clients, latency_seconds=latency))
+        asked[clients] += 1
+    return asked, int(clock.disbelieved.sum())
+
+
+@pytest.mark.parametrize("policy", [CSUCB(), BSFL()], ids=lambda policy: policy.name)
+def test_the_place_in_a_queue_does_not_count_as_slowness(policy: Any) -> None:
+    asked, doubts = zip(
+        *(_asked_in_a_queue(policy, seed, known=True) for seed in SEEDS), strict=True
+    )
+    assert sum(doubts) == 0
+    total = np.sum(asked, axis=0)
+    expected = total.mean()
+    # Of chance alone 19 degrees of freedom exceed 30 in one of 20 cases; a choice in turns is more
+    # even than chance.
+    assert (np.square(total - expected) / expected).sum() < 30.0
+    assert total[10:].sum() == pytest.approx(total[:10].sum(), rel=0.03)
+    plays = [_asked_in_a_queue(policy, seed, known=False) for seed in SEEDS]
+    unknown, doubts = zip(*plays, strict=True)
+    assert sum(doubts) > 100
+    late = np.sum(unknown, axis=0)[16:].sum()
+    assert late < 0.85 * total[16:].sum()  # who has a high id waits
+
+
+@pytest.mark.parametrize("workers", [2, 8, 10])
+def test_a_queue_is_no_excuse_for_lies(workers: int) -> None:
+    """The slowest 30 of 100 report a tenth, and gain no more than where the queue is not known."""
+
+    def share(seed: int, known: bool, lying: bool) -> float:
+        clock, luck = Clock(), np.random.default_rng(seed)
+        mean = luck.uniform(0.5, 4.0, K)
+        slow = np.argsort(np.argsort(mean)) >= 70
+        selector: Selector[Any] = Selector(
+            CSUCB(), Problem(num_clients=K, cohort_size=COHORT), seed=seed
+        )
+        slots = 0
+        for round_ in range(1, ROUNDS + 1):
+            clients = selector.select().clients
+            work = mean[clients]
+            elapsed = _queued(work, workers, luck)
+            said = np.where(slow[clients] & lying, work / 10, work)
+            latency = clock.latency_seconds(clients, elapsed, said, shared_workers=known)
+            selector.observe(Feedback(round=round_, clients=clients, latency_seconds=latency))
+            slots += int(slow[clients].sum())
+        return slots / (COHORT * ROUNDS)
+
+    lying = np.mean([share(seed, True, True) for seed in range(3)])
+    unknown = np.mean([share(seed, False, True) for seed in range(3)])
+    assert lying <= unknown + 0.015
+
+
+def test_works_that_overlap_did_not_wait_for_each_other() -> None:
+    seconds, workers = queue_seconds(TRUE + 5.0, TRUE)
+    assert workers > 2
+    assert seconds.tolist() == [0.0] * 10
+    nobody, _ = queue_seconds(np.array([]), np.array([]))
+    assert nobody.tolist() == []
+
+
 # -- lying does not pay ----------------------------------------------------------------------------
 
-K, COHORT, ROUNDS, SEEDS = 100, 10, 100, range(4)
 Believe = Callable[[IntArray, FloatArray, FloatArray], FloatArray]
 
 

@@ -88,7 +88,8 @@ checked: policies divide by it, and one client that claims a nanosecond would ma
 alike."""
 _TOLD_SECONDS = 0.1
 """Smaller differences are not logged."""
-_OF_BUSY_TIME = 0.2
+_OF_BUSY_TIME, _PAUSE = 0.2, 0.25
+"""See :func:`queue_seconds`; pauses are shares of the usual work."""
 _SILENT, _WARM, _COLD = -1, 0, 1
 
 
@@ -145,6 +146,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._of = _nothing(0)
+        self._workers = 0
 
     def latency_seconds(
         self,
@@ -177,7 +179,8 @@ class Clock:
         claimed = np.minimum(claimed, elapsed)
         self._make_room(clients)
         if shared_workers:
-            elapsed = np.maximum(elapsed - queue_seconds(elapsed, claimed), SHORTEST_SECONDS)
+            waited, self._workers = queue_seconds(elapsed, claimed, workers=self._workers)
+            elapsed = np.maximum(elapsed - waited, SHORTEST_SECONDS)
         starts = np.zeros(len(clients), np.bool_) if cold is None else np.asarray(cold, np.bool_)
         lead = self._lead_of_warm(clients, starts, ~np.isnan(claimed)) if cold is not None else -1
         # Of a tie in the first round, as where two clients share a process, those who wait decide.
@@ -289,14 +292,15 @@ class Clock:
             kind: np.hstack([array for array in arrays if array.dtype.kind == kind])
             for kind in ("f", "i")
         }
-        return states.to_bytes(tables, {})
+        return states.to_bytes(tables, {"workers": self._workers})
 
     @classmethod
     def from_bytes(cls, image: bytes) -> "Clock":
         """The clock whose image :meth:`to_bytes` made."""
         source = "the clock's state"
-        tables, _ = states.from_bytes(image, source=source)
+        tables, meta = states.from_bytes(image, source=source)
         clock = cls()
+        clock._workers = int(meta.get("workers", 0))
         clock._of = _nothing(len(tables.get("i", ())))
         for array in states.to_arrays(clock._of).values():
             kind = array.dtype.kind
@@ -308,36 +312,37 @@ class Clock:
         return clock
 
 
-def queue_seconds(elapsed: FloatArray, reported: FloatArray) -> FloatArray:
+def queue_seconds(
+    elapsed: FloatArray, reported: FloatArray, *, workers: int = 0
+) -> tuple[FloatArray, int]:
     """How long each answer waited for workers that the reported work of the others kept busy.
 
     Each answer's work took the reported seconds before it arrived. The number of workers is the
-    largest number of works in progress that lasted for a fifth of the busy time: shorter overlaps
-    come from arrival times that are not exact. An answer waited while that many other works, on
-    average, were in progress before its own began; never longer than its gap.
+    largest number of works in progress that lasts for a fifth of the busy time, now or in an
+    earlier round (``workers``): shorter overlaps come from inexact arrival times. An answer waited
+    for as long as all workers were busy before its own work began, short pauses between two works
+    included. While a worker is free nobody waits, so a lie is explained only until the first of the
+    others is done. Returns the seconds of each answer, and the number of workers.
 
     Example:
-        >>> queue_seconds(np.array([1.0, 1.0, 2.0, 2.0]), np.ones(4)).tolist()  # two workers
-        [0.0, 0.0, 1.0, 1.0]
-        >>> queue_seconds(np.array([1.0, 1.5, 4.0]), np.array([1.0, 1.5, 0.5])).tolist()  # a lie
-        [0.0, 0.0, 1.25]
+        >>> queue_seconds(np.array([1.0, 1.0, 2.0, 2.0]), np.ones(4))  # two workers
+        (array([0., 0., 1., 1.]), 2)
+        >>> queue_seconds(np.array([1.0, 1.5, 4.0]), np.array([1.0, 1.5, 0.5]))  # a lie
+        (array([0., 0., 1.]), 2)
     """
     work = np.nan_to_num(reported)
     begin = elapsed - work
     edges = np.unique(np.concatenate([begin, elapsed]))
-    if len(edges) < 2:
-        return np.zeros(len(elapsed))
     lengths, middles = np.diff(edges), (edges[:-1] + edges[1:]) / 2
-    in_progress = (begin[:, None] < middles) & (middles < elapsed[:, None])  # [n, pieces]
-    level = in_progress.sum(axis=0)
+    level = ((begin[:, None] < middles) & (middles < elapsed[:, None])).sum(axis=0)
     busy = lengths[level > 0].sum()
-    levels = np.arange(1, level.max(initial=0) + 1)
-    lasting = [int(k) for k in levels if lengths[level >= k].sum() >= _OF_BUSY_TIME * busy]
-    if not lasting:
-        return np.zeros(len(elapsed))
-    before = middles < begin[:, None]  # the pieces before each one's own work
-    done = (before * (lengths * np.minimum(level, lasting[-1]))).sum(axis=1) / lasting[-1]
-    return np.asarray(np.minimum(done, begin))
+    for count in range(int(level.max(initial=0)), workers, -1):
+        if lengths[level >= count].sum() >= _OF_BUSY_TIME * busy:
+            workers = count
+            break
+    full = (level >= workers) | (lengths < _PAUSE * median(work))
+    waited = ((middles < begin[:, None]) * (lengths * full)).sum(axis=1)
+    return np.asarray(np.minimum(waited, begin)), workers
 
 
 def _seconds(name: str, values: ArrayLike, clients: IntArray) -> FloatArray:

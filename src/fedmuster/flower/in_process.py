@@ -153,11 +153,15 @@ class InProcessGrid(Grid):
             return ""
         self._asked[message_id] = metadata
         if not node.silent:
-            reply = self._answer(node, _copied(message))
-            free_at = max(time.monotonic(), self._free_at.get(node.node_id, 0.0))
-            self._free_at[node.node_id] = due = free_at + node.delay_seconds
-            self._replies[message_id] = (due, reply)
+            self._answered(node, _copied(message), message_id)
         return message_id
+
+    def _answered(self, node: Node, message: Message, message_id: str) -> None:
+        """Let the node work on a message, and keep its reply until it is due."""
+        reply = self._answer(node, message)
+        free_at = max(time.monotonic(), self._free_at.get(node.node_id, 0.0))
+        self._free_at[node.node_id] = due = free_at + node.delay_seconds
+        self._replies[message_id] = (due, reply)
 
     def _answer(self, node: Node, message: Message) -> Message:
         context = Context(
