@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from fedmuster.core.errors import StateError
-from fedmuster.flower.loopback import loopback
+from fedmuster.flower.loopback import loopback, processes
+
+pytestmark = [pytest.mark.flower, pytest.mark.slow]
 
 APP = """\
 import time
@@ -39,17 +41,6 @@ clientapp = "endless.app:client"
 """
 
 
-def processes_of(folder: Path) -> list[str]:
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(folder).encode() in (entry / "environ").read_bytes():
-                found.append((entry / "cmdline").read_text())
-        except OSError:  # it has ended, or is somebody else's
-            continue
-    return found
-
-
 def test_what_never_ends_is_given_up_and_killed(tmp_path: Path) -> None:
     app = tmp_path / "app"
     (app / "endless").mkdir(parents=True)
@@ -58,10 +49,10 @@ def test_what_never_ends_is_given_up_and_killed(tmp_path: Path) -> None:
     (app / "endless" / "app.py").write_text(APP)
     folder = tmp_path / "federation"
     with loopback(folder, []) as federation:
-        assert any("flower-superlink" in line for line in processes_of(folder))
+        assert processes(folder / "home", "flower-superlink")
         with pytest.raises(StateError, match="timed out after 8"):
             federation.run(app, {}, seconds=8.0)
-    assert processes_of(folder) == []
+    assert processes(folder / "home") == []
 
 
 def test_a_federation_that_does_not_come_up_says_what_its_processes_said(tmp_path: Path) -> None:
@@ -69,4 +60,4 @@ def test_a_federation_that_does_not_come_up_says_what_its_processes_said(tmp_pat
     said = r"supernode-0 on loopback ended:\n(.|\n)*invalid format"
     with pytest.raises(StateError, match=said), broken:
         raise AssertionError
-    assert processes_of(tmp_path / "federation") == []
+    assert processes(tmp_path / "federation" / "home") == []

@@ -43,21 +43,10 @@ class Loopback:
     def __init__(self, folder: Path, ports: Sequence[int]) -> None:
         self._folder = folder
         self._home = folder / "home"
-        self._home.mkdir(parents=True)
         self._port, *self._node_ports = ports
-        commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        self._environment = {
-            **os.environ,
-            **_ENVIRONMENT,
-            "PATH": commands,
-            "FLWR_HOME": str(self._home),
-        }
+        self._environment = environment(self._home)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        (self._home / "config.toml").write_text(
-            '[superlink]\ndefault = "here"\n\n'
-            f'[superlink.here]\naddress = "127.0.0.1:{self._port}"\ninsecure = true\n',
-            encoding="utf-8",
-        )
+        write_connection(self._home, self._port, "insecure = true")
 
     def start(self, nodes: Sequence[Settings], *, seconds: float) -> None:
         """Start everything, and wait until all SuperNodes are connected."""
@@ -100,12 +89,8 @@ class Loopback:
                 os.killpg(process.pid, signal.SIGKILL)
         for process in self._processes.values():
             process.wait()
-        # The SuperLink's SuperExec has a session of its own; it sees that its parent is gone, as
-        # its ServerApp does. This is for those who do not.
-        while left := self._left_behind():
-            for process_id in left:
-                with suppress(ProcessLookupError):
-                    os.kill(process_id, signal.SIGKILL)
+        # The SuperLink's SuperExec has a session of its own and may outlive its parent.
+        while kill_all(self._home):
             time.sleep(_LOOK_SECONDS)
 
     def _spawn(self, name: str, command: Sequence[str]) -> None:
@@ -129,25 +114,13 @@ class Loopback:
             time.sleep(_LOOK_SECONDS)
 
     def _listens(self, _: str) -> bool:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=1):
-            return True
-        return False
+        return listens(self._port)
 
     def _is_connected(self, name: str) -> bool:
         return _CONNECTED in self._log_of(name).read_text(encoding="utf-8", errors="replace")
 
     def _log_of(self, name: str) -> Path:
         return self._folder / f"{name}.log"
-
-    def _left_behind(self) -> list[int]:
-        """Processes with this federation's home in their environment (where /proc tells)."""
-        mark = f"FLWR_HOME={self._home}".encode()
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):  # it has ended meanwhile, or is somebody else's
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-        return found
 
 
 @contextmanager
@@ -166,7 +139,7 @@ def loopback(
         with loopback(folder, [{"partition-id": 0}, {"partition-id": 1}]) as federation:
             federation.run(Path("my-app"), {"num-server-rounds": 3}, seconds=300)
     """
-    federation = Loopback(folder, _free_ports(1 + len(nodes)))
+    federation = Loopback(folder, free_ports(1 + len(nodes)))
     try:
         federation.start(nodes, seconds=seconds)
         yield federation
@@ -184,8 +157,56 @@ def as_option(settings: Settings) -> str:
     return " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment, and no other federation of ours will."""
+def environment(home: Path) -> dict[str, str]:
+    """The environment of every process of the federation that lives in ``home``."""
+    home.mkdir(parents=True, exist_ok=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, **_ENVIRONMENT, "PATH": path, "FLWR_HOME": str(home)}
+
+
+def write_connection(home: Path, port: int, safety: str) -> None:
+    """Tell the ``flwr`` command where the SuperLink is, and how the connection is protected."""
+    (home / "config.toml").write_text(
+        '[superlink]\ndefault = "here"\n\n'
+        f'[superlink.here]\naddress = "127.0.0.1:{port}"\n{safety}\n',
+        encoding="utf-8",
+    )
+
+
+def listens(port: int) -> bool:
+    """Whether a process listens on a port of this machine."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def processes(home: Path, command: str = "") -> list[int]:
+    """Ids of processes with this home in their environment and ``command`` in their command line.
+
+    Found where /proc tells.
+    """
+    mark = f"FLWR_HOME={home}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile, or belongs to somebody else
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if line and command in line:  # a zombie has no line
+                    found.append(int(entry.name))
+    return found
+
+
+def kill_all(home: Path, command: str = "") -> list[int]:
+    """Kill the :func:`processes` with SIGKILL; their ids."""
+    victims = processes(home, command)
+    for victim in victims:
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+    return victims
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that no process listens on at this moment, and no other federation of ours will."""
     ports: list[int] = []
     with _PORTS, ExitStack() as probes:
         while len(ports) < count:

@@ -16,6 +16,11 @@ from fedmuster.report.summary import Summary
 from fedmuster.report.tables import Table, tables, target_table
 
 _STYLES = ("uPlot-1.6.32.min.css", "page.css")
+_SIMULATED = "Save it as a file and run it again with <code>fedmuster run</code>."
+_REAL = (
+    "These are the settings of a federation of real clients. <code>flwr run</code> of the same app "
+    "with the same folder continues it; <code>fedmuster run</code> cannot repeat it."
+)
 _LIBRARIES = ("uPlot-1.6.32.min.js",)
 _SCRIPTS = (
     "dom",
@@ -52,6 +57,7 @@ def to_html(summary: Summary) -> str:
         notes=_notes(comparison.notes),
         first_table="" if summary.target is None else _table(target_table(summary)),
         tables="\n".join(map(_table, tables(summary))),
+        how_to_repeat=_REAL if comparison.real else _SIMULATED,
         spec=escape(comparison.experiment.to_toml()),
         versions=_versions(comparison.versions),
         data=_json(page_data(summary)),
