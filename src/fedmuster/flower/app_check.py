@@ -323,8 +323,6 @@ _MANIFEST_EXAMPLE: Final = """\
 [project]
 name = "my-app"
 version = "1.0.0"
-description = "…"
-license = { file = "LICENSE" }
 dependencies = ["flwr>=1.39,<1.43", "fedmuster[flower]"]
 
 [tool.flwr.app]
@@ -333,6 +331,4 @@ publisher = "me"
 [tool.flwr.app.components]
 serverapp = "my_app.server_app:app"
 clientapp = "my_app.client_app:app"
-
-[tool.flwr.app.config]
-num-server-rounds = 10"""
+"""

@@ -69,11 +69,6 @@ class ReportingMod:
         self._num_samples = num_samples
         self._evaluate: ClientAppCallable | None = None
 
-    @property
-    def measures_gain(self) -> bool:
-        """Whether an evaluation is marked with :meth:`evaluates`."""
-        return self._evaluate is not None
-
     def evaluates(self, evaluate: ClientAppCallable) -> ClientAppCallable:
         """Mark the app's evaluation; it is returned as it is."""
         self._evaluate = evaluate
