@@ -1,18 +1,19 @@
 """How fedmuster's data travel in Flower's messages: one ``ConfigRecord`` under its own key.
 
 Metrics would not do: Flower's strategies stop the run if one client sends a metric that another
-does not. Whatever is read came from another machine, so everything is checked: types, lengths,
-numbers that are not finite. A server takes the record out (:func:`strip`) before a strategy sees
-the reply, a mod before the app sees the message.
+does not. Data come from another machine, so everything is checked: types, lengths, numbers that are
+not finite. A server takes the record out (:func:`strip`) before a strategy sees the reply, a mod
+before the app sees the message.
 
-Who a node is, is asked with a :func:`question`. It travels as a *train* message without arrays,
-because a ClientApp wraps its mods around the functions that are registered with it: a query to an
-app without a query function is refused by Flower before any mod hears of it, and nearly every app
-trains; one that does not, under that name, is asked in other ways (``choosing/questions.py``).
+The :func:`question` which client a node is travels as a *train* message without arrays, because a
+ClientApp wraps its mods around the functions that are registered with it: Flower refuses a query to
+an app without a query function before any mod hears of it, and nearly every app trains. An app
+without a plain training function is asked in other ways (``node_messages.py``).
 """
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self, TypeGuard, get_args
@@ -32,29 +33,111 @@ _MOST_EDGES: Final = 64
 _LONGEST_MECHANISM: Final = 4_000
 _LARGEST: Final = 2**62  # more than anything that is counted, and less than Flower's integers hold
 
+Values = dict[str, ConfigRecordValues]
+
+
+class _Received:
+    """Values of one kind of data that came from another machine, checked as they are read."""
+
+    def __init__(self, kind: str, values: Mapping[str, ConfigRecordValues]) -> None:
+        self._kind = kind
+        self.values = values
+
+    def number(self, key: str, *, least: float = 0.0) -> float:
+        value = self.values.get(key)
+        if _is_integer(value):
+            value = float(value)
+        if not isinstance(value, float) or not math.isfinite(value) or value < least:
+            expected = "a finite number" + (", not negative" if least == 0 else "")
+            raise self.misfit(key, value, expected)
+        return value
+
+    def count(self, key: str, *, least: int = 0) -> int:
+        value = self.values.get(key)
+        if not _is_integer(value) or value < least:
+            raise self.misfit(key, value, f"a whole number from {least}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.values.get(key, False)
+        if not isinstance(value, bool):
+            raise self.misfit(key, value, "true or false")
+        return value
+
+    def text(self, key: str, *, longest: int = LONGEST_NAME) -> str:
+        return self.printable(key, self.values.get(key), longest=longest)
+
+    def printable(self, what: str, value: Any, *, longest: int = LONGEST_NAME) -> str:
+        if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
+            raise self.misfit(what, value, f"1 … {longest} printable characters")
+        return value
+
+    def misfit(self, key: str, value: object, expected: str) -> DataError:
+        shown = repr(value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "…"
+        return DataError(f"{self._kind}: {key} is {shown}, expected {expected}")
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    """Whether the value is a whole number, which true and false are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
+class _Carried(ABC):
+    """Data that travel under a prefix of their own in fedmuster's record."""
+
+    __slots__ = ()
+    PREFIX: ClassVar[str]
+
+    @abstractmethod
+    def _values(self) -> Values: ...
+
+    @classmethod
+    @abstractmethod
+    def _from(cls, received: _Received) -> Self: ...
+
+    def into(self, content: RecordDict) -> None:
+        """Add the data to the content of a message or reply, in place of older ones."""
+        record = content.get(RECORD)
+        if not isinstance(record, ConfigRecord):
+            record = content[RECORD] = ConfigRecord()
+        for key in [key for key in record if key.startswith(self.PREFIX)]:
+            del record[key]
+        for key, value in self._values().items():
+            record[self.PREFIX + key] = value
+
+    @classmethod
+    def of(cls, content: RecordDict) -> Self | None:
+        """The data that a content carries; None where it carries none."""
+        record = content.get(RECORD)
+        if record is None:
+            return None
+        if not isinstance(record, ConfigRecord):
+            raise DataError(f"{RECORD!r} is a {type(record).__name__}, expected a ConfigRecord")
+        prefix = cls.PREFIX
+        found = {k.removeprefix(prefix): v for k, v in record.items() if k.startswith(prefix)}
+        return cls._from(_Received(cls.__name__.lower(), found)) if found else None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """Server to client: who are you? Answered with :class:`Facts` by the mod, not by the app."""
+class Question(_Carried):
+    """Server to client: which client are you? The mod answers with :class:`Facts`, not the app."""
 
     PREFIX: ClassVar[str] = "question."
 
     wanted: str = "facts"
 
-    def into(self, content: RecordDict) -> None:
-        """Add this to a message's content."""
-        _write(content, self.PREFIX, {"wanted": self.wanted})
+    def _values(self) -> Values:
+        return {"wanted": self.wanted}
 
     @classmethod
-    def of(cls, content: RecordDict) -> Self | None:
-        """What the content carries; None where it carries none."""
-        values = _read(content, cls.PREFIX)
-        return None if values is None else cls(wanted=_text(cls, values, "wanted"))
+    def _from(cls, received: _Received) -> Self:
+        return cls(wanted=received.text("wanted"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivacyGrant:
-    """What was debited for a release, and how it is to be made.
+    """The debited amount for a release, and the mechanism that makes it.
 
     Args:
         amount: in the mechanism's currency, as the ledger has it.
@@ -73,7 +156,7 @@ class PrivacyGrant:
         """The mechanism.
 
         Raises:
-            DataError: it is none.
+            DataError: the JSON describes none.
         """
         kinds: dict[str, type[Mechanism]] = {kind.name: kind for kind in get_args(Mechanism)}
         try:
@@ -84,10 +167,10 @@ class PrivacyGrant:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ask:
+class Ask(_Carried):
     """Server to client: what a train message asks for beyond training.
 
-    Only added where it is needed, for some apps and mods count the records that they get.
+    Added only where it is needed, because some apps and mods count the records that they get.
 
     Args:
         run: the run's name in its ledger.
@@ -103,48 +186,34 @@ class Ask:
     measure_gain: bool = False
     grant: PrivacyGrant | None = None
 
-    def into(self, content: RecordDict) -> None:
-        """Add this to a message's content."""
-        values: dict[str, ConfigRecordValues] = {
-            "run": self.run,
-            "round": self.round,
-            "measure-gain": self.measure_gain,
-        }
+    def _values(self) -> Values:
+        values: Values = {"run": self.run, "round": self.round, "measure-gain": self.measure_gain}
         if self.grant is not None:
             values |= {"amount": self.grant.amount, "mechanism": self.grant.mechanism}
-        _write(content, self.PREFIX, values)
+        return values
 
     @classmethod
-    def of(cls, content: RecordDict) -> Self | None:
-        """What the content carries; None where it carries none."""
-        values = _read(content, cls.PREFIX)
-        if values is None:
-            return None
-        measure_gain = values.get("measure-gain", False)
-        if not isinstance(measure_gain, bool):
-            raise _misfit(cls, "measure-gain", measure_gain, "true or false")
+    def _from(cls, received: _Received) -> Self:
         grant = None
-        if "amount" in values or "mechanism" in values:
-            grant = PrivacyGrant(
-                amount=_number(cls, values, "amount"),
-                mechanism=_text(cls, values, "mechanism", longest=_LONGEST_MECHANISM),
-            )
+        if not received.values.keys().isdisjoint({"amount", "mechanism"}):
+            mechanism = received.text("mechanism", longest=_LONGEST_MECHANISM)
+            grant = PrivacyGrant(amount=received.number("amount"), mechanism=mechanism)
         return cls(
-            run=_text(cls, values, "run"),
-            round=_count(cls, values, "round", least=1),
-            measure_gain=measure_gain,
+            run=received.text("run"),
+            round=received.count("round", least=1),
+            measure_gain=received.flag("measure-gain"),
             grant=grant,
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
-    """Client to server, with every train reply. All of it is the client's word.
+class Report(_Carried):
+    """Client to server, with every train reply; the client may lie in all of it.
 
     Args:
         compute_seconds: that the app took, on the client's monotonic clock.
         trained_before: train calls that this process had answered before; 0 is a cold start.
-        signals: whatever else was measured.
+        signals: other measurements, by name.
     """
 
     PREFIX: ClassVar[str] = "report."
@@ -154,38 +223,29 @@ class Report:
     trained_before: int
     signals: Mapping[str, float] = field(default_factory=dict)
 
-    def into(self, content: RecordDict) -> None:
-        """Add this to a reply's content."""
-        values: dict[str, ConfigRecordValues] = {
-            "compute-seconds": self.compute_seconds,
-            "trained-before": self.trained_before,
-        }
-        values |= {self.SIGNAL + name: value for name, value in self.signals.items()}
-        _write(content, self.PREFIX, values)
+    def _values(self) -> Values:
+        values: Values = {self.SIGNAL + name: value for name, value in self.signals.items()}
+        values["compute-seconds"] = self.compute_seconds
+        return values | {"trained-before": self.trained_before}
 
     @classmethod
-    def of(cls, content: RecordDict) -> Self | None:
-        """What the content carries; None where it carries none."""
-        values = _read(content, cls.PREFIX)
-        if values is None:
-            return None
-        sent = [key for key in values if key.startswith(cls.SIGNAL)]
+    def _from(cls, received: _Received) -> Self:
+        sent = [key for key in received.values if key.startswith(cls.SIGNAL)]
         if len(sent) > MOST_SIGNALS:
-            raise _misfit(cls, "signals", len(sent), f"at most {MOST_SIGNALS}")
-        for key in sent:
-            _check_text(cls, "name of a signal", key.removeprefix(cls.SIGNAL))
+            raise received.misfit("signals", len(sent), f"at most {MOST_SIGNALS}")
+        names = {
+            key: received.printable("name of a signal", key.removeprefix(cls.SIGNAL))
+            for key in sent
+        }
         return cls(
-            compute_seconds=_number(cls, values, "compute-seconds"),
-            trained_before=_count(cls, values, "trained-before"),
-            signals={
-                key.removeprefix(cls.SIGNAL): _number(cls, values, key, least=-math.inf)
-                for key in sent
-            },
+            compute_seconds=received.number("compute-seconds"),
+            trained_before=received.count("trained-before"),
+            signals={name: received.number(key, least=-math.inf) for key, name in names.items()},
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
+class Release(_Carried):
     """Client to server: the update in this reply is clipped and noisy, for what was granted.
 
     A reply of a private run without it was sent by an app that lacks the ``PrivateMod``.
@@ -197,35 +257,23 @@ class Release:
     round: int
     amount: float
 
-    def into(self, content: RecordDict) -> None:
-        """Add this to a reply's content."""
-        _write(
-            content,
-            self.PREFIX,
-            {"run": self.run, "round": self.round, "amount": self.amount},
-        )
+    def _values(self) -> Values:
+        return {"run": self.run, "round": self.round, "amount": self.amount}
 
     @classmethod
-    def of(cls, content: RecordDict) -> Self | None:
-        """What the content carries; None where it carries none."""
-        values = _read(content, cls.PREFIX)
-        if values is None:
-            return None
-        return cls(
-            run=_text(cls, values, "run"),
-            round=_count(cls, values, "round", least=1),
-            amount=_number(cls, values, "amount"),
-        )
+    def _from(cls, received: _Received) -> Self:
+        run, round_ = received.text("run"), received.count("round", least=1)
+        return cls(run=run, round=round_, amount=received.number("amount"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
-    """Client to server: the answer to a :class:`Question`. All of it is the client's word.
+class Facts(_Carried):
+    """Client to server: the answer to a :class:`Question`; the client may lie in all of it.
 
     Args:
-        client_id: by which it wants to be known when it comes back.
-        edges: the edge servers, or groups of nodes, that it belongs to.
-        num_samples: how much data it has.
+        client_id: the name under which the client wants to be known when it comes back.
+        edges: the edge servers, or groups of nodes, that the client belongs to.
+        num_samples: how much data the client has.
     """
 
     PREFIX: ClassVar[str] = "facts."
@@ -234,37 +282,33 @@ class Facts:
     edges: tuple[str, ...] = ()
     num_samples: int | None = None
 
-    def into(self, content: RecordDict) -> None:
-        """Add this to a reply's content."""
-        values: dict[str, ConfigRecordValues] = {"known": True}  # also where nothing is
+    def _values(self) -> Values:
+        values: Values = {"known": True}  # also where nothing is
         if self.edges:  # Flower cannot measure the size of a message with an empty list
             values["edges"] = list(self.edges)
         if self.client_id is not None:
             values["client-id"] = self.client_id
         if self.num_samples is not None:
             values["num-samples"] = self.num_samples
-        _write(content, self.PREFIX, values)
+        return values
 
     @classmethod
-    def of(cls, content: RecordDict) -> Self | None:
-        """What the content carries; None where it carries none."""
-        values = _read(content, cls.PREFIX)
-        if values is None:
-            return None
-        edges = values.get("edges", [])
+    def _from(cls, received: _Received) -> Self:
+        edges = received.values.get("edges", [])
         if not isinstance(edges, list) or len(edges) > _MOST_EDGES:
-            raise _misfit(cls, "edges", edges, f"a list of at most {_MOST_EDGES} names")
+            raise received.misfit("edges", edges, f"a list of at most {_MOST_EDGES} names")
+        known = received.values.keys()
         return cls(
-            client_id=_text(cls, values, "client-id") if "client-id" in values else None,
-            edges=tuple(_check_text(cls, "name of an edge", edge) for edge in edges),
-            num_samples=_count(cls, values, "num-samples") if "num-samples" in values else None,
+            client_id=received.text("client-id") if "client-id" in known else None,
+            edges=tuple(received.printable("name of an edge", edge) for edge in edges),
+            num_samples=received.count("num-samples") if "num-samples" in known else None,
         )
 
 
 def question(node_id: int, *, kind: str = MessageType.TRAIN, ttl: float | None = None) -> Message:
-    """The message that asks a node who it is; its answer holds :class:`Facts`.
+    """The message that asks a node which client it is; the answer holds :class:`Facts`.
 
-    An app without fedmuster's mod fails on it, for it brings no model, and answers with an error.
+    An app without fedmuster's mod fails, because the message brings no model, and answers an error.
     """
     content = RecordDict()
     Question().into(content)
@@ -272,76 +316,5 @@ def question(node_id: int, *, kind: str = MessageType.TRAIN, ttl: float | None =
 
 
 def strip(content: RecordDict) -> None:
-    """Take fedmuster's record out, whatever it holds."""
+    """Take fedmuster's record out of a content."""
     content.pop(RECORD, None)
-
-
-def _write(content: RecordDict, prefix: str, values: Mapping[str, ConfigRecordValues]) -> None:
-    record = content.get(RECORD)
-    if not isinstance(record, ConfigRecord):
-        record = content[RECORD] = ConfigRecord()
-    for key in [key for key in record if key.startswith(prefix)]:
-        del record[key]
-    for key, value in values.items():
-        record[prefix + key] = value
-
-
-def _read(content: RecordDict, prefix: str) -> dict[str, ConfigRecordValues] | None:
-    record = content.get(RECORD)
-    if record is None:
-        return None
-    if not isinstance(record, ConfigRecord):
-        raise DataError(f"{RECORD!r} is a {type(record).__name__}, expected a ConfigRecord")
-    found = {
-        key.removeprefix(prefix): value for key, value in record.items() if key.startswith(prefix)
-    }
-    return found or None
-
-
-def _number(
-    owner: type, values: Mapping[str, ConfigRecordValues], key: str, *, least: float = 0.0
-) -> float:
-    value = values.get(key)
-    if _is_integer(value):
-        value = float(value)
-    if not isinstance(value, float) or not math.isfinite(value) or value < least:
-        expected = "a finite number" + (", not negative" if least == 0 else "")
-        raise _misfit(owner, key, value, expected)
-    return value
-
-
-def _count(
-    owner: type, values: Mapping[str, ConfigRecordValues], key: str, *, least: int = 0
-) -> int:
-    value = values.get(key)
-    if not _is_integer(value) or value < least:
-        raise _misfit(owner, key, value, f"a whole number from {least}")
-    return value
-
-
-def _is_integer(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number, which true and false are not."""
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
-
-
-def _text(
-    owner: type,
-    values: Mapping[str, ConfigRecordValues],
-    key: str,
-    *,
-    longest: int = LONGEST_NAME,
-) -> str:
-    return _check_text(owner, key, values.get(key), longest=longest)
-
-
-def _check_text(owner: type, key: str, value: Any, *, longest: int = LONGEST_NAME) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
-        raise _misfit(owner, key, value, f"1 … {longest} printable characters")
-    return value
-
-
-def _misfit(owner: type, key: str, value: object, expected: str) -> DataError:
-    shown = repr(value)
-    if len(shown) > 60:
-        shown = shown[:57] + "…"
-    return DataError(f"{owner.__name__.lower()}: {key} is {shown}, expected {expected}")
