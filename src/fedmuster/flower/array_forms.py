@@ -1,9 +1,9 @@
-"""Whether the arrays of a reply are those of the model, and finite, without parsing each of them.
+"""Checks that the arrays of a reply fit the model and are finite, without parsing each of them.
 
-``numpy.load`` parses a header of Python literals, which takes longer than all else that is done
-with a small array. Arrays of the same type and shape have the same header, so it is compared; and
-what was found to be of the model's form is not parsed when the strategy aggregates it either, which
-saves more time than all of fedmuster takes in a round.
+``numpy.load`` parses a header of Python literals, which takes longer than everything else that is
+done with a small array. Arrays of the same type and shape have the same header, so headers are
+compared. An array that fits is not parsed by the strategy either, which saves more time than all of
+fedmuster takes in a round.
 """
 
 import weakref
@@ -30,7 +30,7 @@ class _Form(NamedTuple):
 
     @classmethod
     def of(cls, array: Array) -> "_Form | None":
-        """None for what is no array of numpy's, has a very large header, or more than it says."""
+        """The form; None for other arrays than numpy's, and for data after the numbers."""
         if array.stype != SType.NUMPY or not array.data.startswith(_MAGIC):
             return None
         header = array.data[: 10 + int.from_bytes(array.data[8:10], "little")]
@@ -41,11 +41,10 @@ class _Form(NamedTuple):
         return cls(header, len(array.data), parsed.dtype, parsed.shape, order)
 
     def fits(self, data: bytes) -> bool:
-        """Whether another array on the wire has it, too."""
         return len(data) == self.length and data.startswith(self.header)
 
     def numbers(self, data: bytes) -> NDArray[np.generic]:
-        """All that the array holds, as it lies there; not to be written to."""
+        """A flat view of the numbers; not to be written to."""
         return np.frombuffer(data, self.kind, offset=len(self.header))
 
 
@@ -63,20 +62,20 @@ class Forms:
         return frozenset(self._shapes)
 
     def of(self, model: ArrayRecord) -> "Forms":
-        """Those of another model: most often the same, for which nothing is parsed."""
+        """The forms of another model; most often the same, and then nothing is parsed."""
         fits = self._known.keys() == model.keys() and all(
             form.fits(model[name].data) for name, form in self._known.items()
         )
         return self if fits else Forms(model)
 
     def check(self, arrays: ArrayRecord, *, like_model: bool = True) -> None:
-        """Refuse arrays of a reply that are not finite, or none, or have not the model's shape."""
+        """Refuse arrays that are not finite, not numbers, or not of the model's shape."""
         with np.errstate(over="ignore", invalid="ignore"):
             for name, array in arrays.items():
                 self._check(name, array, like_model)
 
     def ease(self, arrays: ArrayRecord) -> None:
-        """Let arrays that have passed be read without being parsed once more."""
+        """Let arrays that have passed be read without parsing."""
         for name, array in arrays.items():
             form = self._known.get(name)
             if form is not None and form.fits(array.data):
@@ -104,9 +103,9 @@ class Forms:
 
 
 class _Eased:
-    """What ``Array.numpy`` returns: an array of the caller's own. It goes where its array goes.
+    """Stands in for ``Array.numpy``, which returns an array of the caller's own.
 
-    But for ``copy.copy``, whose copy reads what the array reads from which it was made.
+    After ``copy.copy`` the copy reads the data of the array from which it was made.
     """
 
     def __init__(self, form: _Form, array: Array | None, data: bytes) -> None:

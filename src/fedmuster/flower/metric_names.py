@@ -1,7 +1,7 @@
-"""What an app's own metrics mean to a policy: which is the loss, which the accuracy.
+"""Which of an app's own metrics is the loss, and which the accuracy.
 
 Flower leaves the names to the app. Exact names come first, then names that end in one of them
-("eval_accuracy", "train-loss"), so that an app which sends several is read the same each time.
+("eval_accuracy", "train-loss"), so that an app that sends several is read the same each time.
 """
 
 import math
@@ -11,17 +11,11 @@ from typing import Final
 
 from flwr.app import MetricRecord
 
+_WHEN: Final = ("eval", "test", "val", "train")
 ACCURACY_NAMES: Final = (
     "accuracy",
     "acc",
-    "eval_accuracy",
-    "eval_acc",
-    "test_accuracy",
-    "test_acc",
-    "val_accuracy",
-    "val_acc",
-    "train_accuracy",
-    "train_acc",
+    *(f"{when}_{what}" for when in _WHEN for what in ("accuracy", "acc")),
 )
 LOSS_NAMES: Final = ("loss", "train_loss", "eval_loss", "val_loss", "test_loss")
 
@@ -92,7 +86,6 @@ def _first_of(metrics: MetricRecord, wanted: tuple[str, ...]) -> float | None:
 
 @lru_cache(maxsize=256)  # replies of a federation bring the same names again and again
 def _in_order(names: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of ``names`` that may be meant, the likeliest first."""
     plain = {name: str(name).lower().replace("-", "_") for name in sorted(names, key=str)}
     exact = [name for ending in wanted for name in plain if plain[name] == ending]
     suffixed = [name for ending in wanted for name in plain if plain[name].endswith(f"_{ending}")]

@@ -1,8 +1,8 @@
-"""The model of a run after a round, and what its strategy remembers, in a file.
+"""The file that holds a run's model after a round, and what its strategy remembers.
 
-A zip archive without compression. An :class:`~flwr.app.Array` that numpy made is in there as the
-``.npy`` image that it carries anyway, so that ``np.load("muster-model-a.npz")["conv1.weight"]``
-works; any other is kept as the bytes that it is. Nothing is ever pickled.
+It is a zip archive without compression and without pickle. An :class:`~flwr.app.Array` that numpy
+made is in there as its ``.npy`` image, so ``np.load("muster-model-a.npz")["conv1.weight"]`` works;
+any other is kept as its bytes.
 """
 
 import json
@@ -23,7 +23,7 @@ _STRATEGY = "__strategy__"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _NUMPY = "numpy.ndarray"  # Flower's name for what numpy.save wrote
 
-# What zipfile and json raise at files that are cut short, bent, or something else.
+# What zipfile and json raise at damaged or other files.
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -34,7 +34,6 @@ _UNREADABLE = (
     TypeError,
     RuntimeError,  # a bit that says it is encrypted
 )
-
 
 _sync = getattr(os, "fdatasync", os.fsync)  # of which not every system has the first
 
@@ -49,8 +48,8 @@ class Kept(NamedTuple):
 def write(path: Path, kept: Kept, *, run: str, round_number: int) -> None:
     """Overwrite a file that no checkpoint points to, and have it on disk when this returns.
 
-    In place, because that is three times faster than a new file that replaces the old one: a crash
-    meanwhile spoils only what nobody needs.
+    In place, because that is three times faster than to replace a file; a crash meanwhile spoils
+    only what no checkpoint needs.
     """
     image = _image(kept, run=run, round_number=round_number)
     known = path.exists()

@@ -1,11 +1,10 @@
-"""Flower's strategies, with fedmuster choosing who trains."""
+"""Flower's strategies, with the clients that fedmuster chooses."""
 
-from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -28,34 +27,33 @@ class Muster(Strategy):
     """A strategy whose clients fedmuster chooses, and whose run survives the server's death.
 
     It wraps any strategy of ``flwr.serverapp.strategy`` and changes none of it: the strategy
-    configures, aggregates and evaluates as it always did, but is shown only the chosen nodes when
-    it trains. Start it as the strategy itself::
+    configures, aggregates and evaluates as before, but sees only the chosen nodes when it trains.
+    Start it as the strategy itself::
 
         strategy = Muster(FedAvg(), policy=BSFL(), cohort_size=4, folder="runs/mine")
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=10)
 
-    Everything is in ``folder``: if the ServerApp dies, run the app again and it goes on after the
-    last round that is on record.
+    If the ServerApp dies, run the app again: it continues after the last round on record.
 
     Args:
-        strategy: the one to wrap; of several, fedmuster's is the outermost.
-        policy: who chooses, or its name and settings, for example ``"bsfl:alpha=3"``.
+        strategy: the strategy to wrap; of several wrappers, Muster is the outermost.
+        policy: the policy, or its name and settings, for example ``"bsfl:alpha=3"``.
         cohort_size: m, how many clients train in a round.
         folder: of the run; a relative path is taken from where the ServerApp runs.
         seed: of the policy.
         deadline_seconds: when a round closes at the latest; None for the ``timeout`` of
             :meth:`start`.
-        over_selection: ask so many times m clients, and close with the first m answers.
-        min_nodes: wait for so many nodes before the first round; None for a cohort.
-        wait_seconds: for how long, when later the strategy needs more nodes than there are; three
+        over_selection: ask ``over_selection × m`` clients, and close with the first m answers.
+        min_nodes: nodes to wait for before the first round; None for a cohort.
+        wait_seconds: how long to wait when the strategy needs more nodes than there are; three
             times as long before the first round, when processes are starting.
         poll_seconds: how often to look for answers.
         authenticated: whether all nodes' keys were registered with the SuperLink
             (``--enable-supernode-auth``): then a node is its key, whatever it says it is.
         privacy: what clients are promised; needs the ``PrivateMod`` in the ClientApp.
         edges: the groups of nodes that are the edge servers of hierarchical policies.
-        features: the context of clients, for policies that want it: called before each choice with
-            their identities, returns [K, d] (with edges [K, M, d]).
+        features: the context of clients: called before each choice with their identities, returns
+            [K, d] (with edges [K, M, d]).
     """
 
     def __init__(
@@ -115,15 +113,15 @@ class Muster(Strategy):
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """An app that sets what it knows of its strategy means the strategy."""
+        """Set an attribute of the wrapped strategy, except those of Muster itself."""
         if name in _OWN:
             super().__setattr__(name, value)
         else:
             setattr(self.strategy, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the strategy has, for apps that look at it when it has run."""
-        if name == "strategy":  # copied before it was made
+        """Get any other attribute from the wrapped strategy."""
+        if name == "strategy":  # a copy in the making
             raise AttributeError(name)
         return getattr(self.strategy, name)
 
@@ -159,8 +157,8 @@ class Muster(Strategy):
         """Run the strategy's own loop for the rounds that are not on record yet.
 
         Arguments as of Flower's ``Strategy.start``; ``more`` goes to strategies whose ``start``
-        takes more. Who starts the same object again wants so many rounds on top; the result of a
-        further start counts its rounds from 1, as Flower's does.
+        takes more. A further start of the same object plays that many more rounds, and its result
+        counts them from 1, as Flower's does.
         """
         given = _that_were_given(
             timeout=timeout,
@@ -168,7 +166,7 @@ class Muster(Strategy):
             evaluate_config=evaluate_config,
             evaluate_fn=evaluate_fn,
         )
-        if num_rounds < 1:  # Flower then evaluates, and nobody trains: there is nothing to record
+        if num_rounds < 1:  # Flower only evaluates then: there is nothing to record
             return self.strategy.start(
                 grid=grid, initial_arrays=initial_arrays, num_rounds=num_rounds, **given, **more
             )
@@ -223,7 +221,7 @@ class Muster(Strategy):
                 train_config=config, evaluate_fn=session.on_server(evaluate_fn)
             )
             returned = self._play(session, timed, rounds_asked, **given, **more)
-            # Not where it failed: who tries again wants the same. A loop may end before its time.
+            # Not after a failure: the same start is tried again. A loop may end early.
             self._rounds_asked = session.loop_rounds.done
             after = 0 if session.loop_rounds.several else rounds_before
             result = record.result(session.arrays, after=after)
@@ -234,7 +232,7 @@ class Muster(Strategy):
     def _play(
         self, session: Session, grid: TimedGrid, rounds_asked: int, **given: Any
     ) -> Result | None:
-        """Let the strategy's own loop run with the session's methods; what it returns."""
+        """Run the strategy's own loop with the session's methods; what the loop returns."""
         self._has_played, self._in_step = True, False
         _PLAYED_BY[self.settings.folder] = self._mark
         num_rounds = rounds_asked - session.loop_rounds.done
@@ -259,7 +257,7 @@ class Muster(Strategy):
         return returned
 
     def _undo(self, session: Session) -> None:
-        """So that the start can be tried again; what went wrong first is what the user must see."""
+        """Undo the open round so that the start can be tried again; the first error counts."""
         try:
             session.undo_open_round()
             self._in_step = True
@@ -267,49 +265,34 @@ class Muster(Strategy):
             warn(f"what the open round has changed cannot be undone: {error}")
 
     def _warn_of_others(self) -> None:
-        """Of an app with two of them, the second would find the first one's rounds."""
+        """Warn where another Muster of this app has played the rounds on record."""
         if _PLAYED_BY.get(self.settings.folder, self._mark) is not self._mark:
             warn(
                 "another Muster of this app has played these rounds: if this one shall train, give "
                 "it a folder of its own"
             )
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Only within :meth:`start`, as all that follow."""
-        _not_started()
+    def _outside_start(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise CallOrderError(
+            "Muster: no run is open. Make Muster the outermost strategy and call its start(): "
+            "Muster(DifferentialPrivacyServerSideFixedClipping(FedAvg(), …), …).start(grid=grid, …)"
+        )
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Only within :meth:`start`."""
-        _not_started()
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Only within :meth:`start`."""
-        _not_started()
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Only within :meth:`start`."""
-        _not_started()
+    configure_train = aggregate_train = _outside_start
+    configure_evaluate = aggregate_evaluate = _outside_start
 
 
 _OWN = frozenset(
     {"strategy", "settings", "check", "start", "summary"}
     | {"_grid", "_contacts", "_rounds_asked", "_has_played", "_in_step", "_mark"}
 )
-"""What is set on Muster itself."""
+"""Attributes of Muster itself."""
 _PLAYED_BY: dict[Path, object] = {}
-"""By whose mark a folder was played last, in this process."""
+"""The mark of the Muster that played a folder last, in this process."""
 
 
 def _completed(returned: Result, result: Result) -> Result:
-    """What a start of the user's own made of the last rounds, with the metrics of all."""
+    """The result of a user's own start of the last rounds, with the metrics of all rounds."""
     if isinstance(returned, Result):  # a start of one's own may return anything
         returned.train_metrics_clientapp = result.train_metrics_clientapp
         returned.evaluate_metrics_clientapp = result.evaluate_metrics_clientapp
@@ -318,12 +301,5 @@ def _completed(returned: Result, result: Result) -> Result:
 
 
 def _that_were_given(**arguments: Any) -> dict[str, Any]:
-    """Without those of which nobody said anything: a ``start`` of one's own may not know them."""
+    """The arguments that are not None: a ``start`` of one's own may not know others."""
     return {name: value for name, value in arguments.items() if value is not None}
-
-
-def _not_started() -> NoReturn:
-    raise CallOrderError(
-        "Muster: its run has no record yet. Make it the outermost strategy and call its start(): "
-        "Muster(DifferentialPrivacyServerSideFixedClipping(FedAvg(), …), …).start(grid=grid, …)"
-    )

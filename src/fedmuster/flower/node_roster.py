@@ -1,33 +1,30 @@
-"""Who is who: clients keep their history while nodes leave, restart and come back.
+"""Which client a node is: clients keep their history while nodes leave, restart and come back.
 
-What a SuperLink tells of its nodes (``grid.get_nodes()``), found with flwr 1.41 and real processes:
+What a SuperLink says of its nodes (``grid.get_nodes()``), found with flwr 1.41 and real processes:
 
-- Only nodes that are online are told of. One that is stopped (SIGTERM) is gone at once, one that is
-  killed stays online until it has missed two heartbeats: up to 60 s.
-- Every node has a public key, and signs each request with it: nobody can speak for another node.
-- A plain SuperNode makes a new key at every start and registers it itself, 0.02 … 0.2 s before it
-  is activated: after a restart both key and node id are new. Flower's simulation gives each node
-  random bytes for a key.
-- With ``--enable-supernode-auth`` nobody can register by itself; whoever runs the federation has
-  registered the key earlier (``flwr supernode register``). Key and node id stay as they are after
-  a restart (which fails until a killed one is offline). All fields look the same in both cases,
-  except the ``name`` that can be given with a registered key, and need not be unique. So who runs
-  an authenticated federation says so (``authenticated``); it is not guessed.
+- It lists nodes that are online. A node that is stopped (SIGTERM) is gone at once; one that is
+  killed stays online until it has missed two heartbeats, up to 60 s.
+- Every node signs each request with its key: no node can speak for another.
+- A plain SuperNode makes a new key at every start: after a restart key and node id are new.
+  Flower's simulation gives each node random bytes for a key.
+- With ``--enable-supernode-auth`` only keys that the operator has registered may connect, and key
+  and node id survive a restart. All fields look the same in both cases, except the ``name`` that
+  can be given with a registered key. So the operator says ``authenticated``; it is not guessed.
 
 So a node is, in this order:
 
-1. who had its key before, which nobody else can have;
-2. if its key was registered for it: the key ("key-" and the start of its SHA-256), whatever it
-   says: no node can take the history, or the privacy account, of another;
-3. if it registered itself: the client id that it tells, "partition-N" in Flower's simulation,
-   unless that looks like a key. It is taken over from a node that is gone, not from one that is
-   online: of two with one id the second has to wait;
+1. the client that had its key before;
+2. if its key was registered: the key ("key-" and the start of its SHA-256), whatever the node says:
+   no node can take the history, or the privacy account, of another;
+3. if it registered itself: the client id that it tells ("partition-N" in Flower's simulation),
+   unless that looks like a key. An id passes from a node that is gone to another, but of two nodes
+   that are online with one id the second has to wait;
 4. else its key, or its node id where there is none, and a restart makes it a new client.
 """
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -36,43 +33,39 @@ from flwr.serverapp import Grid
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
-from fedmuster.flower.flower_log import say, warn
+from fedmuster.flower.flower_log import say, some, warn
 from fedmuster.flower.node_messages import Questions
 from fedmuster.flower.wire import Facts
 
 _KEY, _NODE = "key-", "node-"
 _LOOK_SECONDS = 0.2
 _PATIENT_SECONDS = 5.0
-"""Of waiting without a word."""
+"""After this wait the log says what is waited for."""
 
 
 class Meeting(NamedTuple):
-    """Who is there.
-
-    ``nodes`` is the node id of each client that is online; ``newcomers`` are the clients that were
-    never met before, by their new indices.
-    """
+    """The node of each client that is online, and the indices of clients never met before."""
 
     nodes: dict[int, int]
     newcomers: tuple[int, ...]
 
 
 class Roster:
-    """The clients of a federation: index for ever, identity, and the node at which they are now.
+    """The clients of a federation: index, identity, and the node at which each is now.
 
     Args:
-        authenticated: whether all keys were registered with the SuperLink by who runs it.
-        questions: and answers of this process so far; None for none.
+        authenticated: whether the operator has registered all keys with the SuperLink.
+        questions: those of this process so far; None for none.
     """
 
     def __init__(self, *, authenticated: bool = False, questions: Questions | None = None) -> None:
         self._authenticated = authenticated
         self.identities: list[str] = []
-        """Of each client; its position is the client's index."""
+        """The identity of each client, by index."""
         self.facts: list[Facts] = []
-        """What each client says of itself."""
+        """What each client says of itself, by index."""
         self.silent: frozenset[int] = frozenset()
-        """Clients whose nodes are there, by their keys, and have not answered: most likely busy."""
+        """Clients whose nodes are online, by their keys, but silent: most likely busy."""
         self._keys: list[str] = []
         self._by_identity: dict[str, int] = {}
         self._by_key: dict[str, int] = {}
@@ -82,11 +75,11 @@ class Roster:
         self._image: bytes | None = None
 
     def meet(self, grid: Grid, *, wait_seconds: float) -> Meeting:
-        """Look who is online, and ask those who were not met in this process who they are.
+        """Find out which clients are online, and ask nodes that this process does not know yet.
 
-        Answers are waited for only while most nodes are unknown, and no longer than
-        ``wait_seconds``: once most have answered, twice as long again. Who has not answered by then
-        is not available, and is looked at again in the next meeting.
+        It waits only while most nodes are unknown, and no longer than ``wait_seconds``: once most
+        have answered, twice as long again. A node that is silent by then is not available until a
+        later meeting.
         """
         start = time.monotonic()
         asked: set[int] = set()
@@ -96,7 +89,7 @@ class Roster:
             online = {info.node_id: info for info in grid.get_nodes()}
             asked |= self._questions.ask(grid, online)
             self._questions.collect(grid)
-            # Not those who have been silent since an earlier meeting: no round waits for them.
+            # Not nodes that are silent since an earlier meeting: no round waits for them.
             unknown = sum(self._is_unknown(online[node]) for node in asked if node in online)
             waited = time.monotonic() - start
             if 2 * unknown <= len(online):
@@ -114,7 +107,7 @@ class Roster:
             time.sleep(min(0.01 + waited / 4, _LOOK_SECONDS, patience - waited))
 
     def _is_unknown(self, info: NodeInfo) -> bool:
-        """Also where its key is known: who does not answer a question would not answer a round."""
+        """Whether it has not answered, also where its key is known: it would not train either."""
         return info.node_id not in self._questions.heard
 
     def _recognise(self, online: Mapping[int, NodeInfo]) -> Meeting:
@@ -126,7 +119,7 @@ class Roster:
         }
         placed = set(nodes.values())
         new: dict[str, NodeInfo] = {}
-        # Those who are online but have not answered keep their places for a while.
+        # Clients whose nodes are online but silent keep their places for a while.
         silent = {_key(info) for info in online.values() if self._is_unknown(info)}
         held = {self._by_key[key] for key in silent & self._by_key.keys()}
         others = [
@@ -134,7 +127,7 @@ class Roster:
             for info in online.values()
             if info.node_id not in placed and not self._is_unknown(info)
         ]
-        # Who has a client's key is that client, whoever else says so and was there before.
+        # The holder of a client's key is that client, even if another node said so first.
         for info in sorted(
             others, key=lambda i: (_key(i) not in self._by_key, i.registered_at, i.node_id)
         ):
@@ -160,7 +153,7 @@ class Roster:
         return Meeting(dict(nodes), tuple(range(first, len(self.identities))))
 
     def _identity(self, info: NodeInfo) -> str | None:
-        """Who a node is; None while that is not known."""
+        """The identity of a node; None while it is not known."""
         key = _key(info)
         if key in self._by_key:
             return self.identities[self._by_key[key]]
@@ -180,7 +173,7 @@ class Roster:
         return claimed
 
     def _is_registered(self, info: NodeInfo) -> bool:
-        """Whether nobody could come with this key without the operator's leave."""
+        """Whether the operator has registered the node's key."""
         return self._authenticated or bool(info.name)
 
     def _admit(self, identity: str, info: NodeInfo) -> int:
@@ -194,7 +187,6 @@ class Roster:
         return client
 
     def _bind(self, client: int, info: NodeInfo) -> None:
-        """The client came with this node's key, and will be known by it."""
         key = _key(info)
         if key and key != self._keys[client]:
             self._keys[client] = key
@@ -224,16 +216,16 @@ class Roster:
         first: int,
         new: Mapping[str, NodeInfo],
     ) -> None:
-        """Say who joined, came back and left."""
+        """Log which clients joined, came back and left."""
         moved = [client for client, node in nodes.items() if before.get(client) != node]
         for what, clients in (
             ("joined", list(range(first, len(self.identities)))),
-            # A ServerApp that was started again has met nobody before, though it knows them.
+            # After a restart of the ServerApp no node has been met before.
             ("came back" if before else "there again", [each for each in moved if each < first]),
             ("left", [client for client in before if client not in nodes]),
         ):
             if clients:
-                say(f"{what}: {_some([self._name(client) for client in clients])}")
+                say(f"{what}: {some([self._name(client) for client in clients])}")
         forgotten = [
             identity
             for identity, info in new.items()
@@ -242,14 +234,14 @@ class Roster:
         ]
         if forgotten:
             warn(
-                f"would be new clients after a restart of their SuperNodes: {_some(forgotten)}. To "
+                f"would be new clients after a restart of their SuperNodes: {some(forgotten)}. To "
                 "keep their history put ReportingMod() first into the ClientApp's mods and start "
                 "them with --node-config 'client-id=\"…\"', or register their keys with the "
                 "SuperLink and write Muster(authenticated=True)"
             )
 
     def _name(self, client: int) -> str:
-        """The identity, and in brackets what a client with a registered key calls itself."""
+        """The identity, with a registered client's own name in brackets."""
         identity, says = self.identities[client], self.facts[client].client_id
         return identity if says in (None, identity) else f"{identity} ({says})"
 
@@ -291,8 +283,3 @@ def _natural(identity: str) -> list[tuple[int, str]]:
     """Sorts "partition-10" behind "partition-9"."""
     parts = re.split(r"(\d+)", identity)
     return [(len(part) * (number % 2), part) for number, part in enumerate(parts)]
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:10])
-    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10:,} more"

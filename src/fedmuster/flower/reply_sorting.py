@@ -17,11 +17,9 @@ from fedmuster.flower.strategy_loop import layers, setting_of
 from fedmuster.flower.wire import Release, Report, strip
 
 REFUSED = 199
-"""The code of errors in place of replies that were refused; Flower's own are smaller."""
-
-
+"""The code of errors in place of refused replies; Flower's own codes are smaller."""
 _LARGEST_WEIGHT = 2.0**53
-"""More than anybody has samples, and so little that sums of weights do not overflow."""
+"""More than any client has samples, and small enough that sums of weights do not overflow."""
 
 
 class Answer(NamedTuple):
@@ -38,9 +36,9 @@ class Answer(NamedTuple):
 class ReplyRule(NamedTuple):
     """What a strategy expects of replies.
 
-    ``weighted_by`` is the metric by which it weighs updates, if it does. Flower's own aggregations
-    want one ArrayRecord and one MetricRecord; those that users write are ``free`` to want others,
-    beside the model that is under ``model_key``.
+    ``weighted_by`` is the metric by which it weighs updates. Flower's own aggregations want one
+    ArrayRecord and one MetricRecord; a user's own are ``free`` to want others, beside the model
+    under ``model_key``.
     """
 
     weighted_by: str | None = None
@@ -49,7 +47,7 @@ class ReplyRule(NamedTuple):
 
     @classmethod
     def of(cls, strategy: Strategy, method: Literal["train", "evaluate"]) -> "ReplyRule":
-        """Of the innermost strategy, which aggregates."""
+        """The rule of the innermost strategy, which aggregates."""
         innermost = list(layers(strategy))[-1]
         own = getattr(type(innermost), f"aggregate_{method}").__module__
         weighted_by = getattr(innermost, "weighted_by_key", None)
@@ -61,14 +59,14 @@ class ReplyRule(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """In a private run every update must be released for what its client has paid."""
+    """In a private run every update must be released for the amount that its client has paid."""
 
     run: str
     round: int
     amounts: Mapping[int, float]
 
     def check(self, client: int, content: RecordDict) -> None:
-        """Refuse an update that nobody has made private, or for another round."""
+        """Refuse an update that is not private, or was released for another round."""
         release = Release.of(content)
         if release is None:
             raise DataError(
@@ -80,7 +78,7 @@ class Promise(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """What a reply holds that a strategy can aggregate: all its arrays, the model among them."""
+    """The content of a usable reply: all its arrays, the model among them, and its metrics."""
 
     arrays: tuple[ArrayRecord, ...]
     model: ArrayRecord
@@ -88,10 +86,10 @@ class Passed(NamedTuple):
 
 
 class TrainCheck:
-    """What a reply must be so that a strategy can aggregate it.
+    """Checks whether a strategy can aggregate a reply.
 
     Args:
-        forms: of the arrays of the model that the clients were given.
+        forms: of the arrays of the model that clients were given.
         rule: what the strategy expects of replies.
         promise: what was promised to clients; None where nothing was.
     """
@@ -103,15 +101,15 @@ class TrainCheck:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the model's arrays."""
+        """Names of the model's arrays."""
         return self._forms.names
 
     def passed(self, client: int, reply: Message) -> Passed:
-        """What it holds, if all is as it should be; else a :class:`DataError`."""
+        """The content of a reply; a :class:`DataError` says what is wrong with it."""
         content = reply.content
         if self._promise is not None:
             self._promise.check(client, content)
-        # Not content.array_records, which takes as long as all else that is done with a reply.
+        # Not content.array_records, which takes as long as everything else.
         arrays = {key: each for key, each in content.items() if isinstance(each, ArrayRecord)}
         if len(arrays) != 1 and not self._rule.free:
             raise DataError(f"it holds {len(arrays)} ArrayRecords, expected one")
@@ -122,13 +120,13 @@ class TrainCheck:
         return Passed(tuple(arrays.values()), model, checked_metrics(content, self._rule))
 
     def _model_of(self, arrays: Mapping[str, ArrayRecord]) -> ArrayRecord:
-        """Of several the one that the strategy names; empty where nothing says which it is."""
+        """The record that the strategy names; empty where several could be the model."""
         if len(arrays) == 1:
             return next(iter(arrays.values()))
         return arrays.get(self._rule.model_key or "", ArrayRecord())
 
     def ease(self, passed: Passed) -> None:
-        """Save the strategy the time to parse arrays that have passed."""
+        """Spare the strategy the parsing of arrays that have passed."""
         for record in passed.arrays:
             self._forms.ease(record)
 
@@ -144,10 +142,10 @@ class TrainCheck:
 def checked_metrics(
     content: RecordDict, rule: ReplyRule, *, finite_loss: bool = True
 ) -> MetricRecord:
-    """The metrics of a reply, with a weight, and the loss finite.
+    """The metrics of a reply, with a weight and a finite loss.
 
-    Others may be NaN, as the AUC of a client with one class is: they are no signals then, and what
-    becomes of them is the strategy's affair.
+    Others may be NaN, as the AUC of a client with one class: these are no signals, and the strategy
+    decides what becomes of them.
     """
     records = [record for record in content.values() if isinstance(record, MetricRecord)]
     if len(records) != 1 and not rule.free:
@@ -168,7 +166,7 @@ def checked_metrics(
 
 @dataclass(kw_only=True, slots=True)
 class RoundReplies:
-    """The replies of a round, told apart.
+    """The sorted replies of a round.
 
     Args:
         answers: those that count, by client.
@@ -227,13 +225,13 @@ def sort_replies(
 def _answer(reply: Message, client: int, elapsed: float, check: TrainCheck) -> Answer:
     passed = check.passed(client, reply)
     report = Report.of(reply.content)
-    strip(reply.content)  # it is between us: strategies and their loggers need not know
+    strip(reply.content)  # strategies and their loggers need not know
     check.ease(passed)
     return Answer(client, reply, passed.metrics, report, elapsed, passed.model)
 
 
 def refused(reply: Message, reason: str) -> Message:
-    """An error in its place, so that the strategy counts it as one."""
+    """An error in place of a reply, so that the strategy counts it as one."""
     error = Error(code=REFUSED, reason=f"refused by fedmuster: {reason}")
     return make_message(reply.metadata, error=error)
 
@@ -241,10 +239,10 @@ def refused(reply: Message, reason: str) -> Message:
 def alike(
     replies: Sequence[Message], *, model: frozenset[str] = frozenset()
 ) -> tuple[list[Message], list[tuple[Message, str]]]:
-    """The replies of the usual form, errors among them, and the others with why not.
+    """The replies of the usual form and errors, and the others with the reason.
 
-    One odd key in one reply, and Flower's strategies would give up the whole run. Usual is what
-    has the arrays of the ``model``, and of that what most have.
+    Flower's strategies give up the whole run if one reply has an odd key. Usual are the arrays of
+    the ``model``, and among these the form that most replies have.
     """
     forms = [None if reply.has_error() else frozenset(_form(reply.content)) for reply in replies]
     kinds = Counter(each for each in forms if each is not None)

@@ -1,9 +1,9 @@
 """The record of a federation in its run folder: all that a ServerApp needs to go on after a crash.
 
-``spec.toml`` says what runs and ``journal.sqlite`` what happened in each round, exactly as of a
-simulation. The journal's checkpoint says where the run goes on, and in which of two files the model
-of that moment is. A commit writes the model into the other one, and only then does one transaction
-make the round count, so that whatever is found after ``kill -9`` fits together.
+``spec.toml`` says what runs and ``journal.sqlite`` what happened in each round, as of a simulation.
+The journal's checkpoint says where the run goes on, and which of two files holds the model. A
+commit writes the model into the other file, and then one transaction makes the round count, so that
+a folder is consistent after ``kill -9``.
 """
 
 import time
@@ -41,18 +41,17 @@ _STAGES: Final = (_TRAIN, "evaluate_metrics_clientapp", _BY_SERVER)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Saved:
-    """Where a federation stands after a round.
+    """The state of a federation after a round.
 
     Args:
-        round: how many are over; 0 before the first.
-        elapsed_seconds: of all of them, on the server's clock.
+        round: how many rounds are over.
+        elapsed_seconds: of all rounds, on the server's clock.
         selector: of ``Selector.to_bytes``.
         model: the global one.
         strategy: what the user's strategy remembers, of ``StrategyMemory.capture``.
         strategy_since: what has changed of it since, of ``StrategyMemory.changes``.
         budget: of ``Budget.to_bytes``; None where no ledger is kept.
-        parts: whatever else there is to remember, by name: plain values (``plain_values.py``), and
-            small, for all of it is written each round.
+        parts: other plain values (``plain_values.py``) by name; small, for each round writes them.
     """
 
     round: int
@@ -66,21 +65,14 @@ class Saved:
 
 
 class Record:
-    """One federation in its folder; one ServerApp at a time, for a second one is refused.
-
-    Use :meth:`open`, and close it with ``with``.
+    """One federation in its folder, for one ServerApp at a time. Use :meth:`open` in a ``with``.
 
     Attributes:
         cell: what runs; its ledger, if it names one, with its whole path.
         run: its name in ledgers.
-        saved: where it stood when it was opened; None if nothing was committed before.
-        ending: why it is over before its last round, if it is.
+        saved: the state when it was opened; None if nothing was committed before.
+        ending: why the run is over before its last round, if it is.
     """
-
-    cell: Experiment
-    run: str
-    saved: Saved | None
-    ending: str | None
 
     def __init__(self, folder: Path, cell: Experiment, journal: Journal) -> None:
         self.folder = folder
@@ -163,16 +155,15 @@ class Record:
     ) -> None:
         """Add what was measured of the model after a round (0: before the first).
 
-        Where both clients and server evaluate, the loss and accuracy that are given last stay in
-        the journal's row; all metrics are kept. Not worth a wait for the disk: it can be measured
-        again, and the next round's commit syncs it, too.
+        Where both clients and server evaluate, the last loss and accuracy stay in the journal's
+        row; all metrics are kept. It does not wait for the disk: the next commit syncs it, too.
         """
         with self._journal.together(synced=False):
             self._journal.note(round_number, by, dict(metrics))
             self._journal.evaluated(round_number, loss=loss, accuracy=accuracy)
 
     def remember(self, round_number: int, strategy_since: bytes | None) -> None:
-        """What a strategy has learned after its round was committed, from evaluations say."""
+        """Record what a strategy has learned after its round was committed."""
         if strategy_since is None and not self._kept_afterwards:
             return
         with self._journal.together(synced=False):
@@ -180,15 +171,14 @@ class Record:
         self._kept_afterwards = strategy_since is not None
 
     def latest(self) -> Saved | None:
-        """Where the run stands by now; None if nothing was committed."""
+        """The newest state; None if nothing was committed."""
         checkpoint = self._journal.checkpoint()
         return None if checkpoint is None else self._read(checkpoint)
 
     def result(self, model: ArrayRecord, *, after: int = 0, until: int | None = None) -> Result:
-        """What Flower returns of a run, with the metrics of all rounds since the first.
+        """Flower's result of a run, with the metrics of the rounds ``after`` … ``until``.
 
-        Where the user has had some rounds already, those ``after`` them, counted from there; and
-        no more than ``until``, where further starts will return the others.
+        Rounds are counted from ``after``, which the user has had from earlier starts.
         """
         stages = {
             stage: {
@@ -222,7 +212,7 @@ class Record:
 
 
 def _journal(folder: Path, wait_seconds: float) -> Journal:
-    """That of the folder, as soon as nobody else has it."""
+    """The folder's journal, as soon as no other process has it open."""
     until = time.monotonic() + wait_seconds
     told = False
     while True:
@@ -241,7 +231,6 @@ def _journal(folder: Path, wait_seconds: float) -> Journal:
 
 
 def _metrics(noted: dict[str, Any]) -> MetricRecord:
-    """As noted; Flower lets strategies give back any dict."""
     try:
         return MetricRecord(noted)
     except TypeError:
@@ -260,14 +249,8 @@ def client_table(
 ) -> dict[str, NDArray[Any]]:
     """The journal's table of K clients, as reports want it.
 
-    Args:
-        identities: of each.
-        cohort_size: m.
-        latency_seconds: [K], the mean of what was observed of each; NaN where it never answered.
-        groups: [K], the edge group of each; None where there are none.
-        num_edges: M.
-        num_samples: [K], None where clients do not tell.
-        num_parameters: how many numbers the model has.
+    ``latency_seconds`` is the usual time of each client, NaN where it never answered; ``groups`` is
+    the edge group of each; ``num_parameters`` counts the numbers of the model.
     """
     seen = np.isfinite(latency_seconds)
     usual = float(np.median(latency_seconds[seen])) if seen.any() else 1.0
@@ -301,7 +284,7 @@ def _checkpoint(saved: Saved, model_name: str) -> Checkpoint:
 
 
 def _agree(folder: Path, asked: Experiment, checkpoint: Checkpoint | None) -> Experiment:
-    """What runs from now on, written down; an error if the folder holds something else."""
+    """The spec that runs from now on, written down; an error if the folder holds another run."""
     path = folder / SPEC_NAME
     done = 0 if checkpoint is None else checkpoint.round
     agreed = replace(asked, rounds=max(asked.rounds, done))
