@@ -59,7 +59,7 @@ def test_a_ready_app_is_rehearsed(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "Ready."
     text = words(done.stdout)
     assert "a round with 6 nodes" in text
-    assert "4 completed, 0 were refused" in text
+    assert "4 answers, 0 failures, 0 refused" in text
     assert "latency, loss, num-examples, train_loss" in text
     # The run, and what the app itself saves, went where nobody is disturbed.
     assert sorted(path.name for path in folder.iterdir()) == ["LICENSE", "pyproject.toml", "small"]

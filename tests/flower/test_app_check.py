@@ -268,14 +268,14 @@ def test_refused_replies_are_shown_with_the_reason(checked: Check) -> None:
     client = client.replace("(weights,) =", "np.seterr(all='ignore')\n    (weights,) =")
     found = checked({**apps.READY, "small/client_app.py": client}, rehearse=True)
     choice = the(found, "choice", "must change")
-    assert "4 were refused" in choice.text
+    assert "4 refused" in choice.text
     assert "not finite" in choice.write
 
 
 def test_an_app_with_a_loop_of_its_own(checked: Check) -> None:
     found = checked(apps.CUSTOM_START_READY, rehearse=True, nodes=9)
     assert must_change(found) == []
-    assert the(found, "choice", "ok").text.startswith("fedmuster chose 8 ")
+    assert "random chose 8 of 9 nodes" in the(found, "choice", "ok").text
     assert about(found, "evaluate") == []  # its loop does not evaluate
 
 

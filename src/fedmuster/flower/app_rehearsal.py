@@ -9,12 +9,13 @@ app's ClientApp on every node; only the number of rounds, the run's folder and t
 import ast
 import json
 import logging
+import re
 import sys
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial, wraps
 from inspect import BoundArguments, signature
 from pathlib import Path
@@ -30,7 +31,6 @@ from flwr.supercore.object_ref import load_app
 from packaging.utils import canonicalize_name
 
 from fedmuster.core.errors import ConfigError, FedmusterError
-from fedmuster.experiments.journal import JournalReader
 from fedmuster.flower.app_check import Finding, Level, Play
 from fedmuster.flower.in_process import InProcessGrid, Node
 from fedmuster.flower.metric_names import signals_of
@@ -405,26 +405,15 @@ def _statement(call: ast.expr, parents: dict[ast.AST, ast.AST], name: str) -> as
     return found
 
 
-@dataclass(kw_only=True)
-class Heard:
-    """What a node did with a message."""
-
-    asked: str
-    error: str = ""
-    metrics: tuple[str, ...] = ()
-    signals: list[str] = field(default_factory=list)
-
-
 def rehearse(
     server_app: ServerApp, client_app: ClientApp, play: Play, needed: int, tell: Told
 ) -> None:
     """Play one round, and tell what happened."""
-    heard: list[Heard] = []
-    log = _FedmusterLines()
     count = play.nodes or needed
     tell("ok", "rehearsal", f"a round with {count} nodes")
-    listen = partial(_listen, app=client_app, heard=heard, folder=Path(play.folder), tell=tell)
-    grid = InProcessGrid(listen, _nodes(play, count), run_config=play.run_config)
+    clients = Clients(client_app, Path(play.folder), tell)
+    grid = InProcessGrid(clients, _nodes(play, count), run_config=play.run_config)
+    log = _FedmusterLines()
     logging.getLogger("flwr").addHandler(log)
     with _in_place_of_start(partial(_one_round, seconds=play.seconds)):
         problem = _main(server_app, grid, play)
@@ -432,24 +421,22 @@ def rehearse(
     if problem is not None:
         text, where = explain(problem, Path(play.folder))
         tell("must change", "rehearsal", f"the ServerApp stopped: {text}", where)
-    elif all(entry.asked != "train" for entry in heard):
+    elif not clients.asked["train"]:
         text = "the ServerApp ended and no node was asked to train"
         tell("must change", "rehearsal", text, write="\n".join(log.lines))
-    _tell_choice(log.lines, tell)
-    for what in ("train", "evaluate"):
-        asked = [entry for entry in heard if entry.asked == what]
-        for error, failed in Counter(entry.error for entry in asked if entry.error).items():
-            tell("must change", what, f"{failed} of {len(asked)} nodes failed: {error}")
-        if asked and not any(entry.error for entry in asked):
-            tell("ok", what, f"{len(asked)} of {len(asked)} nodes answered")
-    trained = [entry for entry in heard if entry.asked == "train" and not entry.error]
-    names = sorted({name for entry in trained for name in entry.signals})
-    tell("ok", "signals", f"policies may learn from: {', '.join(['latency', *names])}")
-    uneven = sorted({entry.metrics for entry in trained})
-    if len(uneven) > 1:
-        shown = " / ".join(map(", ".join, uneven))
-        text = f"nodes send different metrics, which Flower's strategies refuse: {shown}"
-        tell("must change", "signals", text)
+    for chosen, answered in zip(log.of(_CHOSEN), log.of(_ANSWERED), strict=False):
+        some, refused = answered[2] != "0", answered[3] != "0"
+        level: Level = "note" if some else "must change"
+        good = some and not refused  # with over-selection not all can answer
+        write = "" if good else "\n".join(log.lines)
+        tell("ok" if good else level, "choice", f"{chosen[1]}; {answered[1]}", write=write)
+    for what, asked in clients.asked.items():
+        for error, failed in clients.errors[what].items():
+            tell("must change", what, f"{failed} of {asked} nodes failed: {error}")
+        if not clients.errors[what]:
+            tell("ok", what, f"{asked} of {asked} nodes answered")
+    names = ", ".join(["latency", *sorted(clients.signals)])
+    tell("ok", "signals", f"policies may learn from: {names}")
 
 
 def _one_round(
@@ -469,55 +456,43 @@ def _one_round(
     return start(*arguments.args, **arguments.kwargs)
 
 
-def _listen(
-    message: Message,
-    context: Context,
-    *,
-    app: Callable[[Message, Context], Message],
-    heard: list[Heard],
-    folder: Path,
-    tell: Told,
-) -> Message:
-    """Let the app answer, and note what it does."""
-    is_question = Question.of(message.content) is not None
-    asked = "who" if is_question else message.metadata.message_type.partition(".")[0]
-    entry = Heard(asked=asked)
-    heard.append(entry)
-    try:
-        reply = app(message, context)
-    except Exception as problem:
-        entry.error, where = explain(problem, folder)
-        if not is_question:  # at once, for the rehearsal may be ended before its end
-            frames = traceback.extract_tb(problem.__traceback__)
-            own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
-            trace = "".join(traceback.format_list(own)).rstrip()
-            tell("must change", "client", f"a node fails to {asked}: {entry.error}", where, trace)
-        raise
-    if reply.has_error():
-        entry.error = reply.error.reason or f"error {reply.error.code}"
-        return reply
-    for metrics in reply.content.metric_records.values():
-        entry.metrics += tuple(sorted(metrics))
-        entry.signals += signals_of(metrics)
-    return reply
+class Clients:
+    """The ClientApp of all nodes, and what it did with the messages of a rehearsal."""
 
+    def __init__(self, app: ClientApp, folder: Path, tell: Told) -> None:
+        self._app = app
+        self._folder = folder
+        self._tell = tell
+        self.asked: Counter[str] = Counter()
+        self.errors: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.signals: set[str] = set()
 
-def _tell_choice(lines: list[str], tell: Told) -> None:
-    """Which clients were chosen, and how many of them completed, by the run's journal."""
-    for folder in sorted(Path(_RUN).glob("*/")):
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Let the app answer."""
+        if Question.of(message.content) is not None:
+            return self._app(message, context)
+        asked = message.metadata.message_type.partition(".")[0]
+        self.asked[asked] += 1
         try:
-            journal = JournalReader(folder)
-            chosen = [str(journal.clients["identity"][i]) for i in journal.cohorts[0].tolist()]
-        except (FedmusterError, IndexError):  # the run ended before its first round
-            continue
-        completed = int(journal.columns["num_completed"][0])
-        refused = int(journal.columns["num_refused"][0])
-        shown = ", ".join(chosen[:10]) + ", …" * (len(chosen) > 10)
-        text = f"fedmuster chose {len(chosen)} ({shown}); {completed} completed"
-        good = completed > 0 and refused == 0  # with over-selection not all can complete
-        level: Level = "ok" if good else "note" if completed else "must change"
-        write = "" if good else "\n".join(lines)
-        tell(level, "choice", f"{text}, {refused} were refused", write=write)
+            reply = self._app(message, context)
+        except Exception as problem:  # told at once: the rehearsal may be ended before its end
+            error, where = explain(problem, self._folder)
+            self.errors[asked][error] += 1
+            frames = traceback.extract_tb(problem.__traceback__)
+            own = [frame for frame in frames if Path(frame.filename).is_relative_to(self._folder)]
+            trace = "".join(traceback.format_list(own)).rstrip()
+            self._tell("must change", "client", f"a node fails to {asked}: {error}", where, trace)
+            raise
+        if reply.has_error():
+            self.errors[asked][reply.error.reason or f"error {reply.error.code}"] += 1
+        elif asked == "train":
+            for metrics in reply.content.metric_records.values():
+                self.signals |= signals_of(metrics).keys()
+        return reply
+
+
+_CHOSEN: Final = re.compile(r"round 1: (.* chose .*)")
+_ANSWERED: Final = re.compile(r"round 1: ((\d+) answers, .* (\d+) refused, .*)")
 
 
 class _FedmusterLines(logging.Handler):
@@ -532,6 +507,10 @@ class _FedmusterLines(logging.Handler):
         text = record.getMessage()
         if text.startswith(_FEDMUSTER):
             self.lines.append(text.removeprefix(_FEDMUSTER))
+
+    def of(self, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+        """The lines that match."""
+        return [found for line in self.lines if (found := pattern.fullmatch(line)) is not None]
 
 
 def main() -> None:

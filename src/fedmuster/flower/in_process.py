@@ -1,4 +1,4 @@
-"""A whole federation in one process: for rehearsals, tests and benchmarks."""
+"""A federation in one process: for rehearsals, tests and benchmarks."""
 
 import time
 import uuid
@@ -43,13 +43,13 @@ class InProcessGrid(Grid):
     """Runs the ClientApp of every node in the caller's thread, and answers as a SuperLink would.
 
     As in a deployment a node handles one message at a time (the delays of its replies add up),
-    messages and replies are copied on their way, a ClientApp that raises gives error 2 and its
-    state is not kept, a node that is gone gives error 5 in the SuperLink's own name, a reply can
-    be pulled once, and asking for a message that is not known gives error 3.
+    messages and replies are copied on their way, a ClientApp that raises gives error 2 and loses
+    its state, a node that is gone gives error 5 in the SuperLink's name, a reply can be pulled
+    once, and an unknown message gives error 3.
 
     Args:
         app: the ClientApp, or any function that answers a message.
-        nodes: who is there at the start.
+        nodes: the nodes at the start.
         run_config: ``context.run_config`` of every node.
         poll_seconds: pause between two looks for replies in ``send_and_receive``.
     """
@@ -77,16 +77,16 @@ class InProcessGrid(Grid):
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Who is online; a node's delay and silence may be changed at any time."""
+        """Nodes that are online; a node's delay and silence may be changed at any time."""
         return tuple(self._nodes.values())
 
     def add(self, node: Node) -> None:
-        """``node`` comes online; one that was there before finds its state again."""
+        """Bring a node online; one that was there before finds its state again."""
         self._nodes[node.node_id] = node
         self._states.setdefault(node.node_id, RecordDict())
 
     def remove(self, node_id: int) -> Node:
-        """The node goes offline; what it has not answered yet becomes an error reply."""
+        """Take a node offline; messages that it has not answered become error replies."""
         return self._nodes.pop(node_id)
 
     def set_run(self, run: Run) -> None:
@@ -133,7 +133,7 @@ class InProcessGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Push, then pull until everybody has answered or ``timeout`` seconds have passed."""
+        """Push, then pull until every node has answered or ``timeout`` seconds have passed."""
         waiting = set(self.push_messages(messages))
         end = _NEVER if timeout is None else time.monotonic() + timeout
         replies: list[Message] = []
@@ -218,7 +218,7 @@ def _identify(run_id: int) -> None:
 
 
 def _copied(message: Message) -> Message:
-    """What the other side of a wire would see: nobody shares records with anybody."""
+    """The message as the other side of a wire sees it: no records are shared."""
     metadata = copy(message.metadata)
     if message.has_error():
         return make_message(metadata, error=message.error)

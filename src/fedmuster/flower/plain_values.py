@@ -1,8 +1,8 @@
-"""Plain Python, numpy and Flower values to bytes and back, exactly and without pickle.
+"""Packs plain Python, numpy and Flower values into bytes and back, exactly and without pickle.
 
-A value becomes a JSON tree: what JSON has (None, numbers, strings) stands for itself, anything else
-is a list that begins with its kind. Arrays lie one after the other in a single block of bytes, to
-which the tree points, so that a strategy with a hundred small ones is as cheap as with one.
+A value becomes a JSON tree: None, numbers and strings stand for themselves, anything else is a list
+that begins with its kind. Arrays lie in a single block of bytes, to which the tree points, so a
+hundred small arrays are as cheap as one.
 """
 
 import importlib
@@ -51,15 +51,7 @@ def unpack(packed: Packed) -> Any:
     """What :func:`pack` was given, though the tree may have been to JSON and back."""
     try:
         return _unpack(packed.tree, packed.block)
-    except (
-        KeyError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        ImportError,
-        RuntimeError,  # a tensor's device is gone
-    ) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, ImportError, RuntimeError) as error:
         raise StateError(f"a saved value cannot be read: {error}") from error
 
 
@@ -79,14 +71,7 @@ _MAPPINGS: Final[dict[str, Callable[..., Any]]] = {
 }
 _FACTORIES: Final = {kind.__name__: kind for kind in (int, float, list, dict, set)}
 _BIT_GENERATORS: Final = {
-    kind.__name__: kind
-    for kind in (
-        np.random.PCG64,
-        np.random.PCG64DXSM,
-        np.random.MT19937,
-        np.random.Philox,
-        np.random.SFC64,
-    )
+    name: getattr(np.random, name) for name in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 }
 
 

@@ -1,7 +1,4 @@
-"""What a client remembers of its releases, so that no round of a run leaves it twice.
-
-The mod that lets nothing leave a client but what its budget was debited for.
-"""
+"""The mod that lets nothing leave a client but what its budget was debited for."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -46,14 +43,10 @@ _RECORD: Final = "fedmuster.releases"
 
 
 class ReleaseNotes:
-    """The last round of each run in which the client has released an update.
+    """The last round of each run in which the client released an update: none is released twice.
 
-    The context of a ClientApp lasts as long as Flower's run and the SuperNode do, and leaves a
-    ClientApp that ends well after its reply. A file lasts.
-
-    Args:
-        state: of the ClientApp's context.
-        file: on the client's disk; None for the context alone.
+    The ``state`` of a ClientApp's context lasts as long as Flower's run and the SuperNode do; a
+    ``file`` on the client's disk lasts longer.
     """
 
     def __init__(self, state: RecordDict, file: Path | None = None) -> None:
@@ -61,14 +54,14 @@ class ReleaseNotes:
         self._file = file
 
     def last_round(self, run: str) -> int:
-        """0 where the run has had no release of this client."""
+        """The last released round; 0 where there is none."""
         noted = self._state.config_records.get(_RECORD, ConfigRecord()).get(run, 0)
         if not isinstance(noted, int):
             raise StateError(f"context.state: {_RECORD!r} of {run!r} is {noted!r}, not a round")
         return max(noted, self._in_file().get(run, 0))
 
     def note(self, run: str, round_: int) -> None:
-        """On disk, where there is a file, when this returns."""
+        """Note a release; it is on disk, where there is a file, when this returns."""
         if self._file is not None:
             write_file(self._file, json.dumps({**self._in_file(), run: round_}).encode())
         if _RECORD not in self._state.config_records:
@@ -216,7 +209,7 @@ def _granted(content: RecordDict) -> tuple[Ask, PrivacyGrant, Mechanism]:
 
 
 def _facts_alone(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Who the client is, and nothing else that may be answered where there is no ReportingMod."""
+    """The answer which client this is, without anything else that the app may have added."""
     try:
         facts = Facts.of(call_next(message, context).content)
     except Exception as error:  # as above
@@ -230,7 +223,6 @@ def _facts_alone(message: Message, context: Context, call_next: ClientAppCallabl
 
 
 def _one_model(content: RecordDict) -> Arrays:
-    """The arrays of the only ArrayRecord."""
     if len(content.array_records) != 1:
         raise DataError(f"{len(content.array_records)} ArrayRecords, expected one")
     (record,) = content.array_records.values()
@@ -238,7 +230,7 @@ def _one_model(content: RecordDict) -> Arrays:
 
 
 def _update(old: Arrays, new: Arrays) -> NDArray[np.float64]:
-    """What training changed, all floating-point arrays in one vector, in the old one's order."""
+    """What training changed: all floating-point arrays in one vector, in the order of ``old``."""
     if set(old) != set(new):
         raise DataError("the reply's arrays have other names than the message's")
     changes = []
@@ -258,7 +250,7 @@ def _update(old: Arrays, new: Arrays) -> NDArray[np.float64]:
 
 
 def _moved(old: Arrays, update: NDArray[np.float64]) -> ArrayRecord:
-    """The old model and the update, in the old one's types; what is not floating stays."""
+    """The old model plus the update, in the old types; arrays of integers stay."""
     moved, start = {}, 0
     for name, array in old.items():
         if array.dtype.kind == "f":

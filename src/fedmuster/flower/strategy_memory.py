@@ -1,10 +1,9 @@
-"""What a strategy has learned since it was made: moments, momentum, clipping norms, spent privacy.
+"""What a strategy has learned since it was made, and what it has made of the training config.
 
-Flower's strategies keep it in plain attributes, and nothing of Flower saves them. Here every
-attribute counts that differs from what it was in the fresh strategy, in wrapped strategies too. So
-a saved run does not overrule settings: whoever continues it with another learning rate gets that.
-
-What a strategy has made of the training config: schedules change it in place, round by round.
+Flower's strategies keep moments, momentum, clipping norms and spent privacy in plain attributes,
+and Flower saves none of them. Here every attribute counts that differs from the fresh strategy's,
+in wrapped strategies too. So a saved run does not overrule settings: a user who continues it with
+another learning rate gets that.
 """
 
 import functools
@@ -25,7 +24,7 @@ from fedmuster.flower.flower_log import warn
 from fedmuster.flower.plain_values import NotPlainError, Packed, pack, unpack
 from fedmuster.flower.strategy_loop import named_layers
 
-# What the user's app brings along again, and so nobody needs to save.
+# Attributes that the user's app makes anew.
 _CODE = (
     types.FunctionType,
     types.MethodType,
@@ -53,9 +52,6 @@ class StrategyMemory:
 
     Make it of the fresh strategy: before :meth:`restore`, and before the first round.
 
-    Args:
-        strategy: the user's.
-
     Example:
         >>> from flwr.serverapp.strategy import FedAvgM
         >>> strategy = FedAvgM(server_momentum=0.9)
@@ -76,10 +72,7 @@ class StrategyMemory:
         self._restored: set[str] = set()
 
     def capture(self) -> bytes:
-        """An image of all that has changed since the strategy was fresh.
-
-        And of what was restored: a strategy that is started again and again is not fresh.
-        """
+        """An image of all that was restored or has changed since the strategy was fresh."""
         packed = self._packed()
         self._captured = _digests(packed)
         return self._image(
@@ -110,7 +103,7 @@ class StrategyMemory:
     def restore(self, image: bytes, *, source: str, in_step: bool = False) -> None:
         """Put what :meth:`capture` saved into the strategy. ``source`` names the file in errors.
 
-        Where the strategy is ``in_step``, it has all of it already, or what its user has set since.
+        A strategy that is ``in_step`` has it already, or what its user has set since.
         """
         saved = self._read(image, source)
         if not in_step:
@@ -119,7 +112,7 @@ class StrategyMemory:
         self._captured = _digests(self._packed())
 
     def go_back(self, images: Iterable[bytes], *, source: str) -> None:
-        """Undo what has changed since: these images, the later ones on top, are what counts."""
+        """Undo all changes but those of these images, the later ones on top."""
         counts = dict(self._fresh)
         for image in images:
             counts |= self._read(image, source)
@@ -130,7 +123,7 @@ class StrategyMemory:
         self._put_what_differs(counts, source)
 
     def _put_what_differs(self, saved: dict[str, Packed], source: str) -> None:
-        """All else stays the very object that it is, to which others may hold references."""
+        """Other attributes stay the same objects, to which others may hold references."""
         now = _digests(self._packed())
         for path, packed in saved.items():
             if now.get(path) != _digest(packed):
@@ -172,10 +165,7 @@ class StrategyMemory:
         holder.load_state_dict(unpack(Packed(packed.tree[1], packed.block)))
 
     def not_kept(self) -> list[str]:
-        """Attributes that could not be saved, each once: after a crash they are as in a fresh one.
-
-        Some begin as None, which can be saved, and later hold what cannot.
-        """
+        """Attributes that cannot be saved, each told once; some begin as None, which can."""
         news = sorted(self._not_kept - self._told)
         self._told |= self._not_kept
         return news
@@ -187,7 +177,7 @@ class StrategyMemory:
 
 
 Digest = tuple[Any, int, int]
-"""Of a packed value, which may be large; good as long as the process lives."""
+"""Stands for a packed value, which may be large, as long as the process lives."""
 
 
 def _digest(packed: Packed) -> Digest:
@@ -210,7 +200,6 @@ def _kinds(strategy: Strategy) -> dict[str, str]:
 
 
 def _is_tensor_like(holder: Any, value: Any) -> bool:
-    """Whether one tensor of PyTorch can take the other's numbers."""
     return (
         hasattr(holder, "copy_")
         and type(holder) is type(value)
@@ -262,16 +251,16 @@ class ConfigMemory:
         self._given: Values = {}
         self._captured: Values | None = None if saved is None else saved[1]
         self.latest = ConfigRecord()
-        """The one with which the strategy configured the last round."""
+        """The config of the last round."""
 
     def go_on_with(
         self, config: ConfigRecord | None, *, again: bool = False
     ) -> ConfigRecord | None:
         """The user's config, with what the strategy had changed where the user gives the same.
 
-        ``again`` where this process has played rounds: then it is as the strategy has left it. (Who
-        gives a new but equal one to each start of a loop gets, after a crash, one round with what
-        the strategy had made of an earlier one.)
+        ``again`` where this process has played rounds: then it is as the strategy has left it. (A
+        loop of starts with a new but equal config each gets, after a crash, one round with what the
+        strategy had made of an earlier one.)
         """
         self._given = {} if config is None else deepcopy(dict(config))
         if self._saved is None:
@@ -282,7 +271,7 @@ class ConfigMemory:
                 if value == was.get(key):
                     self._given[key] = given_then.get(key, value)
             return config
-        # Into the user's own, for a loop of starts gives the same one again.
+        # Into the user's own record, because a loop of starts gives the same one again.
         config = ConfigRecord() if config is None else config
         for key in {**given_then, **was}:
             changed = not _alike(given_then, was, key)
@@ -299,7 +288,7 @@ class ConfigMemory:
         return self._given, self._captured
 
     def go_back(self) -> None:
-        """Undo what a round that does not count has made of it."""
+        """Undo the changes of a round that does not count."""
         counts = self._given if self._captured is None else self._captured
         for key in [key for key in self.latest if key not in counts]:
             del self.latest[key]
@@ -308,5 +297,4 @@ class ConfigMemory:
 
 
 def _alike(one: Values, other: Values, key: str) -> bool:
-    """Whether both have it, with the same value, or neither does."""
     return (key in one) == (key in other) and one.get(key) == other.get(key)
