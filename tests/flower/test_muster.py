@@ -33,10 +33,11 @@ from flwr.serverapp.strategy import (
 from tests.flower.tiny_app import evaluated, federation, model, nodes, quick, trained
 
 from fedmuster.core.errors import CallOrderError, ConfigError, InUseError, StateError
+from fedmuster.core.policy import Policy
 from fedmuster.experiments.journal import Journal, JournalReader
 from fedmuster.flower import EdgeGroups, Muster, ReportingMod
 from fedmuster.flower.in_process import InProcessGrid, Node
-from fedmuster.policies import BSFL, COCS, SAFA, FedSUV, Oort, PowerOfChoice
+from fedmuster.policies import BSFL, COCS, SAFA, AllClients, FedSUV, Oort, PowerOfChoice, Random
 
 
 def start(muster: Muster, grid: Any, rounds: int = 3, **more: Any) -> Result:
@@ -681,3 +682,19 @@ def test_who_does_not_evaluate_in_time_is_told_of(
     with caplog.at_level(logging.INFO, "flwr"):
         start(quick(tmp_path, deadline_seconds=0.3), grid, rounds=1)
     assert re.search(r"1 nodes have not evaluated in time.*: d$", caplog.text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "cohort_size", "warned"),
+    [(Random(), 4, 1), (Random(), 9, 1), (Random(), 3, 0), (AllClients(), 4, 0)],
+)
+def test_a_cohort_of_everybody_is_warned_of_once(
+    policy: Policy[Any],
+    cohort_size: int,
+    warned: int,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    muster = quick(tmp_path, policy=policy, cohort_size=cohort_size, wait_seconds=0.1)
+    start(muster, federation("abcd"), rounds=4)
+    assert len([r for r in caplog.records if "num-supernodes" in r.getMessage()]) == warned
