@@ -13,9 +13,8 @@ from time import process_time
 import numpy as np
 
 from benchmarks.measure import write
-from fedmuster.solvers.annealing import Annealing, Walk
+from fedmuster.solvers.annealing import NEIGHBOURHOODS, Annealing, Walk
 from fedmuster.solvers.instance import Instance
-from fedmuster.solvers.neighbourhoods import NEIGHBOURHOODS
 
 SIZE = 25
 CLIENTS = (500, 10_000, 1_000_000)

@@ -21,7 +21,7 @@ from benchmarks.measure import in_turns, write
 from fedmuster.core.records import Feedback, FloatArray
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import stream
-from fedmuster.policies.fedsuv import FedSUV
+from fedmuster.policies.fedsuv.policy import FedSUV
 from fedmuster.solvers.pareto import dominated_boxes
 from fedmuster.worlds.validity_utility import ValidityUtilityWorld
 

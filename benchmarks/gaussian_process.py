@@ -19,7 +19,7 @@ from numpy.random import default_rng
 
 from benchmarks.measure import read, write
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.estimators.gaussian_process import GaussianProcess, GPState
+from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess, GPState
 
 DIMENSION = 6
 COHORT = 20

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.measure import RESULTS, in_turns, write
 from fedmuster.core.records import IntArray
 from fedmuster.privacy.ledger import Ledger, verify
-from fedmuster.privacy.ledger.anchor import STATE_FOLDER_VARIABLE
+from fedmuster.privacy.ledger.guards import STATE_FOLDER_VARIABLE
 
 CLIENTS = (1_000, 10_000, 100_000, 1_000_000)
 COHORT = 1_000

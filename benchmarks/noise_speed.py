@@ -17,7 +17,7 @@ from numpy.random import Generator, default_rng
 
 from benchmarks.measure import write
 from fedmuster.core.records import FloatArray
-from fedmuster.privacy.mechanism import Gaussian, Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from fedmuster.privacy.randomness import secure_bytes, seeded_bytes
 
 COORDINATES = (26_000, 1_000_000)

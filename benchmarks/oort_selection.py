@@ -16,8 +16,8 @@ from numpy.random import Generator
 from benchmarks.measure import in_turns, write
 from fedmuster.core.records import IntArray, Problem, RoundView
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.estimators.track_record import TrackRecord
-from fedmuster.policies.oort import Oort, OortState
+from fedmuster.policies.oort.policy import Oort, OortState
+from fedmuster.policies.oort.scores import TrackRecord
 
 CLIENTS = (1_000, 10_000, 100_000, 1_000_000)
 SIZES = (10, 100)

@@ -7,9 +7,9 @@ many numbers with bare numpy as the reference.
 import numpy as np
 
 from benchmarks.measure import in_turns, write
+from fedmuster.federation import Simulation
 from fedmuster.policies import BSFL, Genie
-from fedmuster.policies.bottleneck_bandit import BanditState
-from fedmuster.simulation import Simulation
+from fedmuster.policies.bsfl import BanditState
 from fedmuster.worlds import BSFLGroups
 
 ROUNDS = 10_000

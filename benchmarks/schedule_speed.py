@@ -19,7 +19,7 @@ from benchmarks.measure import in_turns, write
 from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import stream
 from fedmuster.solvers.schedule import greedy_schedule
-from fedmuster.worlds.cell import LTECell
+from fedmuster.worlds.lte_cell import LTECell
 
 CANDIDATES = (10, 10_000, 1_000_000)
 SIZES = (5, 100, 1_000)

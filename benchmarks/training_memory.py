@@ -23,9 +23,9 @@ from benchmarks.measure import write
 from benchmarks.training.turns import Process, Turns
 from benchmarks.training.workloads import SEED, WORKLOADS
 from fedmuster.core.records import Feedback
-from fedmuster.learning.models import MLP
-from fedmuster.learning.numpy_engine import NumpyEngine
-from fedmuster.learning.trainer import Trainer
+from fedmuster.training.engines.numpy_engine import NumpyEngine
+from fedmuster.training.models import MLP
+from fedmuster.training.trainer import Trainer
 
 CLIENTS = (500, 2_000, 10_000)
 COHORT = 25

@@ -6,9 +6,9 @@ import pytest
 
 from fedmuster.core.errors import StateError
 from fedmuster.core.policy import Policy
+from fedmuster.federation import Simulation
 from fedmuster.policies import BSFL, POLICIES, AllClients, Genie, Random
-from fedmuster.privacy.schedule import Geometric
-from fedmuster.simulation import Simulation
+from fedmuster.privacy.schedules import Geometric
 from fedmuster.worlds import (
     Bernoulli,
     BSFLGroups,

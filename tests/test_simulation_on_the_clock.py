@@ -12,13 +12,13 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import Logistic
-from fedmuster.learning.partition import Sampled
-from fedmuster.learning.training import Training
+from fedmuster.federation import Simulation, Watch
 from fedmuster.policies import BSFL, REFL, SAFA, FedSUV, NaiveMABCS, Random
 from fedmuster.privacy.budget import Privacy
-from fedmuster.simulation import Simulation, Watch
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import Logistic
+from fedmuster.training.partition import Sampled
+from fedmuster.training.training import Training
 from fedmuster.worlds import (
     BSFLRates,
     DeviceWorld,

@@ -5,13 +5,12 @@ import numpy as np
 from benchmarks.training.turns import Turns
 from benchmarks.training.workloads import SEED, Tensors, Workload
 from fedmuster.core.records import Feedback
-from fedmuster.learning.engine import Engine
-from fedmuster.learning.models import MLP, Linear, Logistic
-from fedmuster.learning.networks import COCSCNN, SmallCNN
-from fedmuster.learning.numpy_engine import NumpyEngine
-from fedmuster.learning.records import FederatedData
-from fedmuster.learning.torch_engine import TorchEngine
-from fedmuster.learning.trainer import Trainer
+from fedmuster.training.engines.numpy_engine import NumpyEngine
+from fedmuster.training.engines.torch_engine import TorchEngine
+from fedmuster.training.models import MLP, Linear, Logistic
+from fedmuster.training.networks import COCSCNN, SmallCNN
+from fedmuster.training.trainer import Trainer
+from fedmuster.training.training_records import Engine, FederatedData
 
 
 def engine(workload: Workload, data: FederatedData, workers: int) -> Engine:

@@ -30,7 +30,7 @@ from benchmarks.training.plain_loops import with_slices
 from benchmarks.training.turns import Turns
 from benchmarks.training.workloads import WORKLOADS, Tensors, Workload
 from fedmuster.flower.grid_views import ThroughGrid
-from fedmuster.learning.records import FederatedData
+from fedmuster.training.training_records import FederatedData
 
 ACTORS = 2
 

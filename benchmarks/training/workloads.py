@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from fedmuster.core.records import IntArray
 from fedmuster.core.streams import LAYOUT, POLICY, stream
-from fedmuster.learning.batches import batches
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.records import FederatedData, Inputs, Targets
+from fedmuster.training.local_sgd import LocalSGD, batches
+from fedmuster.training.training_records import FederatedData, Inputs, Targets
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

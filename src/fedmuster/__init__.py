@@ -11,38 +11,29 @@ if TYPE_CHECKING:
     from fedmuster.core.edges import EdgeView
     from fedmuster.core.errors import FedmusterError
     from fedmuster.core.feedback import FeedbackReport
-    from fedmuster.core.policy import Policy, PolicyTraits
+    from fedmuster.core.policy import POLICIES, Policy, PolicyTraits
     from fedmuster.core.records import Feedback, Forecast, Problem, RoundView, Selection, Truth
     from fedmuster.core.selector import Selector
     from fedmuster.core.state import derived, given, shared
-    from fedmuster.policies import (
-        BSFL,
-        COCS,
-        CSUCB,
-        CSUCBQ,
-        CUCB,
-        PAUSE,
-        POLICIES,
-        RBCSF,
-        REFL,
-        SAFA,
-        AllClients,
-        ClusteredSampling,
-        ElementWiseMABCS,
-        ExtendedFedCS,
-        FastestInExpectation,
-        FedCS,
-        FedSUV,
-        Genie,
-        Lifted,
-        LinUCB,
-        NaiveMABCS,
-        Oort,
-        Oracle,
-        PowerOfChoice,
-        Random,
-        TiFL,
-    )
+    from fedmuster.policies.bsfl import BSFL
+    from fedmuster.policies.clustered_sampling import ClusteredSampling
+    from fedmuster.policies.cocs import COCS
+    from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
+    from fedmuster.policies.cucb import CUCB
+    from fedmuster.policies.fedsuv import FedSUV
+    from fedmuster.policies.genie import FastestInExpectation, Genie
+    from fedmuster.policies.lifted import Lifted
+    from fedmuster.policies.linucb import LinUCB
+    from fedmuster.policies.mab_cs import ElementWiseMABCS, ExtendedFedCS, FedCS, NaiveMABCS
+    from fedmuster.policies.oort import Oort
+    from fedmuster.policies.oracle import Oracle
+    from fedmuster.policies.pause import PAUSE
+    from fedmuster.policies.power_of_choice import PowerOfChoice
+    from fedmuster.policies.random import AllClients, Random
+    from fedmuster.policies.rbcs_f import RBCSF
+    from fedmuster.policies.refl import REFL
+    from fedmuster.policies.safa import SAFA
+    from fedmuster.policies.tifl import TiFL
     from fedmuster.privacy.budget import Budget, Privacy
     from fedmuster.privacy.ledger import Ledger
 
@@ -102,6 +93,7 @@ _HOMES = {  # of what is no policy
     "FedmusterError": "core.errors",
     "FeedbackReport": "core.feedback",
     "Ledger": "privacy.ledger",
+    "POLICIES": "core.policy",
     "Policy": "core.policy",
     "PolicyTraits": "core.policy",
     "Privacy": "privacy.budget",
@@ -119,9 +111,10 @@ _HOMES = {  # of what is no policy
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'fedmuster' has no attribute {name!r}")
-    return getattr(import_module(f"fedmuster.{_HOMES.get(name, 'policies')}"), name)
+    try:  # what has no home here is a policy, which its registry knows
+        return getattr(import_module(f"fedmuster.{_HOMES.get(name, 'policies')}"), name)
+    except AttributeError:
+        raise AttributeError(f"module 'fedmuster' has no attribute {name!r}") from None
 
 
 def __dir__() -> list[str]:

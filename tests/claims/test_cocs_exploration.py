@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.claims.cocs_exploration import Exploration, Pairs, offers, recount, selections
 from fedmuster.claims.cocs_theorem import RegretBound, order
 from fedmuster.core.records import BoolArray
-from fedmuster.estimators.hypercubes import Control, EqualCubes, SuccessRates, ZoomingCubes
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out
-from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.policies import COCS
+from fedmuster.policies.cocs.hypercubes import Control, EqualCubes, SuccessRates, ZoomingCubes
 from fedmuster.worlds import EdgeNetwork
 
 SMALL = EdgeNetwork(num_clients=6, num_edges=2, budget=9.0)

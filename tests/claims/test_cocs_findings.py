@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.claims import cocs_findings as findings
 from fedmuster.claims import cocs_nonconvex, cocs_sensitivity
 from fedmuster.claims.cocs_network import CUCB_, FIVE, LINUCB, ORACLE, OURS, RANDOM, Utilities, five
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.worlds import EdgeNetwork
 

@@ -14,10 +14,10 @@ from fedmuster.claims.cocs_network import FIVE
 from fedmuster.claims.cocs_tasks import CIFAR, CIFAR_FULL, LOGISTIC, STANDARDISED, Task
 from fedmuster.claims.cocs_training import TRAINING
 from fedmuster.experiments.spec import Experiment
-from fedmuster.learning.networks import COCSCNN
 from fedmuster.policies import COCS, CUCB, LinUCB, Oracle, Random
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.solvers.assignment import FLGreedy
+from fedmuster.training.networks import COCSCNN
 from fedmuster.worlds import EdgeNetwork
 
 NAN = math.nan

@@ -5,8 +5,8 @@ import pytest
 
 from fedmuster.claims import fedsuv_candidates as candidates
 from fedmuster.claims.fedsuv_candidates import Stay
+from fedmuster.report.edge_rows import Scores
 from fedmuster.report.runs import Run
-from fedmuster.report.scores import Scores
 
 NAN = np.nan
 VALIDITY = np.array([0.1, 0.3, 0.6, 0.9])

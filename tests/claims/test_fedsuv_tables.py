@@ -17,9 +17,9 @@ from fedmuster.claims.fedsuv_tasks import (
     WRITERS,
     Task,
 )
-from fedmuster.learning.aggregation import FedYogi
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.target import Target
+from fedmuster.training.aggregation import FedYogi
 
 NAN = math.nan
 LABELS = ("fedsuv", "fedavg", "safa", "oort", "refl")

@@ -18,9 +18,9 @@ from fedmuster.claims.fedsuv_theorem import (
 from fedmuster.claims.fedsuv_widths import Course, widths_of
 from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import stream
-from fedmuster.estimators.gaussian_process.kernel import Kernel
+from fedmuster.policies.fedsuv.kernel import Kernel
+from fedmuster.report.edge_rows import Scores
 from fedmuster.report.runs import Run
-from fedmuster.report.scores import Scores
 from fedmuster.worlds import ValidityUtilityWorld
 
 WORLD = ValidityUtilityWorld(num_clients=40, num_attributes=2)

@@ -16,10 +16,10 @@ from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import stream
 from fedmuster.experiments.spec import Experiment
+from fedmuster.federation import Simulation
 from fedmuster.policies import ElementWiseMABCS, ExtendedFedCS, FedCS, NaiveMABCS
+from fedmuster.report.edge_rows import Scores
 from fedmuster.report.runs import Comparison, Run
-from fedmuster.report.scores import Scores
-from fedmuster.simulation import Simulation
 from fedmuster.solvers.schedule import finish_seconds
 from fedmuster.worlds import LTECell
 

@@ -17,7 +17,7 @@ from fedmuster.core.records import IntArray, Truth
 from fedmuster.core.streams import stream
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
-from fedmuster.simulation import Simulation
+from fedmuster.federation import Simulation
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.instance import Instance
 

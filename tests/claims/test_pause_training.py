@@ -7,9 +7,9 @@ import pytest
 
 from fedmuster.claims import pause_findings as findings
 from fedmuster.claims.pause_tasks import LARGE_R2, NO_PRIVACY, SMALL_NON_IID, SMALL_R1, SMALL_R2
-from fedmuster.learning.networks import PAUSECNN3
-from fedmuster.privacy.mechanism import Laplace
+from fedmuster.privacy.mechanisms import Laplace
 from fedmuster.report.runs import Comparison, Run
+from fedmuster.training.networks import PAUSECNN3
 
 NAN = np.nan
 PRIVATE = ("pause", "sa-pause", "random", "clustered", "fastest", "fedavg")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmuster.learning.data import DATASETS
+from fedmuster.training.data import DATASETS
 
 
 def fedmuster(

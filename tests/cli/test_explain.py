@@ -14,9 +14,9 @@ from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out
+from fedmuster.federation import Checkpoint, RoundRow
 from fedmuster.policies import BSFL
-from fedmuster.simulation import Checkpoint, RoundRow
-from fedmuster.worlds.federation import Federation
+from fedmuster.worlds.real_federation import Federation
 
 WORLD = {"name": "bsfl-rates", "num_clients": 8, "cohort_size": 3}
 
@@ -91,7 +91,7 @@ def test_an_experiment_asks_which_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="none of them fit"):
         told(tmp_path / "both", "--round", "3", "--policy", "bsfl")
     out = told(tmp_path / "both", "--round", "3", "--policy", "all-clients", "--seed", "4")
-    assert "all-clients: everybody who is available is asked" in out
+    assert "all-clients: every available client" in out
 
 
 def test_what_does_not_exist_is_told(tmp_path: Path) -> None:

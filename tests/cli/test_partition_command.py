@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from fedmuster.cli import cli
 from fedmuster.core.errors import ConfigError
-from fedmuster.learning.partition import PARTITIONS
+from fedmuster.training.partition import PARTITIONS
 
 
 def run(*arguments: str) -> str:

@@ -13,10 +13,10 @@ from fedmuster.experiments.journal import JournalReader, Standing, standing
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out
+from fedmuster.federation import Horizon
 from fedmuster.policies import AllClients, Random
 from fedmuster.privacy.budget import Privacy
-from fedmuster.privacy.schedule import Uniform
-from fedmuster.simulation import Horizon
+from fedmuster.privacy.schedules import Uniform
 from fedmuster.worlds import PauseGroups
 
 

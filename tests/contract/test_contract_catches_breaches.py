@@ -302,6 +302,30 @@ class SumsFailures(Optimist):
 
 
 @config
+class KeepsTheSilent(Optimist):
+    """Counts answers alone, so that a client that never answers stays unseen and comes first."""
+
+    name: ClassVar[str] = "keeps-the-silent"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        del selection
+        answered = feedback.clients[feedback.answered]
+        state.count[answered] += 1
+        state.seconds[answered] += feedback.latency_seconds[feedback.answered]
+
+
+@config
+class WaitsForAll(Optimist):
+    """Learns only from feedback of more than one client."""
+
+    name: ClassVar[str] = "waits-for-all"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        if len(feedback.clients) > 1:
+            Optimist.observe(self, state, selection, feedback)
+
+
+@config
 class NeedsRows(Optimist):
     name: ClassVar[str] = "needs-rows"
 
@@ -482,6 +506,7 @@ BREAKING_ONE: Sequence[tuple[int, Policy[Any]]] = (
     (14, LovesTheServed()),
     (14, DeniesLearning()),
     (14, DeafOracle()),
+    (17, WaitsForAll()),
 )
 
 BREAKING_FIRST: Sequence[tuple[int, Policy[Any]]] = (
@@ -524,6 +549,11 @@ def test_a_broken_policy_fails_the_point_meant_for_it_and_no_other(
     assert [violation.point for violation in violations] == [point], violations
 
 
+def test_a_policy_that_ignores_failures_keeps_silent_clients() -> None:
+    violations = [violation for check in CHECKS if (violation := breach(check, KeepsTheSilent()))]
+    assert [violation.point for violation in violations] == [16, 17], violations
+
+
 @pytest.mark.parametrize(("point", "policy"), BREAKING_FIRST, ids=label)
 def test_check_policy_names_the_first_point_that_is_broken(point: int, policy: Policy[Any]) -> None:
     with pytest.raises(ContractError) as caught:
@@ -532,8 +562,9 @@ def test_check_policy_names_the_first_point_that_is_broken(point: int, policy: P
 
 
 def test_points_are_those_of_the_contract_in_order() -> None:
-    assert [check.point for check in CHECKS] == list(range(1, 15))
-    assert {point for point, _ in BREAKING_ONE} == {check.point for check in CHECKS}
+    assert [check.point for check in CHECKS] == [*range(1, 15), 16, 17]
+    alone = {point for point, _ in BREAKING_ONE}
+    assert {*alone, 16} == {check.point for check in CHECKS}
 
 
 def test_a_class_that_no_process_can_import_is_told_how_to_be_importable() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from fedmuster.testing import learning, newcomers, ties
-from fedmuster.testing.federation import Federation, Knowledge, lively, varied_seconds
+from fedmuster.testing.tiny_federation import Federation, Knowledge, lively, varied_seconds
 
 AT_EDGES = Knowledge(num_edges=3)
 

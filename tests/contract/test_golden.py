@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from fedmuster.bandits.means import DiscountedMean, WindowedMean
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
     Feedback,
@@ -27,7 +28,6 @@ from fedmuster.core.records import (
     Truth,
 )
 from fedmuster.core.streams import stream
-from fedmuster.estimators.mean import DiscountedMean, WindowedMean
 from fedmuster.policies import (
     BSFL,
     CSUCB,
@@ -39,9 +39,9 @@ from fedmuster.policies import (
     Genie,
     PowerOfChoice,
 )
-from fedmuster.privacy.schedule import Geometric
+from fedmuster.privacy.schedules import Geometric
 from fedmuster.testing import assert_cohort_is_optimal, replay
-from fedmuster.testing.optimality import Cohort
+from fedmuster.testing.playing import Cohort
 
 NUM_CLIENTS, COHORT_SIZE, NUM_CLUSTERS = 7, 3, 3
 INSTANCES = 200

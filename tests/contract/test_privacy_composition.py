@@ -10,11 +10,11 @@ from numpy.random import Generator
 
 from fedmuster.core.policy import Policy, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.federation import Simulation
 from fedmuster.policies import BSFL, CSUCB, PAUSE, Random
-from fedmuster.policies.bottleneck_bandit import BanditState, BottleneckBandit
+from fedmuster.policies.bsfl import BanditState, BottleneckBandit
 from fedmuster.privacy.budget import Privacy, Protection
-from fedmuster.privacy.schedule import Uniform
-from fedmuster.simulation import Simulation
+from fedmuster.privacy.schedules import Uniform
 from fedmuster.worlds import PauseGroups
 
 ROUNDS = 150

@@ -5,10 +5,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from fedmuster.bandits.means import DiscountedMean, WindowedMean
 from fedmuster.core.policy import Policy
-from fedmuster.estimators.gaussian_process import GaussianProcess
-from fedmuster.estimators.hypercubes import ZoomingCubes
-from fedmuster.estimators.mean import DiscountedMean, WindowedMean
 from fedmuster.policies import (
     BSFL,
     COCS,
@@ -25,6 +23,8 @@ from fedmuster.policies import (
     PowerOfChoice,
     Random,
 )
+from fedmuster.policies.cocs.hypercubes import ZoomingCubes
+from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.solvers.assignment import FLGreedy
 from fedmuster.testing import CHECKS, Check, Knowledge, knowledges

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from fedmuster.core.cohorts import cohort_fault
+from fedmuster.core.checking import cohort_fault
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import DataError
 from fedmuster.core.policy import CohortRule, PolicyTraits

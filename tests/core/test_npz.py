@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
 
-from fedmuster.core import npz
+from fedmuster.core import files as npz
 from fedmuster.core.errors import StateError
 
 KINDS = st.one_of(

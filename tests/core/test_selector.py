@@ -12,6 +12,7 @@ from fedmuster import BSFL, RBCSF, Feedback, Policy, Problem, Random, Selector
 from fedmuster.core import state as states
 from fedmuster.core.errors import (
     CallOrderError,
+    ConfigError,
     DataError,
     FeedbackError,
     PolicyError,
@@ -120,7 +121,7 @@ class TestWhatASelectorAccepts:
 
     def test_a_class_is_no_policy(self) -> None:
         policy: Any = BSFL
-        with pytest.raises(DataError, match=r"write BSFL\(\)"):
+        with pytest.raises(ConfigError, match=r"BSFL\(\)"):
             Selector(policy, Problem(num_clients=2, cohort_size=1))
 
     def test_the_cohort_cannot_be_changed_by_the_caller(self) -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedmuster.bandits.means import utility_radius, validity_radius
 from fedmuster.core.records import FloatArray
-from fedmuster.estimators.boxes import (
+from fedmuster.policies.fedsuv.candidates import (
     BoxState,
     clipped,
     describe,
@@ -17,7 +18,6 @@ from fedmuster.estimators.boxes import (
     raise_scale,
     whole_plane,
 )
-from fedmuster.estimators.confidence import utility_radius, validity_radius
 
 INTERVAL = st.tuples(st.integers(-4, 4), st.integers(-4, 4)).map(sorted)
 

@@ -7,13 +7,13 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
+from fedmuster.bandits.linear import standardised
 from fedmuster.core import state as states
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.estimators.gaussian_process import GaussianProcess, GPState
-from fedmuster.estimators.gaussian_process.kernel import Family, Kernel
-from fedmuster.estimators.standardise import standardised
+from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess, GPState
+from fedmuster.policies.fedsuv.kernel import Family, Kernel
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedmuster.core import state as states
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray, Problem
-from fedmuster.estimators.hypercubes import (
+from fedmuster.policies.cocs.hypercubes import (
     Control,
     EqualCubes,
     Estimate,

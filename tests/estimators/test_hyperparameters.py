@@ -6,11 +6,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from fedmuster.core.records import FloatArray
-from fedmuster.estimators.gaussian_process import GaussianProcess
-from fedmuster.estimators.gaussian_process.hyperparameters import climb
-from fedmuster.estimators.gaussian_process.kernel import Family
-from fedmuster.estimators.gaussian_process.likelihood import Sample, log_marginal_likelihood
-from fedmuster.estimators.gaussian_process.tally import Tally
+from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess, Tally
+from fedmuster.policies.fedsuv.kernel import Family, Sample, climb, log_marginal_likelihood
 
 FAMILIES = pytest.mark.parametrize("family", ["squared-exponential", "matern-5/2"])
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from fedmuster.bandits.linear import LinearModel, LinearState, learn, predict, ridge
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.state import grow
-from fedmuster.estimators.linear import LinearModel, LinearState, learn, predict, ridge
 
 
 def test_against_the_normal_equations() -> None:

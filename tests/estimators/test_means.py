@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedmuster.bandits.means import (
+    DiscountedMean,
+    MeanEstimator,
+    SampleMean,
+    WindowedMean,
+    confidence_radius,
+    log_rounds,
+)
+from fedmuster.bandits.speed import SpeedEstimator
 from fedmuster.core.records import Feedback
-from fedmuster.estimators.confidence import confidence_radius, log_rounds
-from fedmuster.estimators.mean import DiscountedMean, MeanEstimator, SampleMean, WindowedMean
-from fedmuster.estimators.speed import SpeedEstimator
 
 K = 4
 HISTORIES = st.lists(

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from fedmuster.core.records import FloatArray
-from fedmuster.estimators.gaussian_process import GaussianProcess, GPState, random_features
-from fedmuster.estimators.gaussian_process.kernel import Family, Kernel
-from fedmuster.estimators.gaussian_process.random_features import FeatureBelief
+from fedmuster.policies.fedsuv import posterior as random_features
+from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess, GPState
+from fedmuster.policies.fedsuv.kernel import Family, Kernel
+from fedmuster.policies.fedsuv.posterior import FeatureBelief
 
 CLIENTS = 1500  # more than one block
 ATTRIBUTES = np.random.default_rng(1).normal(size=(CLIENTS, 3))

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from fedmuster.bandits.linear import standardised
 from fedmuster.core.errors import DataError
-from fedmuster.estimators.gaussian_process.triangular import lower_root, solve_lower
-from fedmuster.estimators.standardise import standardised
+from fedmuster.policies.fedsuv.kernel import lower_root, solve_lower
 
 
 def test_columns_have_mean_zero_and_deviation_one_whatever_their_units() -> None:

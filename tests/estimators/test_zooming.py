@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, Problem
-from fedmuster.estimators.hypercubes import (
+from fedmuster.policies.cocs.hypercubes import (
     Control,
     Cubes,
     EqualCubes,

@@ -12,8 +12,8 @@ from fedmuster.core.errors import StateError
 from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader, rounds_done
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
+from fedmuster.federation import Simulation
 from fedmuster.policies import BSFL
-from fedmuster.simulation import Simulation
 from fedmuster.worlds import BSFLRates, Markov
 
 ROUNDS = 2000

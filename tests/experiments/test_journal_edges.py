@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from tests.forks import FORKS
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core import state as states
 from fedmuster.core.policy import Policy
 from fedmuster.core.selector import Selector
 from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader, rounds_done
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.edge_utility import EdgeUtility
+from fedmuster.federation import EdgeRow, Simulation
 from fedmuster.policies import Random
-from fedmuster.policies.cocs import COCS
-from fedmuster.simulation import EdgeRow, Simulation
+from fedmuster.policies.cocs.policy import COCS
 from fedmuster.worlds import BSFLRates, EdgeNetwork
 
 NETWORK = EdgeNetwork(num_clients=8, num_edges=2, cohort_size=8, budget=6.0)

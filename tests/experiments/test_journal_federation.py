@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmuster.bandits.rewards import CohortReward
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader, standing
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.edge_utility import EdgeUtility
-from fedmuster.objectives.reward import CohortReward
+from fedmuster.federation import Checkpoint, RoundRow
 from fedmuster.policies import BSFL, COCS
-from fedmuster.simulation import Checkpoint, RoundRow
 from fedmuster.worlds import WORLDS, BSFLRates
-from fedmuster.worlds.federation import Federation
+from fedmuster.worlds.real_federation import Federation
 
 CELL = Experiment(
     policies={"bsfl": BSFL()}, world=Federation(cohort_size=2), rounds=3, regret=False

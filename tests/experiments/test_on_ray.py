@@ -21,19 +21,18 @@ from fedmuster.core.errors import ConfigError, MissingExtraError, StateError
 from fedmuster.experiments import run
 from fedmuster.experiments.journal import Journal, JournalReader, rounds_done
 from fedmuster.experiments.ray_cluster import RayCluster, check_can_travel, images, worker
-from fedmuster.experiments.ray_cluster.images import image_of, put
-from fedmuster.experiments.ray_cluster.same_bits import bits_here
-from fedmuster.experiments.ray_cluster.worker import News, play
+from fedmuster.experiments.ray_cluster.cell_images import bits_here, image_of, put
+from fedmuster.experiments.ray_cluster.journey import News, play
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
 from fedmuster.experiments.sweep import find_cells
-from fedmuster.learning.data import MNIST
-from fedmuster.learning.models import MLP
-from fedmuster.learning.networks import BSFLCNN
-from fedmuster.learning.training import Training
 from fedmuster.policies import PAUSE
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.ledger import verify
+from fedmuster.training.data import MNIST
+from fedmuster.training.models import MLP
+from fedmuster.training.networks import BSFLCNN
+from fedmuster.training.training import Training
 from fedmuster.worlds import BSFLRates, PauseGroups, TraceWorld
 
 ROUNDS = 30

@@ -16,14 +16,14 @@ from fedmuster.core.records import Feedback, IntArray
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
-from fedmuster.learning.models import MLP
-from fedmuster.learning.networks import BSFLCNN
-from fedmuster.learning.training import Training
 from fedmuster.policies import PAUSE, AllClients, ClusteredSampling, PowerOfChoice, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.ledger import Ledger
-from fedmuster.privacy.mechanism import Laplace
-from fedmuster.privacy.schedule import Geometric, Uniform
+from fedmuster.privacy.mechanisms import Laplace
+from fedmuster.privacy.schedules import Geometric, Uniform
+from fedmuster.training.models import MLP
+from fedmuster.training.networks import BSFLCNN
+from fedmuster.training.training import Training
 from fedmuster.worlds import PauseGroups
 
 SPEC = """\

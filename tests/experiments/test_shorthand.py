@@ -1,7 +1,7 @@
 import pytest
 
 from fedmuster.core.errors import ConfigError
-from fedmuster.experiments.shorthand import parse
+from fedmuster.experiments.spec_tables import parse
 
 
 def test_a_setting_cannot_change_the_name() -> None:

@@ -17,14 +17,14 @@ from fedmuster.core.policy import Policy
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.learning.aggregation import FedAdam
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import MLP
-from fedmuster.learning.networks import OwnModel
-from fedmuster.learning.partition import DirichletLabels
-from fedmuster.learning.training import Model, Training
 from fedmuster.policies import BSFL, SAFA, FedCS, PowerOfChoice, Random
 from fedmuster.report.runs import load
+from fedmuster.training.aggregation import FedAdam
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import MLP
+from fedmuster.training.networks import OwnModel
+from fedmuster.training.partition import DirichletLabels
+from fedmuster.training.training import Model, Training
 from fedmuster.worlds import BSFLRates, ExponentialSizes, LTECell
 
 SPEC = """\

@@ -19,7 +19,7 @@ from tests.faults.watching import RELEASES
 
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.run import SPEC_NAME, prepare
-from fedmuster.privacy.ledger.anchor import STATE_FOLDER_VARIABLE
+from fedmuster.privacy.ledger.guards import STATE_FOLDER_VARIABLE
 
 STAGES: Final = ("debit", "release", "aggregation", "checkpoint")
 LEAST_SHARE: Final = 0.05

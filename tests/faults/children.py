@@ -17,10 +17,10 @@ from tests.forks import FORKS
 from fedmuster.core.errors import FedmusterError
 from fedmuster.experiments import journal, run
 from fedmuster.experiments.spec import LEDGER_NAME
-from fedmuster.learning.aggregation import Aggregation
 from fedmuster.privacy.budget import Budget
-from fedmuster.privacy.ledger.anchor import STATE_FOLDER_VARIABLE
+from fedmuster.privacy.ledger.guards import STATE_FOLDER_VARIABLE
 from fedmuster.privacy.ledger.writer import Writer
+from fedmuster.training.aggregation import Aggregation
 
 Fault = Callable[[Path], None]
 """Called in the child before the run starts, with the run's folder."""

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
-from fedmuster.learning.aggregation import FedAdam
-from fedmuster.learning.models import MLP, Logistic
-from fedmuster.learning.training import Training
 from fedmuster.policies import PAUSE, Random
 from fedmuster.privacy.budget import Privacy
-from fedmuster.privacy.mechanism import Gaussian, Laplace
-from fedmuster.privacy.schedule import Geometric, Harmonic, Listed, Uniform
+from fedmuster.privacy.mechanisms import Gaussian, Laplace
+from fedmuster.privacy.schedules import Geometric, Harmonic, Listed, Uniform
+from fedmuster.training.aggregation import FedAdam
+from fedmuster.training.models import MLP, Logistic
+from fedmuster.training.training import Training
 from fedmuster.worlds import PauseGroups
 
 

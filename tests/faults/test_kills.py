@@ -19,7 +19,7 @@ from fedmuster.experiments.run import SPEC_NAME, prepare
 from fedmuster.experiments.spec import LEDGER_NAME
 from fedmuster.policies import PAUSE, Random
 from fedmuster.privacy.budget import Privacy
-from fedmuster.privacy.schedule import Uniform
+from fedmuster.privacy.schedules import Uniform
 
 
 def test_a_small_campaign_of_kills(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from tests.faults.board import Board, Point
 from fedmuster.core.records import IntArray
 from fedmuster.experiments import run
 from fedmuster.experiments.journal import Journal
-from fedmuster.learning.aggregation import Aggregation
 from fedmuster.privacy.budget import Budget, Grant
-from fedmuster.privacy.ledger.anchor import Anchor
+from fedmuster.privacy.ledger.guards import Anchor
+from fedmuster.training.aggregation import Aggregation
 
 RELEASES: Final = "releases.jsonl"
 """What has left the clients of a run: a line for each update."""

@@ -19,8 +19,8 @@ from fedmuster.policies import PAUSE, PowerOfChoice, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.ledger import audit
 from fedmuster.privacy.ledger.reading import summarise
-from fedmuster.privacy.mechanism import Laplace
-from fedmuster.privacy.schedule import Uniform
+from fedmuster.privacy.mechanisms import Laplace
+from fedmuster.privacy.schedules import Uniform
 
 
 class Killed(BaseException):

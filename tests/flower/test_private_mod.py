@@ -33,7 +33,7 @@ from fedmuster.flower.wire import (
     Report,
     question,
 )
-from fedmuster.privacy.mechanism import Gaussian, Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
 
 Arrays = Mapping[str, NDArray[Any]]
 Training = Callable[[Arrays], Arrays]

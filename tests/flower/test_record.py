@@ -20,16 +20,16 @@ from fedmuster.core.errors import ConfigError, InUseError, StateError
 from fedmuster.experiments.journal import JournalReader, standing
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
+from fedmuster.federation import RoundRow
 from fedmuster.flower import model_file
 from fedmuster.flower import run_record as records
 from fedmuster.flower.run_record import Record, Saved, client_table
-from fedmuster.learning.trainer import LearningRow
 from fedmuster.policies import BSFL, POLICIES, Random
 from fedmuster.privacy.budget import Privacy
-from fedmuster.privacy.mechanism import Gaussian
-from fedmuster.simulation import RoundRow
+from fedmuster.privacy.mechanisms import Gaussian
+from fedmuster.training.trainer import LearningRow
 from fedmuster.worlds import BSFLRates
-from fedmuster.worlds.federation import Federation
+from fedmuster.worlds.real_federation import Federation
 
 CELL = Experiment(
     policies={"bsfl": BSFL(alpha=2.0)},

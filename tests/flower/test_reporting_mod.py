@@ -20,7 +20,7 @@ from fedmuster.flower.wire import (
     Report,
     question,
 )
-from fedmuster.privacy.mechanism import Laplace
+from fedmuster.privacy.mechanisms import Laplace
 
 SEEN = list[tuple[str, list[str]]]
 

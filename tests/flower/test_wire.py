@@ -21,7 +21,7 @@ from fedmuster.flower.wire import (
     Report,
     strip,
 )
-from fedmuster.privacy.mechanism import Gaussian, Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
 
 Wired = Ask | Facts | Question | Release | Report
 

@@ -15,11 +15,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedmuster.core import blocks
+from fedmuster.core import arrays as blocks
 from fedmuster.core.config import from_table, named, to_table
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.state import from_bytes, load_arrays, to_arrays, to_bytes
-from fedmuster.learning.aggregation import (
+from fedmuster.training.aggregation import (
     SERVERS,
     Aggregation,
     FedAdagrad,
@@ -32,14 +32,14 @@ from fedmuster.learning.aggregation import (
     Server,
     finite_rows,
 )
-from fedmuster.learning.combine import (
+from fedmuster.training.combine import (
     CoordinateMedian,
     TrimmedMean,
     UniformMean,
     WeightedMean,
     clip_factors,
 )
-from fedmuster.learning.records import Updates
+from fedmuster.training.training_records import Updates
 
 Vector = NDArray[np.float32]
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedmuster.core.records import IntArray
-from fedmuster.learning.batches import Batches, batches
-from fedmuster.learning.local import LocalSGD
+from fedmuster.training.local_sgd import Batches, LocalSGD, batches
 
 SIZES = st.lists(st.integers(0, 13), min_size=1, max_size=6)
 

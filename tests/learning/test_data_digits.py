@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from fedmuster.core.config import named, to_table
-from fedmuster.learning.data import DATASETS, Digits
+from fedmuster.training.data import DATASETS, Digits
 
 
 def test_bit_for_bit_those_of_scikit_learn() -> None:

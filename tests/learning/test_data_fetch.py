@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from fedmuster.core.errors import ConfigError, DataError
-from fedmuster.learning.data import CIFAR10
-from fedmuster.learning.sources import catalogue
-from fedmuster.learning.sources.downloads import Download, from_tar, from_zip_in_zip
-from fedmuster.learning.sources.fetch import fetch
-from fedmuster.learning.sources.layouts import CIFAR_BATCHES
+from fedmuster.training.data import CIFAR10
+from fedmuster.training.data import public_sets as catalogue
+from fedmuster.training.data.data_files import Download, from_tar, from_zip_in_zip
+from fedmuster.training.data.fetch import fetch
+from fedmuster.training.data.formats import CIFAR_BATCHES
 
 BATCH = np.random.default_rng(0).integers(0, 10, 3073 * 4, dtype=np.uint8).tobytes()
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError, DataError
-from fedmuster.learning.data import CIFAR10, DATASETS, MNIST, UCIHAR, AudioMNIST, FashionMNIST
-from fedmuster.learning.sources import catalogue
-from fedmuster.learning.sources.folders import find
-from fedmuster.learning.sources.layouts import AUDIOMNIST_TEST_SPEAKERS, CIFAR_BATCHES
-from fedmuster.learning.sources.public_data import PublicData
+from fedmuster.training.data import CIFAR10, DATASETS, MNIST, UCIHAR, AudioMNIST, FashionMNIST
+from fedmuster.training.data import public_sets as catalogue
+from fedmuster.training.data.data_files import find
+from fedmuster.training.data.formats import AUDIOMNIST_TEST_SPEAKERS, CIFAR_BATCHES
+from fedmuster.training.data.public_sets import PublicData
 
 NUM_TRAIN, NUM_TEST = 30, 20
 WRITERS = np.repeat([7, 3, 2100], 10).astype(np.uint16)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedmuster.learning.data import CIFAR10, DATASETS, MNIST, UCIHAR, AudioMNIST, FashionMNIST
-from fedmuster.learning.sources.assembly import RawData
-from fedmuster.learning.sources.catalogue import FASHION_LABELS_MD5, MNIST_LABELS_MD5, PUBLIC_SETS
-from fedmuster.learning.sources.folders import find, look_for
-from fedmuster.learning.sources.layouts import AUDIOMNIST_TEST_SPEAKERS
+from fedmuster.training.data import CIFAR10, DATASETS, MNIST, UCIHAR, AudioMNIST, FashionMNIST
+from fedmuster.training.data.assembly import RawData
+from fedmuster.training.data.data_files import find, look_for
+from fedmuster.training.data.formats import AUDIOMNIST_TEST_SPEAKERS
+from fedmuster.training.data.public_sets import FASHION_LABELS_MD5, MNIST_LABELS_MD5, PUBLIC_SETS
 
 PUBLISHED_MD5 = {  # train-images, train-labels, t10k-images, t10k-labels, unpacked
     "mnist": [

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy import signal
 
 from fedmuster.core.errors import DataError
-from fedmuster.learning.data import AudioMNIST
-from fedmuster.learning.sources.spectrograms import SAMPLE_RATE, convert, spectrogram
+from fedmuster.training.data import AudioMNIST
+from fedmuster.training.data.spectrograms import SAMPLE_RATE, convert, spectrogram
 
 RATE = 48_000
 

@@ -9,8 +9,8 @@ import pytest
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.streams import stream
-from fedmuster.learning.data import DATASETS, LinearRegression, OwnData, SyntheticLogistic
-from fedmuster.learning.records import DataSet
+from fedmuster.training.data import DATASETS, LinearRegression, OwnData, SyntheticLogistic
+from fedmuster.training.training_records import DataSet
 
 
 def test_registry_names_are_those_of_the_classes() -> None:
@@ -116,7 +116,7 @@ def test_round_trip() -> None:
 
 MODULE = """
 import numpy as np
-from fedmuster.learning.records import DataSet
+from fedmuster.training.training_records import DataSet
 
 def load(seed):
     x = np.full((3, 2), seed, dtype=np.float32)

@@ -5,17 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmuster.learning.numpy_engine.dense import (
+from fedmuster.training.engines.dense_layers import (
+    Loss,
     backward,
+    cross_entropy,
     first_weight,
     forward,
     head,
     head_of,
     initial,
     num_parameters,
+    squared_error,
     unflatten,
 )
-from fedmuster.learning.numpy_engine.loss import Loss, cross_entropy, squared_error
 
 
 @pytest.mark.parametrize("widths", [(4, 3), (4, 5, 3), (4, 6, 5, 3)])

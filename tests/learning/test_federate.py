@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from fedmuster.core.errors import DataError
-from fedmuster.learning import federate as module
-from fedmuster.learning.federate import federate
-from fedmuster.learning.records import DataSet, FederatedData, Shares
+from fedmuster.training import training as module
+from fedmuster.training.training import federate
+from fedmuster.training.training_records import DataSet, FederatedData, Shares
 
 SHAPE = (2, 3, 3)
 

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from tests.learning.toy_federation import at, edge_models
 
 from fedmuster.core.records import Feedback, FloatArray, IntArray
-from fedmuster.learning.aggregation import FedAdam, FedAvg, Server
-from fedmuster.learning.data import Digits
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import Logistic
-from fedmuster.learning.partition import ExponentialQuality
-from fedmuster.learning.records import FederatedData, Updates
-from fedmuster.learning.trainer import LearningRow, Trainer
-from fedmuster.learning.training import Training
+from fedmuster.training.aggregation import FedAdam, FedAvg, Server
+from fedmuster.training.data import Digits
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import Logistic
+from fedmuster.training.partition import ExponentialQuality
+from fedmuster.training.trainer import LearningRow, Trainer
+from fedmuster.training.training import Training
+from fedmuster.training.training_records import FederatedData, Updates
 
 EPOCHS, RATE, CLIENTS, CLASSES = 3, 0.5, 7, 10
 UNIFORM = FedAvg(weights="uniform")

@@ -16,12 +16,12 @@ from tests.learning.toy_federation import (
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import ConfigError, DataError, StateError
-from fedmuster.core.late_answers import Cached, Discard, LateAnswers, Stale
+from fedmuster.core.policy import Cached, Discard, LateAnswers, Stale
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.learning.aggregation import FedAdam, FedAvg
-from fedmuster.learning.records import Parameters
-from fedmuster.learning.trainer import Trainer
-from fedmuster.learning.training import Training
+from fedmuster.training.aggregation import FedAdam, FedAvg
+from fedmuster.training.trainer import Trainer
+from fedmuster.training.training import Training
+from fedmuster.training.training_records import Parameters
 
 UNIFORM = FedAvg(weights="uniform")
 

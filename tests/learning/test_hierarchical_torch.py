@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from fedmuster.core.records import Feedback
-from fedmuster.learning.aggregation import FedAvg
-from fedmuster.learning.data import Digits
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import Logistic
-from fedmuster.learning.networks import BSFLCNN, COCSCNN, SmallCNN
-from fedmuster.learning.partition import Shards
-from fedmuster.learning.training import Training
+from fedmuster.training.aggregation import FedAvg
+from fedmuster.training.data import Digits
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import Logistic
+from fedmuster.training.networks import BSFLCNN, COCSCNN, SmallCNN
+from fedmuster.training.partition import Shards
+from fedmuster.training.training import Training
 
 CLIENTS = np.array([0, 3, 5, 6])
 

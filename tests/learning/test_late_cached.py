@@ -16,15 +16,15 @@ from tests.learning.toy_federation import (
 )
 
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.late_answers import Cached
+from fedmuster.core.policy import Cached
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.learning.aggregation import FedAdam, FedAvg, Server
-from fedmuster.learning.data import Digits
-from fedmuster.learning.late import cache
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import Logistic
-from fedmuster.learning.records import Parameters, Updates
-from fedmuster.learning.training import Training
+from fedmuster.training import late_mergers as cache
+from fedmuster.training.aggregation import FedAdam, FedAvg, Server
+from fedmuster.training.data import Digits
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import Logistic
+from fedmuster.training.training import Training
+from fedmuster.training.training_records import Parameters, Updates
 
 
 @dataclass

@@ -16,9 +16,9 @@ from tests.learning.toy_federation import (
 )
 
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.late_answers import Cached, Discard, LateAnswers, Stale
+from fedmuster.core.policy import Cached, Discard, LateAnswers, Stale
 from fedmuster.core.records import Feedback, FloatArray, IntArray
-from fedmuster.learning.aggregation import (
+from fedmuster.training.aggregation import (
     FedAdam,
     FedAvg,
     FedAvgM,
@@ -26,9 +26,9 @@ from fedmuster.learning.aggregation import (
     FedTrimmedMean,
     Server,
 )
-from fedmuster.learning.combine import CoordinateMedian, UniformMean
-from fedmuster.learning.records import Parameters
-from fedmuster.learning.trainer import Trainer
+from fedmuster.training.combine import CoordinateMedian, UniformMean
+from fedmuster.training.trainer import Trainer
+from fedmuster.training.training_records import Parameters
 
 UNIFORM = FedAvg(weights="uniform")
 BETA = 0.35

@@ -6,7 +6,7 @@ import pytest
 
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError
-from fedmuster.learning.models import MLP, DenseModel, Linear, Logistic
+from fedmuster.training.models import MLP, DenseModel, Linear, Logistic
 
 KINDS: dict[str, type[DenseModel]] = {
     "linear": Linear,

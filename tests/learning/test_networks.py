@@ -12,7 +12,7 @@ from torch import nn
 
 from fedmuster.core.config import from_table, named, to_table
 from fedmuster.core.errors import ConfigError, MissingExtraError
-from fedmuster.learning.networks import (
+from fedmuster.training.networks import (
     BSFLCNN,
     COCSCNN,
     MABCSCNN,
@@ -192,7 +192,7 @@ def test_the_module_needs_no_torch_to_be_read() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from fedmuster.core.errors import MissingExtraError\n"
-        "from fedmuster.learning.networks import NETWORKS, ResNet18, SmallCNN, OwnModel\n"
+        "from fedmuster.training.networks import NETWORKS, ResNet18, SmallCNN, OwnModel\n"
         "for network in (SmallCNN(), ResNet18(), OwnModel(factory='a:b')):\n"
         "    try:\n"
         "        network.build((1, 28, 28), 10)\n"
@@ -201,7 +201,7 @@ def test_the_module_needs_no_torch_to_be_read() -> None:
         "    else:\n"
         "        raise SystemExit('no error')\n"
         "try:\n"
-        "    import fedmuster.learning.torch_engine\n"
+        "    import fedmuster.training.engines.torch_engine\n"
         "except MissingExtraError as error:\n"
         "    print('good')\n"
     )

@@ -14,14 +14,12 @@ from sklearn.metrics import accuracy_score, log_loss, mean_squared_error
 
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import FloatArray
-from fedmuster.learning.batches import batches
-from fedmuster.learning.engine import Engine
-from fedmuster.learning.local import LocalSGD, StepDecay
-from fedmuster.learning.models import MLP, DenseModel, Linear, Logistic
-from fedmuster.learning.numpy_engine import NumpyEngine
-from fedmuster.learning.numpy_engine.stacking import Form
-from fedmuster.learning.records import SIGNALS, FederatedData, Parameters
-from fedmuster.learning.torch_engine import TorchEngine
+from fedmuster.training.engines.client_stacks import Form
+from fedmuster.training.engines.numpy_engine import NumpyEngine
+from fedmuster.training.engines.torch_engine import TorchEngine
+from fedmuster.training.local_sgd import LocalSGD, StepDecay, batches
+from fedmuster.training.models import MLP, DenseModel, Linear, Logistic
+from fedmuster.training.training_records import SIGNALS, Engine, FederatedData, Parameters
 
 SEED = 5
 SIZES = (7, 0, 1, 40, 23, 20, 3, 64, 8, 31)
@@ -320,7 +318,7 @@ def test_evaluation_equals_scikit_learns(
         module = network(model, data, parameters).double()
         scores = module(torch.from_numpy(data.test_inputs).double().flatten(1))
     for block in (4096, 7):
-        monkeypatch.setattr("fedmuster.learning.numpy_engine.engine._BLOCK", block)
+        monkeypatch.setattr("fedmuster.training.engines.numpy_engine._BLOCK", block)
         told = engine.evaluate(parameters)
         if data.num_classes:
             shares = torch.softmax(scores, dim=1).numpy()
@@ -341,7 +339,7 @@ def test_evaluation_equals_scikit_learns(
 def test_losses_before_training(
     model: DenseModel, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedmuster.learning.numpy_engine.engine._BLOCK", block)
+    monkeypatch.setattr("fedmuster.training.engines.numpy_engine._BLOCK", block)
     data = federation(classes=classes_for(model))
     engine = NumpyEngine(model, data, LocalSGD(), SEED)
     parameters, clients = start(engine), np.array([4, 1, 7, 2, 0])

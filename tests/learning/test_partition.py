@@ -17,7 +17,8 @@ from scipy import stats
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.core.records import IntArray
-from fedmuster.learning.partition import (
+from fedmuster.report.partition_figure import label_counts
+from fedmuster.training.partition import (
     IID,
     PARTITIONS,
     DirichletLabels,
@@ -30,8 +31,7 @@ from fedmuster.learning.partition import (
     Shards,
     split,
 )
-from fedmuster.learning.records import DataSet, Shares
-from fedmuster.report.who_has_what import label_counts
+from fedmuster.training.training_records import DataSet, Shares
 from fedmuster.worlds import ExponentialSizes
 
 CONFIGS: list[Partition] = [

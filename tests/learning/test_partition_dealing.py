@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.records import IntArray
-from fedmuster.learning.dealing import apportioned, dealt, fitted, gathered, raised, resized
+from fedmuster.training.dealing import apportioned, dealt, fitted, gathered, raised, resized
 
 weights = st.lists(st.floats(0.0, 1e6, allow_subnormal=False), min_size=1, max_size=30).map(
     np.array

@@ -11,7 +11,8 @@ from scipy import stats
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import IntArray
-from fedmuster.learning.partition import (
+from fedmuster.report.partition_figure import label_counts
+from fedmuster.training.partition import (
     DirichletLabels,
     DirichletSizes,
     FlowerDatasets,
@@ -19,8 +20,7 @@ from fedmuster.learning.partition import (
     Shards,
     split,
 )
-from fedmuster.learning.records import DataSet
-from fedmuster.report.who_has_what import label_counts
+from fedmuster.training.training_records import DataSet
 
 
 @pytest.fixture(autouse=True)

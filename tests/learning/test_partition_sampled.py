@@ -8,11 +8,11 @@ from scipy import stats
 
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError
-from fedmuster.learning.data import Digits
-from fedmuster.learning.models import Logistic
-from fedmuster.learning.partition import IID, PARTITIONS, Natural, Sampled, split, takes_sizes
-from fedmuster.learning.records import DataSet
-from fedmuster.learning.training import Training
+from fedmuster.training.data import Digits
+from fedmuster.training.models import Logistic
+from fedmuster.training.partition import IID, PARTITIONS, Natural, Sampled, split, takes_sizes
+from fedmuster.training.training import Training
+from fedmuster.training.training_records import DataSet
 
 
 def data(num_samples: int) -> DataSet:

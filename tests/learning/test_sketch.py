@@ -7,7 +7,7 @@ import pytest
 
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray
-from fedmuster.learning.sketch import sketch
+from fedmuster.training.combine import sketch
 
 SEEDS = 400
 

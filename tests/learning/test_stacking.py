@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.numpy_engine.gram import GramMatrices, gram_sides
-from fedmuster.learning.numpy_engine.padding import padded
-from fedmuster.learning.numpy_engine.stacking import stacking
+from fedmuster.training.engines.client_stacks import stacking
+from fedmuster.training.engines.first_layer import GramMatrices, gram_sides, padded
+from fedmuster.training.local_sgd import LocalSGD
 
 
 @given(st.integers(1, 10**9))

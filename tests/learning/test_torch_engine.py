@@ -14,11 +14,10 @@ from torch.nn import functional
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import IntArray
 from fedmuster.core.streams import stream
-from fedmuster.learning.batches import batches
-from fedmuster.learning.local import LocalSGD, StepDecay
-from fedmuster.learning.networks import PAUSECNN3, PAUSEMLP, SmallCNN
-from fedmuster.learning.records import SIGNALS, FederatedData, Parameters
-from fedmuster.learning.torch_engine import TorchEngine
+from fedmuster.training.engines.torch_engine import TorchEngine
+from fedmuster.training.local_sgd import LocalSGD, StepDecay, batches
+from fedmuster.training.networks import PAUSECNN3, PAUSEMLP, SmallCNN
+from fedmuster.training.training_records import SIGNALS, FederatedData, Parameters
 
 SEED = 5
 CLIENTS: IntArray = np.array([4, 0, 2])

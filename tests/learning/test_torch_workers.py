@@ -13,10 +13,10 @@ import pytest
 from torch import Tensor, nn
 
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.networks import SmallCNN
-from fedmuster.learning.records import FederatedData, Parameters, Updates
-from fedmuster.learning.torch_engine import TorchEngine
+from fedmuster.training.engines.torch_engine import TorchEngine
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.networks import SmallCNN
+from fedmuster.training.training_records import FederatedData, Parameters, Updates
 
 LOCAL = LocalSGD(learning_rate=0.05, batch_size=6, epochs=2, momentum=0.5, measure_gain=True)
 CLIENTS = np.array([5, 0, 2, 3, 1])

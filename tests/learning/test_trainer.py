@@ -8,14 +8,14 @@ import pytest
 
 from fedmuster.core.errors import StateError
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem
-from fedmuster.learning.aggregation import FedAdam
-from fedmuster.learning.data import Digits
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import MLP, Logistic
-from fedmuster.learning.partition import IID, ExponentialQuality
-from fedmuster.learning.records import Parameters, Updates
-from fedmuster.learning.trainer import Trainer
-from fedmuster.learning.training import Training
+from fedmuster.training.aggregation import FedAdam
+from fedmuster.training.data import Digits
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import MLP, Logistic
+from fedmuster.training.partition import IID, ExponentialQuality
+from fedmuster.training.trainer import Trainer
+from fedmuster.training.training import Training
+from fedmuster.training.training_records import Parameters, Updates
 
 CLIENTS = 12
 

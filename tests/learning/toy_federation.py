@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmuster.core.late_answers import LateAnswers
+from fedmuster.core.policy import LateAnswers
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Late
-from fedmuster.learning.aggregation import Server
-from fedmuster.learning.records import Evaluation, FederatedData, Parameters, Updates
-from fedmuster.learning.trainer import Trainer
+from fedmuster.training.aggregation import Server
+from fedmuster.training.trainer import Trainer
+from fedmuster.training.training_records import Evaluation, FederatedData, Parameters, Updates
 
 NUM_PARAMETERS = 4
 SIZES = np.array([1, 2, 3, 5, 8, 13])

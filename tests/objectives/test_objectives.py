@@ -5,15 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedmuster.bandits.rewards import (
+    CohortReward,
+    empty_queues,
+    generalisation,
+    queue_length,
+    remaining_privacy,
+    repeats,
+    serve,
+)
 from fedmuster.core.config import from_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Problem
-from fedmuster.objectives.diversity import repeats
-from fedmuster.objectives.fairness import empty_queues, queue_length, serve
-from fedmuster.objectives.generalisation import generalisation
-from fedmuster.objectives.privacy import remaining_privacy
-from fedmuster.objectives.reward import CohortReward
-from fedmuster.privacy.schedule import Geometric
+from fedmuster.privacy.schedules import Geometric
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 1.2, 2.0])

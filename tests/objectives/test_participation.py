@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fedmuster.bandits.utility import participated
 from fedmuster.core.feedback import clean
 from fedmuster.core.records import Feedback, Selection
-from fedmuster.objectives.participation import participated
 
 CLIENTS = np.array([2, 5, 7, 8])
 SECONDS = np.array([1.0, 2.0, 9.0, 3.0])

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from fedmuster.bandits.utility import gained_utility, statistical_utility
 from fedmuster.core.records import Feedback
-from fedmuster.objectives.utility import gained_utility, statistical_utility
 
 NAN = math.nan
 

@@ -14,8 +14,8 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.estimators.hypercubes import EqualCubes, RatesState, ZoomingCubes
-from fedmuster.policies.cocs import COCS
+from fedmuster.policies.cocs.hypercubes import EqualCubes, RatesState, ZoomingCubes
+from fedmuster.policies.cocs.policy import COCS
 from fedmuster.solvers.assignment import ExactAssignment, FLGreedy
 
 Pair = tuple[int, int]

@@ -20,10 +20,9 @@ from fedmuster.core.records import (
 )
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.estimators.boxes import diagonals
-from fedmuster.estimators.gaussian_process import GaussianProcess
-from fedmuster.policies.elimination import DOMINATED, ELIMINATED
-from fedmuster.policies.fedsuv import FedSUV, FedSUVState
+from fedmuster.policies.fedsuv.candidates import DOMINATED, ELIMINATED, diagonals
+from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
+from fedmuster.policies.fedsuv.policy import FedSUV, FedSUVState
 from fedmuster.testing import CHECKS, Check
 from fedmuster.worlds.validity_utility import ValidityUtilityWorld
 

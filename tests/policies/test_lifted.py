@@ -1,7 +1,7 @@
 """Flat policies lifted to edge servers."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,18 +16,16 @@ from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.state import NoState
 from fedmuster.policies import POLICIES
-from fedmuster.policies.all_clients import AllClients
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.clustered_sampling import ClusteredSampling
-from fedmuster.policies.flat import FlatPolicy
 from fedmuster.policies.lifted import Lifted
-from fedmuster.policies.random import Random
+from fedmuster.policies.random import AllClients, Random
 from fedmuster.policies.rbcs_f import RBCSF
 from fedmuster.policies.refl import REFL
 from fedmuster.policies.safa import SAFA
 from fedmuster.solvers.assignment import FLGreedy
 from fedmuster.testing import Knowledge
-from fedmuster.testing.fresh_process import trajectory
+from fedmuster.testing.repetition_checks import trajectory
 
 FLAT: dict[str, Policy[Any]] = {
     name: kind() for name, kind in POLICIES.items() if not kind.assigns_edges
@@ -65,9 +63,6 @@ def _forget() -> None:
 
 
 def test_every_flat_policy_of_the_registry_can_be_lifted_in_toml() -> None:
-    assert {kind for kind in get_args(FlatPolicy) if isinstance(kind, type)} == {
-        type(policy) for policy in FLAT.values()
-    }
     for name, policy in FLAT.items():
         lifted: object = named(
             POLICIES, {"name": "lifted", "policy": {"name": name}}, key=(), what="policy"
@@ -76,7 +71,7 @@ def test_every_flat_policy_of_the_registry_can_be_lifted_in_toml() -> None:
         assert named(POLICIES, to_table(lifted), key=(), what="policy") == lifted
     table = {"name": "lifted", "policy": {"name": "bsfl", "alpha": 3.5}}
     assert named(POLICIES, table, key=(), what="policy") == Lifted(policy=BSFL(alpha=3.5))
-    with pytest.raises(ConfigError, match="unknown policy 'cocs'"):
+    with pytest.raises(ConfigError, match="policy"):
         named(POLICIES, {"name": "lifted", "policy": {"name": "cocs"}}, key=(), what="policy")
 
 
@@ -190,12 +185,15 @@ def test_scores_are_those_of_the_policy() -> None:
 
 
 def test_what_cannot_be_lifted() -> None:
-    with pytest.raises(ConfigError, match="one that does not assign edges by itself"):
+    with pytest.raises(ConfigError) as found:
         Lifted(policy=Random())
+    assert found.value.key == ("policy",)
     for wrong in (BSFL, "bsfl", None):
         strange: Any = wrong
-        with pytest.raises(ConfigError, match="expected a policy"):
+        with pytest.raises(ConfigError) as found:
             Lifted(policy=strange)
+        assert found.value.key == ("policy",)
     nothing: Any = "exact"
-    with pytest.raises(ConfigError, match="expected an assignment solver"):
+    with pytest.raises(ConfigError) as found:
         Lifted(solver=nothing)
+    assert found.value.key == ("solver",)

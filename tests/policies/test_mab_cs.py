@@ -13,12 +13,10 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.policies.element_wise_mab_cs import ElementWiseMABCS
-from fedmuster.policies.extended_fedcs import ExtendedFedCS
-from fedmuster.policies.fedcs import FedCS
-from fedmuster.policies.naive_mab_cs import NaiveMABCS
-from fedmuster.policies.resource_request import requested
-from fedmuster.testing.optimality import replay
+from fedmuster.policies.mab_cs.fedcs import ExtendedFedCS, FedCS
+from fedmuster.policies.mab_cs.policy import ElementWiseMABCS, NaiveMABCS
+from fedmuster.policies.mab_cs.resources import requested
+from fedmuster.testing.playing import replay
 
 Answers = dict[int, tuple[float, float] | None]
 """(t_UD, t_UL) of each client in the order of upload; None without an answer."""

@@ -16,8 +16,8 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.estimators.pacer import Pacer
-from fedmuster.policies.oort import Oort, OortState
+from fedmuster.policies.oort.policy import Oort, OortState
+from fedmuster.policies.oort.scores import Pacer
 from fedmuster.testing import CHECKS, Check
 
 LEVEL = 1e-3

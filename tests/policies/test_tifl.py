@@ -13,9 +13,7 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, Problem, RoundView
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.estimators.tier_odds import TierOdds
-from fedmuster.estimators.tiers import LatencyTiers, TierState
-from fedmuster.policies.tifl import TiFL, TiFLState
+from fedmuster.policies.tifl import LatencyTiers, TierOdds, TierState, TiFL, TiFLState
 from fedmuster.testing import CHECKS, Check
 
 LEVEL = 1e-3

@@ -8,8 +8,8 @@ import pytest
 from fedmuster.core.errors import ConfigError, LedgerError, StateError
 from fedmuster.privacy.budget import Budget, Privacy
 from fedmuster.privacy.ledger import Ledger
-from fedmuster.privacy.mechanism import Gaussian, Laplace
-from fedmuster.privacy.schedule import Geometric, Uniform
+from fedmuster.privacy.mechanisms import Gaussian, Laplace
+from fedmuster.privacy.schedules import Geometric, Uniform
 
 NAMES = ["ann", "bob", "cem", "dot"]
 PRIVACY = Privacy(epsilon=8.0, schedule=Uniform(participations=4))

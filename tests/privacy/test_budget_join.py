@@ -13,7 +13,7 @@ from fedmuster.core.errors import DataError, LedgerError, StateError
 from fedmuster.core.records import IntArray
 from fedmuster.privacy.budget import Budget, Privacy
 from fedmuster.privacy.ledger import Ledger, verify
-from fedmuster.privacy.schedule import Uniform
+from fedmuster.privacy.schedules import Uniform
 
 SIMULATED = Privacy(epsilon=8.0, schedule=Uniform(participations=4))
 SECURE = Privacy(epsilon=8.0, schedule=Uniform(participations=4), noise="secure")

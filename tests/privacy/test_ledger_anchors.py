@@ -12,9 +12,9 @@ import pytest
 
 from fedmuster.core.errors import LedgerError
 from fedmuster.privacy.ledger import Head, Ledger, LedgerKind, adopt, verify
-from fedmuster.privacy.ledger import creation as creating
-from fedmuster.privacy.ledger.anchor import Anchor, Note, beside, state_folder
+from fedmuster.privacy.ledger import writer as creating
 from fedmuster.privacy.ledger.chain import Info
+from fedmuster.privacy.ledger.guards import Anchor, Note, beside, state_folder
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 
 from fedmuster.core.errors import StateError
 from fedmuster.privacy.ledger import Head, Ledger, accept_clock, adopt, audit
-from fedmuster.privacy.ledger.anchor import beside
+from fedmuster.privacy.ledger.guards import beside
 from fedmuster.privacy.ledger.reading import Payment, history, summarise
 
 

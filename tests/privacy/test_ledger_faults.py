@@ -16,7 +16,7 @@ import pytest
 
 from fedmuster.core.errors import LedgerError
 from fedmuster.privacy.ledger import Head, Ledger, accept_clock, adopt, verify
-from fedmuster.privacy.ledger.anchor import Anchor
+from fedmuster.privacy.ledger.guards import Anchor
 
 CLIENTS = [f"client-{k}" for k in range(50)]
 

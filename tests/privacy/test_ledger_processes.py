@@ -13,7 +13,7 @@ import pytest
 
 from fedmuster.core.errors import LedgerError
 from fedmuster.privacy.ledger import Ledger, verify
-from fedmuster.privacy.ledger.anchor import beside
+from fedmuster.privacy.ledger.guards import beside
 
 CLIENTS = [f"client-{k}" for k in range(40)]
 CAP = 300

@@ -16,7 +16,7 @@ from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.streams import NOISE, stream
 from fedmuster.privacy.accounting import zcdp_epsilon
-from fedmuster.privacy.mechanism import Gaussian, Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from fedmuster.privacy.randomness import secure_bytes, seeded_bytes
 
 SIGNIFICANCE = 1e-6  # of each statistical test; the seeds are fixed

@@ -12,8 +12,8 @@ from scipy import stats
 
 from fedmuster.core.records import IntArray
 from fedmuster.core.streams import NOISE, stream
-from fedmuster.privacy import discrete_gaussian as module
-from fedmuster.privacy.discrete_gaussian import discrete_gaussian
+from fedmuster.privacy import discrete_noise as module
+from fedmuster.privacy.discrete_noise import discrete_gaussian
 from fedmuster.privacy.randomness import Computable, UniformReal, secure_bytes, seeded_bytes
 
 SIGNIFICANCE = 1e-6  # of each statistical test; the seeds are fixed but for secure randomness

@@ -11,7 +11,7 @@ from scipy import stats
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.streams import NOISE, stream
-from fedmuster.privacy.discrete_laplace import discrete_laplace
+from fedmuster.privacy.discrete_noise import discrete_laplace
 from fedmuster.privacy.randomness import secure_bytes, seeded_bytes
 
 SIGNIFICANCE = 1e-6  # of each statistical test; the seeds are fixed but for secure randomness

@@ -15,16 +15,16 @@ from scipy import stats
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.streams import NOISE, stream
-from fedmuster.privacy.discrete_gaussian import discrete_gaussian
-from fedmuster.privacy.discrete_laplace import discrete_laplace
-from fedmuster.privacy.lattice import (
+from fedmuster.privacy.discrete_noise import (
     Lattice,
     checked_update,
+    discrete_gaussian,
+    discrete_laplace,
     into_box,
     into_l1_ball,
     into_l2_ball,
 )
-from fedmuster.privacy.mechanism import Gaussian, Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from fedmuster.privacy.randomness import RandomBytes, secure_bytes, seeded_bytes
 
 SIGNIFICANCE = 1e-6  # of each statistical test; the seeds are fixed

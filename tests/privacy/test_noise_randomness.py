@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from fedmuster.core.streams import NOISE, stream
-from fedmuster.privacy import discrete_laplace as laplace
-from fedmuster.privacy.inversion import Inversion
+from fedmuster.privacy import discrete_noise as laplace
 from fedmuster.privacy.randomness import (
+    Inversion,
     RandomBytes,
     UniformReal,
     exponential,

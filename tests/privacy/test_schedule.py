@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.privacy.schedule import (
+from fedmuster.privacy.schedules import (
+    UNITS_PER_ONE,
     Geometric,
     Harmonic,
     Listed,
     Schedule,
     SpendingRule,
     Uniform,
+    to_amount,
+    to_units,
     units_of_next,
 )
-from fedmuster.privacy.units import UNITS_PER_ONE, to_amount, to_units
 
 PARTICIPATIONS = 12_000
 SCHEDULES: list[Schedule] = [

@@ -7,12 +7,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection, Truth
-from fedmuster.objectives.edge_utility import EdgeUtility
+from fedmuster.federation.regret import CohortJudge, PlacementJudge, judge_for
 from fedmuster.policies.genie import Genie
-from fedmuster.regret import CohortJudge, PlacementJudge, judge_for
 
 UTILITIES = [EdgeUtility(), EdgeUtility(utility="square-root")]
 NOBODY = -1

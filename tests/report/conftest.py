@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedmuster.bandits.rewards import CohortReward
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.journal import Journal
 from fedmuster.experiments.run import prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.learning.trainer import LearningRow
-from fedmuster.learning.training import Training
-from fedmuster.objectives.edge_utility import EdgeUtility
-from fedmuster.objectives.reward import CohortReward
+from fedmuster.federation import Checkpoint, EdgeRow, RoundRow
 from fedmuster.policies import POLICIES, Random
 from fedmuster.privacy.budget import Privacy, PrivacyRow
-from fedmuster.simulation import Checkpoint, EdgeRow, RoundRow
+from fedmuster.training.trainer import LearningRow
+from fedmuster.training.training import Training
 from fedmuster.worlds import BSFLRates
 from fedmuster.worlds.world import World
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.records import FloatArray
-from fedmuster.objectives.edge_utility import EdgeUtility
-from fedmuster.simulation import EdgeRow
+from fedmuster.federation import EdgeRow
 from fedmuster.worlds import EdgeNetwork
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmuster.bandits.means import DiscountedMean, WindowedMean
+from fedmuster.bandits.rewards import repeats
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Problem
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.estimators.mean import DiscountedMean, WindowedMean
 from fedmuster.experiments.journal import rounds_done
 from fedmuster.experiments.replay import play_again
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.diversity import repeats
 from fedmuster.policies import (
     BSFL,
     COCS,
@@ -37,11 +37,10 @@ from fedmuster.policies import (
     Random,
     TiFL,
 )
-from fedmuster.report.explain import Moment, explain, find_run, from_replay
-from fedmuster.report.explain.bottleneck import BestSet, Swaps
-from fedmuster.report.explain.everyone import Untold
-from fedmuster.report.explain.rules import rule_for
-from fedmuster.report.explain.tiers import ByTier
+from fedmuster.policies.explaining.best_set import BestSet, Swaps
+from fedmuster.policies.explaining.simple_rules import Untold, rule_of
+from fedmuster.policies.tifl import ByTier
+from fedmuster.report.explain import Moment, explain, find_run, from_replay, rule_for
 
 K, M = 9, 3
 Round = tuple[BoolArray, IntArray, dict[str, FloatArray]]
@@ -78,7 +77,8 @@ def _played(policy: Policy[Any], *, rounds: int = 30, **problem: Any) -> list[Ro
 def _moment(policy: Policy[Any], round_: int, played: Round) -> Moment:
     available, cohort, terms = played
     return Moment(
-        policy=policy,
+        rule=rule_of(policy),
+        meaning=policy.terms,
         label=policy.name,
         round=round_,
         cohort=cohort,
@@ -253,7 +253,8 @@ def test_swaps_never_gain_and_are_what_the_sets_are_worth(policy: Policy[Any]) -
 def test_what_a_swap_would_cost_by_hand() -> None:
     """Of {0, 1} the slowest is 1; 2 is slower yet, and deserves more."""
     moment = Moment(
-        policy=BSFL(alpha=1.0),
+        rule=rule_of(BSFL(alpha=1.0)),
+        meaning={},
         label="bsfl",
         round=9,
         cohort=np.array([0, 1]),
@@ -284,7 +285,8 @@ def test_what_a_swap_would_cost_by_hand() -> None:
 def _unseen_and_busy(policy: Policy[Any], **terms: FloatArray) -> Moment:
     """Client 1 was never tried, 3 is busy."""
     return Moment(
-        policy=policy,
+        rule=rule_of(policy),
+        meaning=policy.terms,
         label=policy.name,
         round=2,
         cohort=np.array([0, 1]),

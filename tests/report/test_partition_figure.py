@@ -11,8 +11,7 @@ from matplotlib.patches import StepPatch
 
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.report.figures import save
-from fedmuster.report.partition_figure import partition_figure
-from fedmuster.report.who_has_what import describe, label_counts
+from fedmuster.report.partition_figure import describe, label_counts, partition_figure
 
 
 def holdings(num_clients: int, num_classes: int) -> tuple[IntArray, IntArray]:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedmuster.report.lengths import Ending, ending_notes
+from fedmuster.report.cells import Ending, ending_notes
 from fedmuster.report.runs import load
 from fedmuster.report.summary import summarise
 

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 from tests.report.edge_runs import WORLD, edge_row, write_network, write_small
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.errors import StateError
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.edge_utility import EdgeUtility
+from fedmuster.federation import EdgeRow
 from fedmuster.policies import Random
-from fedmuster.report.budget_use import budget_check, spread_of_shares
 from fedmuster.report.curves import moving_means, running_totals, window
-from fedmuster.report.network import Network
-from fedmuster.report.network_columns import edge_columns, network_columns
-from fedmuster.report.page.prose import opening
+from fedmuster.report.edge_metrics import budget_check, spread_of_shares
+from fedmuster.report.edge_rows import Network
+from fedmuster.report.exports import edge_columns, network_columns
+from fedmuster.report.page.html import opening
 from fedmuster.report.participation import equal_share
 from fedmuster.report.runs import Comparison, Run, load
 from fedmuster.report.summary import summarise
 from fedmuster.report.tables import tables, to_csv
-from fedmuster.simulation import EdgeRow
 from fedmuster.worlds import EdgeNetwork
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from tests.report.edge_runs import WORLD, edge_row, write_network, write_small
 from fedmuster.core.files import write_file
 from fedmuster.core.records import FloatArray
 from fedmuster.report import exports, figures
-from fedmuster.report.budget_use import budget_check, spread_of_shares
 from fedmuster.report.curves import moving_means, running_totals
-from fedmuster.report.network_map import Dots, network_maps, usual_success
-from fedmuster.report.page.data import page_data
+from fedmuster.report.edge_metrics import budget_check, spread_of_shares
+from fedmuster.report.maps import Dots, network_maps, usual_success
+from fedmuster.report.page.page_data import page_data
 from fedmuster.report.runs import Comparison, load
 from fedmuster.report.summary import summarise
 from fedmuster.report.write import write_report

@@ -18,13 +18,13 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.journal import Journal
 from fedmuster.report.figures import overview
-from fedmuster.report.page.data import page_data
-from fedmuster.report.page.prose import headline, opening
+from fedmuster.report.page.html import headline, opening
+from fedmuster.report.page.page_data import page_data
 from fedmuster.report.participation import group_latencies, group_shares
 from fedmuster.report.runs import load
 from fedmuster.report.summary import summarise
 from fedmuster.report.write import write_report
-from fedmuster.worlds.federation import Federation
+from fedmuster.worlds.real_federation import Federation
 
 if TYPE_CHECKING:
     from tests.report.conftest import WriteRun

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from fedmuster.report.page import to_html
-from fedmuster.report.page.clients import MOST_CLIENTS, client_tables
-from fedmuster.report.page.data import page_data
-from fedmuster.report.page.prose import headline, opening
+from fedmuster.report.page.html import headline, opening
+from fedmuster.report.page.page_data import MOST_CLIENTS, client_tables, page_data
 from fedmuster.report.participation import choice_density, resolution
 from fedmuster.report.runs import Comparison, load
 from fedmuster.report.summary import summarise

@@ -16,22 +16,22 @@ from fedmuster.core.records import FloatArray
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out
-from fedmuster.learning.models import MLP
-from fedmuster.learning.training import Training
 from fedmuster.policies import PAUSE, AllClients, Random
 from fedmuster.privacy.budget import Privacy
-from fedmuster.privacy.ledger.anchor import STATE_FOLDER_VARIABLE
-from fedmuster.privacy.mechanism import Gaussian, Laplace
-from fedmuster.privacy.schedule import Uniform
+from fedmuster.privacy.ledger.guards import STATE_FOLDER_VARIABLE
+from fedmuster.privacy.mechanisms import Gaussian, Laplace
+from fedmuster.privacy.schedules import Uniform
 from fedmuster.report import figures
 from fedmuster.report.curves import Axis, evaluations
 from fedmuster.report.page import to_html
-from fedmuster.report.page.data import page_data
+from fedmuster.report.page.page_data import page_data
 from fedmuster.report.promise import in_words, statement
 from fedmuster.report.runs import Comparison, Run, load
 from fedmuster.report.summary import summarise
 from fedmuster.report.tables import Table, tables, to_csv
 from fedmuster.report.write import write_report
+from fedmuster.training.models import MLP
+from fedmuster.training.training import Training
 from fedmuster.worlds import PauseGroups
 
 if TYPE_CHECKING:

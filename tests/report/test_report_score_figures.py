@@ -17,14 +17,13 @@ from tests.report.watched_runs import write_candidates, write_scored
 
 from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
+from fedmuster.federation import Simulation, Watch
 from fedmuster.report import exports, figures
-from fedmuster.report.convergence import score_lines
-from fedmuster.report.elimination import plane, timeline
-from fedmuster.report.figures.convergence import spread
-from fedmuster.report.page.scores import score_data
+from fedmuster.report.figures.score_figures import spread
+from fedmuster.report.page.page_data import score_data
 from fedmuster.report.runs import Comparison, load
+from fedmuster.report.score_series import plane, score_lines, timeline
 from fedmuster.report.write import write_report
-from fedmuster.simulation import Simulation, Watch
 from fedmuster.worlds import BSFLRates
 
 if TYPE_CHECKING:

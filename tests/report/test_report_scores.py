@@ -9,10 +9,9 @@ from tests.report.watched_runs import described, write_candidates, write_scored
 
 from fedmuster.core.errors import StateError
 from fedmuster.core.records import BoolArray, FloatArray
-from fedmuster.report.convergence import score_lines, scored
-from fedmuster.report.elimination import plane, planes, timeline, timelines
+from fedmuster.report.edge_rows import Scores
 from fedmuster.report.runs import Run, load
-from fedmuster.report.scores import Scores
+from fedmuster.report.score_series import plane, planes, score_lines, scored, timeline, timelines
 
 if TYPE_CHECKING:
     from tests.report.conftest import WriteRun

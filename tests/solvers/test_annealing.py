@@ -18,10 +18,16 @@ from scipy.stats import chi2
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import IntArray
-from fedmuster.solvers.annealing import Annealing, Landscape, Walk
-from fedmuster.solvers.brute_force import BruteForce
-from fedmuster.solvers.instance import Instance
-from fedmuster.solvers.neighbourhoods import NEIGHBOURHOODS, Members, NeighbourhoodName, Ranking
+from fedmuster.solvers.annealing import (
+    NEIGHBOURHOODS,
+    Annealing,
+    Landscape,
+    Members,
+    NeighbourhoodName,
+    Ranking,
+    Walk,
+)
+from fedmuster.solvers.instance import BruteForce, Instance
 
 SIGNIFICANCE = 1e-3
 NAMES: tuple[NeighbourhoodName, ...] = ("swap", "alsa", "pause")

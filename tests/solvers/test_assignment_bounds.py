@@ -9,12 +9,11 @@ import pytest
 
 from fedmuster.core.streams import stream
 from fedmuster.solvers.assignment import AssignmentProblem, FLGreedy
-from fedmuster.solvers.assignment.bidding import Bidding
-from fedmuster.solvers.assignment.branch_and_bound import Core
 from fedmuster.solvers.assignment.exact import Program
-from fedmuster.solvers.assignment.incumbent import Incumbent
-from fedmuster.solvers.assignment.offers import Offers
-from fedmuster.solvers.assignment.prices import charge, lowest_bound
+from fedmuster.solvers.assignment.knapsacks import Core
+from fedmuster.solvers.assignment.lagrangian import Bidding
+from fedmuster.solvers.assignment.prices import Incumbent, charge, lowest_bound
+from fedmuster.solvers.assignment.problem import Offers
 
 EVERYBODY = 7
 

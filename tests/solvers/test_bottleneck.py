@@ -15,10 +15,9 @@ from scipy.stats import chi2, chisquare
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.streams import stream
-from fedmuster.solvers import pruning
+from fedmuster.solvers import bottleneck as pruning
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.brute_force import BruteForce
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.instance import BruteForce, Instance
 from fedmuster.solvers.sweep import Field, Frontier, sweep
 
 SIGNIFICANCE = 1e-3

@@ -3,11 +3,12 @@
 import numpy as np
 
 from fedmuster.core.records import FloatArray
-from fedmuster.estimators.boxes import BoxState, Interval
-from fedmuster.policies.elimination import (
+from fedmuster.policies.fedsuv.candidates import (
     DOMINATED,
     ELIMINATED,
+    BoxState,
     CandidateState,
+    Interval,
     drop_dominated,
     eliminate,
     everyone,

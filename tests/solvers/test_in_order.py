@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedmuster.core.records import IntArray
-from fedmuster.solvers.assignment import in_order
-from fedmuster.solvers.assignment.in_order import take_in_order
+from fedmuster.solvers.assignment import filling as in_order
+from fedmuster.solvers.assignment.filling import take_in_order
 from fedmuster.solvers.assignment.problem import AssignmentProblem
 
 

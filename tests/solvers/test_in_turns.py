@@ -7,8 +7,8 @@ import pytest
 
 from fedmuster.core.records import IntArray
 from fedmuster.solvers.assignment import AssignmentProblem, LagrangianAssignment
-from fedmuster.solvers.assignment.in_order import take_in_order
-from fedmuster.solvers.assignment.in_turns import fill_in_turns
+from fedmuster.solvers.assignment.filling import take_in_order
+from fedmuster.solvers.assignment.placing import fill_in_turns
 
 INSTANCES = 60
 

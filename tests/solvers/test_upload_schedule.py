@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.solvers import dominance
+from fedmuster.solvers import schedule as dominance
 from fedmuster.solvers.schedule import (
     added_seconds,
     finish_seconds,

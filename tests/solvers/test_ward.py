@@ -10,7 +10,7 @@ from scipy.cluster.hierarchy import linkage
 
 from fedmuster.core.errors import MissingExtraError
 from fedmuster.core.records import FloatArray
-from fedmuster.solvers.ward import similar_groups, unit_rows
+from fedmuster.solvers.pouring import similar_groups, unit_rows
 
 
 def at(*degrees: float) -> FloatArray:

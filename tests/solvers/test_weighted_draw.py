@@ -9,10 +9,9 @@ from numpy.random import Generator
 from scipy import stats
 
 from fedmuster.core.records import RoundView
-from fedmuster.objectives.guided_score import value_at
-from fedmuster.solvers.blacklist import not_too_often
-from fedmuster.solvers.cohort import filled_up
-from fedmuster.solvers.weighted_draw import draw_near_top, weighted_draw
+from fedmuster.policies.oort.scores import not_too_often, value_at
+from fedmuster.solvers.best_cohort import filled_up
+from fedmuster.solvers.top_k import draw_near_top, weighted_draw
 
 LEVEL = 1e-3
 

@@ -14,10 +14,10 @@ from scipy import stats
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import FloatArray
-from fedmuster.worlds.activity import ActivityRun, ActivityTrace, OnOff
+from fedmuster.worlds.availability import ActivityRun, ActivityTrace, OnOff
 from fedmuster.worlds.intervals import Intervals
-from fedmuster.worlds.traces.activity_trace import read_activity
-from fedmuster.worlds.traces.reader import TraceError
+from fedmuster.worlds.traces.trace_files import TraceError
+from fedmuster.worlds.traces.trace_tables import read_activity
 
 K = 20_000
 

@@ -12,10 +12,14 @@ from scipy import integrate, stats
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, Selection
-from fedmuster.worlds.cell import LTECell
-from fedmuster.worlds.client_data import Alike, ExponentialSizes, UniformSizes
-from fedmuster.worlds.truncated_normal import FluctuatingRate, density, within_one_sd
-from fedmuster.worlds.update_upload import UpdateUploadLatency
+from fedmuster.worlds.laws.update_upload import (
+    FluctuatingRate,
+    UpdateUploadLatency,
+    density,
+    within_one_sd,
+)
+from fedmuster.worlds.layout import Alike, ExponentialSizes, UniformSizes
+from fedmuster.worlds.lte_cell import LTECell
 
 STILL = LTECell(fluctuating=False)
 BITS = 18.3e6 * 8

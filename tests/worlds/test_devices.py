@@ -15,10 +15,15 @@ from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError, DataError, FedmusterError
 from fedmuster.core.records import Selection
 from fedmuster.worlds import Always, WorldRun
-from fedmuster.worlds.activity import ActivityTrace, OnOff
-from fedmuster.worlds.device_sources import ATTRIBUTES, DeviceTrace, DrawnDevices, attributes_of
-from fedmuster.worlds.devices import DeviceWorld
-from fedmuster.worlds.traces.device_trace import read_devices
+from fedmuster.worlds.availability import ActivityTrace, OnOff
+from fedmuster.worlds.devices import (
+    ATTRIBUTES,
+    DeviceTrace,
+    DeviceWorld,
+    DrawnDevices,
+    attributes_of,
+)
+from fedmuster.worlds.traces.trace_tables import read_devices
 
 K = 40_000
 SMALL = DeviceWorld(num_clients=400, cohort_size=10, availability=Always())

@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedmuster.core.records import FloatArray
 from fedmuster.worlds import EdgeNetwork, Radio, RandomWaypoint, Redrawn
-from fedmuster.worlds.pairs import Pairs
+from fedmuster.worlds.edge_network import Pairs
 from fedmuster.worlds.world import WorldRound
 
 

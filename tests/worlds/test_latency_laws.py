@@ -8,15 +8,15 @@ import pytest
 from scipy import integrate, special, stats
 
 from fedmuster.core.records import FloatArray
-from fedmuster.worlds.latency import (
+from fedmuster.worlds.laws.latency import (
     EmpiricalLatency,
     LatencyLaw,
     LogNormalLatency,
     NormalLatency,
     RateLatency,
     ShiftedExponentialLatency,
+    normal_cdf,
 )
-from fedmuster.worlds.quadrature import normal_cdf
 
 MEAN = np.array([0.1, 0.3, 1.0, 2.0])
 NEAR = np.array([0.1, 0.3, 0.45, 0.5])

@@ -6,8 +6,13 @@ from scipy import stats
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray
-from fedmuster.worlds.coverage import CoverageArea, hexagonal_spiral
-from fedmuster.worlds.mobility import Mobility, RandomWaypoint, Redrawn
+from fedmuster.worlds.mobility import (
+    CoverageArea,
+    Mobility,
+    RandomWaypoint,
+    Redrawn,
+    hexagonal_spiral,
+)
 
 STEP = 3.0
 

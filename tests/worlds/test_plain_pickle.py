@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmuster.core.errors import DataError
-from fedmuster.worlds.traces.plain_pickle import read_plain_pickle
+from fedmuster.worlds.traces.fedscale import read_plain_pickle
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 

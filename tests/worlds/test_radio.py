@@ -5,8 +5,13 @@ import pytest
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray
-from fedmuster.worlds.radio import Radio, path_loss_db, rate_mbit_per_second, transfer_seconds
-from fedmuster.worlds.uplink import UplinkLaw
+from fedmuster.worlds.radio import (
+    Radio,
+    UplinkLaw,
+    path_loss_db,
+    rate_mbit_per_second,
+    transfer_seconds,
+)
 
 
 def test_path_loss_by_hand() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmuster.bandits.utility import participated
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.records import FloatArray, IntArray, Selection, Truth
-from fedmuster.objectives.participation import participated
 from fedmuster.worlds.round_time import RoundTime
 from fedmuster.worlds.world import WorldRound
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from fedmuster.worlds.sum_latency import SumLatency, fast_normal_cdf
+from fedmuster.worlds.laws.two_stages import SumLatency, fast_normal_cdf
 
 
 def of_one(x: float, y: float, rx: float, ry: float, floor: float = 1.0) -> SumLatency:

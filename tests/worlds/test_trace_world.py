@@ -14,7 +14,7 @@ from scipy import stats
 from fedmuster.core.errors import ConfigError, DataError, MissingExtraError
 from fedmuster.core.records import Selection
 from fedmuster.worlds import Bernoulli, TraceWorld
-from fedmuster.worlds.traces.latency_trace import read_trace
+from fedmuster.worlds.traces.trace_tables import read_trace
 
 GOOD = """client,round,latency_seconds
 b,1,0.5

@@ -11,7 +11,7 @@ from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Selection
 from fedmuster.core.streams import stream
-from fedmuster.worlds.quadrature import normal_cdf
+from fedmuster.worlds.laws.latency import normal_cdf
 from fedmuster.worlds.validity_utility import ValidityLatency, ValidityUtilityWorld
 
 ROUNDS = 400

@@ -10,8 +10,8 @@ from sklearn.metrics import log_loss
 from fedmuster.flower import Muster
 from fedmuster.policies.pause import PAUSE
 from fedmuster.privacy.budget import Privacy
-from fedmuster.privacy.mechanism import Gaussian
-from fedmuster.privacy.schedule import Uniform
+from fedmuster.privacy.mechanisms import Gaussian
+from fedmuster.privacy.schedules import Uniform
 from private.task import create_model, get_parameters, load_test_data, set_parameters
 
 app = ServerApp()

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.rewards import generalisation
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells
 from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import stream
-from fedmuster.objectives.generalisation import generalisation
 from fedmuster.report.tables import Table
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.solvers.bottleneck import Exact

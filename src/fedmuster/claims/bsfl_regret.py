@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedmuster.bandits.rewards import CohortReward
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
 from fedmuster.claims.growth import Growth, growth, theorem_1_use
 from fedmuster.claims.seeds import seeds as first_seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.reward import CohortReward
 from fedmuster.policies import BSFL, CSUCB, CSUCBQ, RBCSF, Random
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import interval

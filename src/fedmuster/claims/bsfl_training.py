@@ -13,17 +13,17 @@ from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
-from fedmuster.learning.data import CIFAR10, Data, Digits, FashionMNIST, LinearRegression
-from fedmuster.learning.local import LocalSGD, StepDecay
-from fedmuster.learning.models import MLP, Linear
-from fedmuster.learning.networks import BSFLCNN, ResNet18, SmallCNN
-from fedmuster.learning.partition import IID, ExponentialQuality, Partition
-from fedmuster.learning.training import Model, Training
 from fedmuster.policies import BSFL, CSUCB, CSUCBQ, RBCSF, PowerOfChoice, Random
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import interval, paired
 from fedmuster.report.summary import Summary, summarise
 from fedmuster.report.tables import tables
+from fedmuster.training.data import CIFAR10, Data, Digits, FashionMNIST, LinearRegression
+from fedmuster.training.local_sgd import LocalSGD, StepDecay
+from fedmuster.training.models import MLP, Linear
+from fedmuster.training.networks import BSFLCNN, ResNet18, SmallCNN
+from fedmuster.training.partition import IID, ExponentialQuality, Partition
+from fedmuster.training.training import Model, Training
 from fedmuster.worlds import BSFLRates
 
 _MOST_ROUNDS = 1_000_000  # runs end by simulated time

@@ -15,7 +15,7 @@ def accuracy_over_rounds(accuracies: Accuracies) -> "Figure":
     import matplotlib
 
     from fedmuster.report.figures import style
-    from fedmuster.report.figures.learning import draw_evaluations
+    from fedmuster.report.figures.curve_figures import draw_evaluations
 
     comparison = accuracies.comparison
     many = each(comparison, participants)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.estimators.hypercubes import ZoomingCubes
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.policies import COCS
+from fedmuster.policies.cocs.hypercubes import ZoomingCubes
 from fedmuster.worlds import EdgeNetwork
 
 

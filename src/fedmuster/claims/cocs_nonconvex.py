@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.claims import cocs_findings as findings
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
 from fedmuster.claims.cocs_network import (
@@ -26,10 +27,9 @@ from fedmuster.claims.cocs_theorem import RegretBound
 from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
-from fedmuster.estimators.hypercubes import ZoomingCubes
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.policies import COCS, LinUCB, Oracle
+from fedmuster.policies.cocs.hypercubes import ZoomingCubes
 from fedmuster.report.statistics import interval, paired
 from fedmuster.report.tables import Table
 from fedmuster.solvers.assignment import FLGreedy

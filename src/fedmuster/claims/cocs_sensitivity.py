@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
 from fedmuster.claims.cocs_network import (
     FIVE,
@@ -23,7 +24,6 @@ from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.report.curves import Curve
 from fedmuster.report.statistics import interval, mean_and_half_width, paired
 from fedmuster.report.tables import Table

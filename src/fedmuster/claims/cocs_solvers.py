@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
 from fedmuster.claims.cocs_network import INTERVALS, ORACLE, OURS, Utilities, number, percent
 from fedmuster.claims.cocs_nonconvex import EPSILON, greedy
@@ -23,7 +24,6 @@ from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.streams import stream
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.policies import COCS, Oracle
 from fedmuster.report.statistics import interval, paired
 from fedmuster.report.tables import Table

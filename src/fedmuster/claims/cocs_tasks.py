@@ -5,21 +5,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.claims.claim import RunCells, play
 from fedmuster.claims.cocs_network import described, five
 from fedmuster.claims.cocs_nonconvex import greedy
 from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
-from fedmuster.learning.aggregation import FedAvg
-from fedmuster.learning.data import CIFAR10, MNIST, Data, Digits
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import MLP, Logistic
-from fedmuster.learning.networks import COCSCNN
-from fedmuster.learning.shards import Shards
-from fedmuster.learning.training import Model, Training
-from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.report.runs import Comparison
+from fedmuster.training.aggregation import FedAvg
+from fedmuster.training.data import CIFAR10, MNIST, Data, Digits
+from fedmuster.training.dealing import Shards
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import MLP, Logistic
+from fedmuster.training.networks import COCSCNN
+from fedmuster.training.training import Model, Training
 from fedmuster.worlds import EdgeNetwork
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.claims import cocs_findings as findings
 from fedmuster.claims.claim import Claim, Evidence, Finding, RunCells, play
 from fedmuster.claims.cocs_exploration import Exploration, offers, recount, selections
@@ -28,11 +29,10 @@ from fedmuster.claims.cocs_tables import regrets, totals
 from fedmuster.claims.cocs_theorem import RegretBound
 from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
-from fedmuster.estimators.hypercubes import EqualCubes, ZoomingCubes
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.policies import BSFL, COCS, Lifted, Oracle
+from fedmuster.policies.cocs.hypercubes import EqualCubes, ZoomingCubes
 from fedmuster.report.statistics import interval
 from fedmuster.report.tables import Table
 from fedmuster.worlds import EdgeNetwork

@@ -8,9 +8,9 @@ import numpy as np
 
 from fedmuster.claims.claim import Finding
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
-from fedmuster.policies.elimination import ELIMINATED
-from fedmuster.report.elimination import plane
+from fedmuster.policies.fedsuv.candidates import ELIMINATED
 from fedmuster.report.runs import Comparison, Run
+from fedmuster.report.score_series import plane
 from fedmuster.report.statistics import Interval, interval, paired
 
 FEDSUV = "fedsuv"

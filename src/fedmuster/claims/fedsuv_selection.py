@@ -18,11 +18,11 @@ from fedmuster.claims.fedsuv_candidates import FEDSUV, LATE, SOON, number, over,
 from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
+from fedmuster.federation import Watch
 from fedmuster.policies import FedSUV, Oort, Random
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import interval
 from fedmuster.report.tables import Table
-from fedmuster.simulation import Watch
 from fedmuster.worlds import ValidityUtilityWorld
 
 

@@ -21,7 +21,7 @@ from fedmuster.claims.fedsuv_tasks import (
     Task,
 )
 from fedmuster.core.records import FloatArray
-from fedmuster.policies.elimination import DOMINATED, ELIMINATED
+from fedmuster.policies.fedsuv.candidates import DOMINATED, ELIMINATED
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.tables import Table
 from fedmuster.report.target import Target, find_target

@@ -7,15 +7,15 @@ from typing import Any, Final
 from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
-from fedmuster.learning.aggregation import FedAvg, FedYogi, Server
-from fedmuster.learning.data import CIFAR10, MNIST, AudioMNIST, Data, Digits, FashionMNIST
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import MLP
-from fedmuster.learning.networks import ResNet18
-from fedmuster.learning.partition import DirichletLabels, Natural, Partition
-from fedmuster.learning.training import Model, Training
+from fedmuster.federation import Watch
 from fedmuster.policies import REFL, SAFA, FedSUV, Oort, Random
-from fedmuster.simulation import Watch
+from fedmuster.training.aggregation import FedAvg, FedYogi, Server
+from fedmuster.training.data import CIFAR10, MNIST, AudioMNIST, Data, Digits, FashionMNIST
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import MLP
+from fedmuster.training.networks import ResNet18
+from fedmuster.training.partition import DirichletLabels, Natural, Partition
+from fedmuster.training.training import Model, Training
 from fedmuster.worlds import DeviceWorld
 
 FEDAVG, FEDSUV = "fedavg", "fedsuv"

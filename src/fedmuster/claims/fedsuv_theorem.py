@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedmuster.bandits.linear import LinearModel
+from fedmuster.bandits.means import utility_radius, validity_radius
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView
 from fedmuster.core.streams import POLICY, WORLD, stream
-from fedmuster.estimators import boxes as box
-from fedmuster.estimators.confidence import utility_radius, validity_radius
-from fedmuster.estimators.gaussian_process import GaussianProcess
-from fedmuster.estimators.gaussian_process.kernel import Kernel
-from fedmuster.estimators.linear import LinearModel
 from fedmuster.policies import FedSUV
-from fedmuster.policies.fedsuv import FedSUVState
+from fedmuster.policies.fedsuv import candidates as box
+from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
+from fedmuster.policies.fedsuv.kernel import Kernel
+from fedmuster.policies.fedsuv.policy import FedSUVState
 from fedmuster.worlds import ValidityUtilityWorld
 
 FACTOR = 2.0

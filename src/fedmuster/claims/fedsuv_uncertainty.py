@@ -20,10 +20,10 @@ from fedmuster.claims.fedsuv_widths import Course, widths_of, widths_over_rounds
 from fedmuster.claims.seeds import seeds as first_seeds
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
+from fedmuster.federation import Watch
 from fedmuster.policies import FedSUV
 from fedmuster.report.runs import Comparison
 from fedmuster.report.tables import Table
-from fedmuster.simulation import Watch
 from fedmuster.worlds import ValidityUtilityWorld
 
 if TYPE_CHECKING:

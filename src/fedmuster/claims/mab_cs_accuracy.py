@@ -13,16 +13,16 @@ from fedmuster.claims.mab_cs_cell import ELEMENT_WISE, FEDCS, NAIVE, SETTING, ce
 from fedmuster.claims.seeds import seeds
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
-from fedmuster.learning.data import CIFAR10, Data, Digits
-from fedmuster.learning.local import LocalSGD, StepDecay
-from fedmuster.learning.models import MLP
-from fedmuster.learning.networks import MABCSCNN, SmallCNN
-from fedmuster.learning.partition import Sampled
-from fedmuster.learning.training import Model, Training
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import interval
 from fedmuster.report.summary import Summary, summarise
 from fedmuster.report.tables import tables
+from fedmuster.training.data import CIFAR10, Data, Digits
+from fedmuster.training.local_sgd import LocalSGD, StepDecay
+from fedmuster.training.models import MLP
+from fedmuster.training.networks import MABCSCNN, SmallCNN
+from fedmuster.training.partition import Sampled
+from fedmuster.training.training import Model, Training
 
 _ETA = 1.5
 _SIMILAR = 0.02

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedmuster.core.records import FloatArray, IntArray, RoundView
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.policies.resource_request import requested
+from fedmuster.policies.mab_cs.resources import requested
 from fedmuster.solvers.schedule import finish_seconds, greedy_schedule
 from fedmuster.worlds import LTECell
 

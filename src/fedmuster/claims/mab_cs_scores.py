@@ -13,11 +13,11 @@ from fedmuster.claims.seeds import seeds as first_seeds
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.experiments.spec import Experiment
+from fedmuster.federation import Watch
+from fedmuster.report.edge_rows import Scores
 from fedmuster.report.runs import Comparison, Run
-from fedmuster.report.scores import Scores
 from fedmuster.report.statistics import interval, paired
 from fedmuster.report.tables import Table
-from fedmuster.simulation import Watch
 
 _ETA = 1.5
 _SCORE = "score"

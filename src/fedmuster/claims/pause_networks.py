@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from fedmuster.estimators.speed import SpeedEstimator
-from fedmuster.objectives.reward import CohortReward
+from fedmuster.bandits.rewards import CohortReward
+from fedmuster.bandits.speed import SpeedEstimator
+from fedmuster.federation import Simulation
 from fedmuster.policies import PAUSE
-from fedmuster.policies.bottleneck_bandit import BanditState
-from fedmuster.simulation import Simulation
+from fedmuster.policies.bsfl import BanditState
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.solvers.instance import Instance
 from fedmuster.worlds import PauseGroups

@@ -12,10 +12,9 @@ from fedmuster.claims.pause_networks import KAPPA, SMALL, Network, sa_pause
 from fedmuster.claims.seeds import seeds as first_seeds
 from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import stream
+from fedmuster.solvers.best_cohort import Solver
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.brute_force import BruteForce
-from fedmuster.solvers.cohort import Solver
-from fedmuster.solvers.instance import Instance
+from fedmuster.solvers.instance import BruteForce, Instance
 
 KAPPAS = (1.0, KAPPA)
 FEW, MORE = 500, 3_000

@@ -8,16 +8,16 @@ from fedmuster.claims.pause_networks import KAPPA, LARGE, SMALL, Network, sa_pau
 from fedmuster.claims.seeds import seeds
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
-from fedmuster.learning.data import CIFAR10, MNIST, Data, Digits
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import MLP
-from fedmuster.learning.networks import PAUSECNN3, PAUSECNN5
-from fedmuster.learning.partition import IID, DirichletSizes, Partition
-from fedmuster.learning.training import Model, Training
 from fedmuster.policies import AllClients, ClusteredSampling, FastestInExpectation, Random
 from fedmuster.privacy.budget import Privacy
-from fedmuster.privacy.mechanism import Gaussian, Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from fedmuster.solvers.annealing import Annealing
+from fedmuster.training.data import CIFAR10, MNIST, Data, Digits
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import MLP
+from fedmuster.training.networks import PAUSECNN3, PAUSECNN5
+from fedmuster.training.partition import IID, DirichletSizes, Partition
+from fedmuster.training.training import Model, Training
 
 NO_PRIVACY = "fedavg-no-privacy"
 """The one policy whose clients neither pay nor add noise."""

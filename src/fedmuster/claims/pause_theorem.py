@@ -7,8 +7,8 @@ import numpy as np
 
 from fedmuster.claims.pause_networks import Network
 from fedmuster.core.records import Feedback, FloatArray, RoundView, Selection, Truth
+from fedmuster.federation.regret import CohortJudge
 from fedmuster.policies import Genie
-from fedmuster.regret import CohortJudge
 from fedmuster.report.runs import Run
 
 

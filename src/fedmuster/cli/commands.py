@@ -37,11 +37,11 @@ def list_command() -> None:
     """List policies, worlds and what can be trained, with papers."""
     from fedmuster.cli.display import console, show_table
     from fedmuster.cli.summaries import paper, summary
-    from fedmuster.learning.aggregation import SERVERS
-    from fedmuster.learning.data import DATASETS
-    from fedmuster.learning.partition import PARTITIONS
-    from fedmuster.learning.training import MODELS
     from fedmuster.policies import POLICIES
+    from fedmuster.training.aggregation import SERVERS
+    from fedmuster.training.data import DATASETS
+    from fedmuster.training.partition import PARTITIONS
+    from fedmuster.training.training import MODELS
     from fedmuster.worlds import WORLDS
 
     lists: dict[str, Mapping[str, type]] = {
@@ -102,10 +102,11 @@ def compare(
     A POLICY is a name with settings, for example bsfl:alpha=3,beta=1.2. With --privacy, a policy
     with private=false among them runs without.
     """
-    from fedmuster.experiments.shorthand import parse, parse_policies, parse_settings
+    from fedmuster.core.config import parse, parse_settings
     from fedmuster.experiments.spec import Experiment, reward_kind
-    from fedmuster.learning.training import Training
+    from fedmuster.experiments.spec_tables import parse_policies
     from fedmuster.privacy.budget import Privacy
+    from fedmuster.training.training import Training
     from fedmuster.worlds import WORLDS
 
     chosen, unprotected = parse_policies(policies)
@@ -344,7 +345,7 @@ def _refuse_federations(cells: list[Path]) -> None:
     """Nobody but Flower can continue them, and their worlds say so."""
     from fedmuster.experiments.run import SPEC_NAME
     from fedmuster.experiments.spec import Experiment
-    from fedmuster.worlds.federation import Federation
+    from fedmuster.worlds.real_federation import Federation
 
     for cell in cells:
         world = Experiment.load(cell / SPEC_NAME).world

@@ -6,12 +6,12 @@ from pathlib import Path
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedmuster.cli.display import console, show_table
-from fedmuster.learning.data import DATASETS, Digits, OwnData
-from fedmuster.learning.records import DataSet
-from fedmuster.learning.sources.catalogue import PUBLIC_SETS
-from fedmuster.learning.sources.fetch import fetch
-from fedmuster.learning.sources.folders import DATA_FOLDER_VARIABLE, cache_folder, look_for
-from fedmuster.learning.sources.spectrograms import convert
+from fedmuster.training.data import DATASETS, Digits, OwnData
+from fedmuster.training.data.data_files import DATA_FOLDER_VARIABLE, cache_folder, look_for
+from fedmuster.training.data.fetch import fetch
+from fedmuster.training.data.public_sets import PUBLIC_SETS
+from fedmuster.training.data.spectrograms import convert
+from fedmuster.training.training_records import DataSet
 
 _HEADER = ("name", "samples", "shape", "classes", "there?")
 

@@ -1,11 +1,6 @@
 """The experiment behind ``fedmuster demo``."""
 
 from fedmuster.experiments.spec import Experiment
-from fedmuster.learning.data import Digits
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import MLP
-from fedmuster.learning.partition import Shards
-from fedmuster.learning.training import Training
 from fedmuster.policies import (
     BSFL,
     CSUCB,
@@ -15,6 +10,11 @@ from fedmuster.policies import (
     PowerOfChoice,
     Random,
 )
+from fedmuster.training.data import Digits
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import MLP
+from fedmuster.training.partition import Shards
+from fedmuster.training.training import Training
 from fedmuster.worlds import BSFLRates
 
 LESSON = (

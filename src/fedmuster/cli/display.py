@@ -18,7 +18,7 @@ from rich.text import Text
 
 from fedmuster.experiments import sweep
 from fedmuster.experiments.journal import Standing
-from fedmuster.simulation import Horizon
+from fedmuster.federation import Horizon
 
 console = Console()
 

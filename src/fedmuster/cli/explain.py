@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 if TYPE_CHECKING:
+    from fedmuster.core.explaining import Moment
     from fedmuster.experiments.replay import Replayed
     from fedmuster.report.cells import Cell
-    from fedmuster.report.explain import Explanation, Moment
+    from fedmuster.report.explain import Explanation
 
 
 @click.command()

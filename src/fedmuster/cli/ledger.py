@@ -11,7 +11,7 @@ from fedmuster.privacy.ledger import Verification, accept_clock, adopt, audit, v
 from fedmuster.privacy.ledger.chain import Head
 from fedmuster.privacy.ledger.guards import utc
 from fedmuster.privacy.ledger.reading import Standing, Summary, history, summarise
-from fedmuster.privacy.units import to_amount
+from fedmuster.privacy.schedules import to_amount
 
 _SHOWN_FAULTS = 20
 

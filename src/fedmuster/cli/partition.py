@@ -4,10 +4,9 @@ from pathlib import Path
 
 from fedmuster.cli.display import console, show_table
 from fedmuster.cli.summaries import paper, summary
-from fedmuster.core.config import named
-from fedmuster.experiments.shorthand import parse
-from fedmuster.learning.data import DATASETS
-from fedmuster.learning.partition import PARTITIONS, split
+from fedmuster.core.config import named, parse
+from fedmuster.training.data import DATASETS
+from fedmuster.training.partition import PARTITIONS, split
 
 
 def list_partitions() -> None:
@@ -24,8 +23,7 @@ def list_partitions() -> None:
 def show_partition(partition: str, data: str, num_clients: int, seed: int, out: Path) -> None:
     """Split a data set, say in a line what came of it, and draw it."""
     from fedmuster.report.figures import save
-    from fedmuster.report.partition_figure import partition_figure
-    from fedmuster.report.who_has_what import describe
+    from fedmuster.report.partition_figure import describe, partition_figure
 
     chosen = named(PARTITIONS, parse(partition), key=(), what="partition")
     loaded = named(DATASETS, parse(data), key=(), what="data set").load(seed)

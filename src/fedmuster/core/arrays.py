@@ -1,8 +1,93 @@
 """The arrays that records are made of."""
 
+import math
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from math import fsum
+
 import numpy as np
 from numpy.typing import NDArray
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+
+
+# Work over a million clients without asking the system for memory every time.
+
+_BLOCK = 1 << 15  # a few arrays of this length stay in cache
+_local = threading.local()
+
+
+def blocks(length: int) -> Iterator[slice]:
+    """Slices that together cover ``length`` entries, each small enough for the cache."""
+    return (slice(start, start + _BLOCK) for start in range(0, length, _BLOCK))
+
+
+def scratch(name: str, length: int) -> FloatArray:
+    """An array of unknown content that is the same at the next call of this thread.
+
+    Only for values that are used up before the caller returns.
+    """
+    if length < _BLOCK:
+        return np.empty(length)
+    kept: dict[str, FloatArray] = _local.__dict__
+    if name not in kept or len(kept[name]) < length:
+        kept[name] = np.empty(length)
+    return kept[name][:length]
+
+
+def tabulate(
+    count: IntArray, function: Callable[[IntArray], FloatArray], out: FloatArray | None = None
+) -> FloatArray:
+    """``function(count)``; of many clients evaluated once for each possible count.
+
+    The result may be in ``out``, but need not be.
+
+    Example:
+        >>> count = np.arange(100_000) % 3
+        >>> tabulate(count, lambda c: 2.0**c)[:4]
+        array([1., 2., 4., 1.])
+    """
+    if len(count) < _BLOCK or (top := int(count.max())) >= len(count):
+        return function(count)
+    # "clip" spares a check of every index; there is nothing to clip.
+    return np.take(function(np.arange(top + 1)), count, out=out, mode="clip")
+
+
+# Whole numbers from products of numbers that are not.
+
+
+def ceil_of(count: float) -> int:
+    """``ceil``, but for rounding errors: a billionth above a whole number is that number.
+
+    Example:
+        >>> ceil_of(0.07 * 100), ceil_of(6.001)  # 0.07 * 100 is 7.000000000000001
+        (7, 7)
+    """
+    return math.ceil(round(count, 9))
+
+
+# Sums of costs that do not depend on their order: a plain one could overstep a budget.
+
+LARGEST_SUMMAND = 1e290
+"""Sums of more could overflow."""
+
+
+def exact_sums(cells: IntArray, values: FloatArray, num_cells: int) -> FloatArray:
+    """[num_cells], the correctly rounded sum of the ``values`` in each of the cells.
+
+    Args:
+        cells: int64[n], the cell of each value, 0 … num_cells-1.
+        values: [n].
+        num_cells: how many there are.
+
+    Example:
+        >>> exact_sums(np.array([2, 0, 2, 2]), np.array([0.1, 1.0, 0.2, 0.3]), 3)
+        array([1. , 0. , 0.6])
+    """
+    by_cell = values[np.argsort(cells, kind="stable")].tolist()
+    ends = np.cumsum(np.bincount(cells, minlength=num_cells)).tolist()
+    sums = [fsum(by_cell[start:end]) for start, end in pairwise([0, *ends])]
+    return np.array(sums, dtype=np.float64)

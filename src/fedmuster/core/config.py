@@ -1,10 +1,13 @@
 """Frozen dataclasses to plain tables (TOML) and back, strictly.
 
-Policies, worlds, solvers and estimators are all such dataclasses. A field whose type is a union
-of dataclasses is written as a table whose ``name`` says which of them it is.
+Policies, worlds, solvers and estimators are all such dataclasses. A field that holds one of several
+kinds is written as a table whose ``name`` says which of them it is: the kinds of a union, or all
+of a :class:`~fedmuster.core.registry.Registry` where the field's type is the registry's protocol.
+On the command line a table is one line of text: ``bsfl:alpha=3,beta=1.2``.
 """
 
-import difflib
+import re
+import tomllib
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -12,7 +15,15 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from fedmuster.core.errors import ConfigError
+from fedmuster.core.errors import ConfigError, UnknownNameError
+from fedmuster.core.registry import (
+    Registry,
+    did_you_mean,
+    is_outside,
+    named_outside,
+    outside_class,
+    spelling,
+)
 
 T = TypeVar("T")
 Key = tuple[str, ...]
@@ -38,7 +49,7 @@ def check_types(config: Any) -> None:
 
 def to_table(config: Any) -> dict[str, Any]:
     """A config as a table with its ``name`` first; None is left out, as TOML has no null."""
-    table: dict[str, Any] = {"name": config.name} if hasattr(config, "name") else {}
+    table: dict[str, Any] = {"name": spelling(type(config))} if hasattr(config, "name") else {}
     for item in fields(config):
         value = getattr(config, item.name)
         if is_dataclass(value):
@@ -56,7 +67,7 @@ def to_table(config: Any) -> dict[str, Any]:
 
 
 def named(kinds: Mapping[str, type[T]], table: Any, *, key: Key, what: str) -> T:
-    """The config of the class that ``table["name"]`` stands for in ``kinds``."""
+    """The config of the class that ``table["name"]`` stands for in ``kinds``, or outside."""
     if isinstance(table, str):
         table = {"name": table}
     if not isinstance(table, Mapping):
@@ -67,15 +78,81 @@ def named(kinds: Mapping[str, type[T]], table: Any, *, key: Key, what: str) -> T
             + ", ".join(kinds),
             key=key,
         )
-    name = table["name"]
-    if not isinstance(name, str) or name not in kinds:
-        raise ConfigError(
-            f"unknown {what} {_show(name)}{_did_you_mean(name, kinds)}; "
-            f"expected one of: {', '.join(kinds)}",
-            key=(*key, "name"),
-        )
     rest = {k: v for k, v in table.items() if k != "name"}
-    return from_table(kinds[name], rest, key=key)
+    return from_table(kind_of(kinds, table["name"], key=(*key, "name"), what=what), rest, key=key)
+
+
+def kind_of(kinds: Mapping[str, type[T]], name: Any, *, key: Key, what: str) -> type[T]:
+    """The class of that name in ``kinds``, or of that address outside (``module:Class``)."""
+    try:
+        if isinstance(name, str) and is_outside(name):
+            kind: type[Any] = outside_class(name)
+            if isinstance(kinds, Registry):
+                kinds.require(kind, name)
+            return kind
+        if isinstance(name, str) and name in kinds:
+            return kinds[name]
+    except ConfigError as error:
+        raise type(error)(str(error), key=key) from error
+    raise UnknownNameError(
+        f"unknown {what} {_show(name)}{did_you_mean(name, kinds)}; expected module:Class or one "
+        f"of: {', '.join(kinds)}",
+        key=key,
+    )
+
+
+def from_text(registry: Registry[T], text: str) -> T:
+    """The config that a line of text describes, for example ``bsfl:alpha=3``."""
+    return named(registry, parse(text), key=(), what=registry.kind)
+
+
+def parse(text: str) -> dict[str, Any]:
+    """A line of text as the table that a spec would have.
+
+    Example:
+        >>> parse('bsfl:alpha=3,solver={name="annealing", steps=500}')
+        {'name': 'bsfl', 'alpha': 3, 'solver': {'name': 'annealing', 'steps': 500}}
+        >>> parse("./mine.py:EpsGreedy:epsilon=0.2")
+        {'name': './mine.py:EpsGreedy', 'epsilon': 0.2}
+    """
+    name, settings = split_text(text)
+    table = parse_settings(settings)
+    if "name" in table:
+        raise ConfigError(f"{text!r} names two things, expected one name before the colon")
+    return {"name": name, **table}
+
+
+def split_text(text: str) -> tuple[str, str]:
+    """The name and the settings of a line of text.
+
+    Example:
+        >>> split_text("my_package.greedy:EpsGreedy:epsilon=0.2")
+        ('my_package.greedy:EpsGreedy', 'epsilon=0.2')
+    """
+    outside = _OUTSIDE.match(text)
+    if outside is None:
+        name, _, settings = text.partition(":")
+    else:
+        name, settings = outside["name"], text[outside.end() :]
+    return name, settings
+
+
+def parse_settings(text: str) -> dict[str, Any]:
+    """``alpha=3,beta=1.2`` as a table; what is no TOML value is taken as a string."""
+    table = {}
+    for setting in _COMMA_OUTSIDE_BRACKETS.split(text) if text else []:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"cannot read {setting!r} in {text!r}, expected key=value")
+        try:
+            table[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            table[key.strip()] = value.strip()
+    return table
+
+
+_OUTSIDE = re.compile(r"(?P<name>(?:[^:=]*\.py|\w+(?:\.\w+)*):[A-Za-z_][\w.]*)(?::|$)")
+_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[{]*[\]}])")
 
 
 def from_table(kind: type[T], table: Mapping[str, Any], *, key: Key = ()) -> T:
@@ -87,7 +164,7 @@ def from_table(kind: type[T], table: Mapping[str, Any], *, key: Key = ()) -> T:
     for name, value in table.items():
         if name not in known:
             raise ConfigError(
-                f"unknown key {name!r}{_did_you_mean(name, known)}; expected one of: "
+                f"unknown key {name!r}{did_you_mean(name, known)}; expected one of: "
                 + (", ".join(known) or "nothing"),
                 key=(*key, name),
             )
@@ -124,7 +201,11 @@ def _misfit(value: Any, hint: Any) -> str | None:
     if hint in _SCALARS:
         fits_scalar, expected = _SCALARS[hint]
         return None if fits_scalar(value) else expected
-    return None if isinstance(value, hint) else hint.__name__
+    registry = Registry.of(hint)
+    if registry is not None:
+        return None if registry.fits(value) else f"a {registry.kind}"
+    fits = isinstance(value, hint) or named_outside(type(value))
+    return None if fits else hint.__name__
 
 
 def _convert(value: Any, hint: Any, key: Key) -> Any:
@@ -139,6 +220,9 @@ def _convert(value: Any, hint: Any, key: Key) -> Any:
         item_hints = options[:1] * len(value) if options[-1] is Ellipsis else options
         _expect(len(value) == len(item_hints), value, f"a list of {len(item_hints)}", key)
         return tuple(_convert(v, h, key) for v, h in zip(value, item_hints, strict=True))
+    registry = Registry.of(hint)
+    if registry is not None:
+        return named(registry, value, key=key, what=registry.kind)
     if isinstance(hint, type) and is_dataclass(hint):
         if hasattr(hint, "name"):
             return named({hint.name: hint}, value, key=key, what=key[-1])
@@ -179,8 +263,3 @@ def _expect(condition: bool, value: Any, expected: str, key: Key) -> None:
 
 def _show(value: Any) -> str:
     return repr(value) if isinstance(value, str | int | float | bool) else type(value).__name__
-
-
-def _did_you_mean(name: object, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

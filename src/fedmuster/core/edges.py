@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.arrays import LARGEST_SUMMAND, BoolArray, FloatArray, IntArray, exact_sums
 from fedmuster.core.errors import DataError
-from fedmuster.core.exact_sums import LARGEST_SUMMAND, exact_sums
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -23,6 +23,10 @@ class ConfigError(FedmusterError, ValueError):
         self.key = key
 
 
+class UnknownNameError(ConfigError):
+    """A name that no registry knows, or whose class cannot be imported."""
+
+
 class DataError(FedmusterError, ValueError):
     """An array that describes clients or rounds has the wrong type, shape or values."""
 

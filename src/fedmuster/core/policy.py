@@ -1,12 +1,95 @@
 """The protocol that every selection policy follows."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 
+import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.late_answers import Discard, LateAnswers
-from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.config import check_types, from_text, require
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.explaining import Rule
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.registry import Registry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Discard:
+    """They are lost."""
+
+    name: ClassVar[str] = "discard"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stale:
+    """They enter the model of the round in which they come, the less the older they are (REFL).
+
+    Args:
+        beta: how much a late update weighs for being different, against for being fresh.
+            REFL: 0.35.
+        max_rounds: older ones are lost; None for any age.
+    """
+
+    name: ClassVar[str] = "stale"
+
+    beta: float = 0.35
+    max_rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(0 <= self.beta <= 1, self, "beta", "a number in [0, 1]")
+        oldest = self.max_rounds
+        require(oldest is None or oldest >= 1, self, "max_rounds", "an integer >= 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cached:
+    """The server keeps the last model of every client and averages them all (SAFA).
+
+    Args:
+        lag_tolerance: a client that is further behind than so many rounds must start anew from the
+            global model. SAFA: 5.
+    """
+
+    name: ClassVar[str] = "cached"
+
+    lag_tolerance: int = 5
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(self.lag_tolerance >= 1, self, "lag_tolerance", "an integer >= 1")
+
+
+LateAnswers = Discard | Stale | Cached
+
+
+# Whose answers enter a round's model where a policy prefers some (SAFA).
+
+
+def fill_quota(arrivals: IntArray, preferred: BoolArray, quota: int) -> BoolArray:
+    """bool[m]: the first ``quota`` preferred answers; while there is room, others as they came.
+
+    Args:
+        arrivals: positions in the cohort of those that answered, in order of arrival.
+        preferred: bool[m], whose answers count first.
+        quota: how many enter.
+
+    Example:
+        >>> arrivals = np.array([3, 0, 2, 1])
+        >>> fill_quota(arrivals, np.array([True, False, True, False]), 3)
+        array([ True, False,  True,  True])
+    """
+    used = np.zeros(len(preferred), dtype=np.bool_)
+    first = arrivals[preferred[arrivals]][:quota]
+    used[first] = True
+    others = arrivals[~preferred[arrivals]]
+    used[others[: quota - len(first)]] = True
+    return used
+
+
+# The protocol that every selection policy follows.
 
 S = TypeVar("S")
 
@@ -70,6 +153,36 @@ class Policy(Protocol[S]):
         """What it thinks of each client now, for reports: [K] by name, NaN for no opinion. Pure."""
         ...
 
+    @property
+    def terms(self) -> Mapping[str, str]:
+        """What the columns of ``scores`` mean, in words."""
+        ...
+
+    def rule(self) -> Rule | None:
+        """How it chooses, for explanations; None for "the highest score"."""
+        ...
+
+
+POLICIES: Final[Registry[Policy[Any]]] = Registry(
+    "policy",
+    Policy,
+    modules=("fedmuster.policies",),
+    methods=("init", "select", "observe"),
+    group="fedmuster.policies",
+)
+
+
+def as_policy(policy: Policy[S] | str, *, owner: str) -> Policy[S]:
+    """A policy from an object or from text such as ``bsfl:alpha=3``; classes are refused."""
+    if isinstance(policy, str):
+        return from_text(POLICIES, policy)
+    if not POLICIES.fits(policy):
+        what, advice = f"a {type(policy).__name__}", "a policy, such as BSFL(), or its name"
+        if isinstance(policy, type):
+            what, advice = f"the class {policy.__name__}", f"an object: write {policy.__name__}()"
+        raise ConfigError(f"{owner}: policy is {what}, expected {advice}", key=("policy",))
+    return policy
+
 
 class PolicyTraits:
     """The usual traits; a policy overrides those in which it differs."""
@@ -97,6 +210,13 @@ class PolicyTraits:
         """What is to become of answers that come when their round is over."""
         return Discard()
 
+    terms: ClassVar[Mapping[str, str]] = {}
+    """What the columns of ``scores`` mean, in words."""
+
     def scores(self, state: Any, view: RoundView) -> Mapping[str, FloatArray]:
         """What it thinks of each client now: nothing that could be told in numbers."""
         return {}
+
+    def rule(self) -> Rule | None:
+        """How it chooses, for explanations: the highest ``score``, unless a policy says more."""
+        return None

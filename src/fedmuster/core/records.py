@@ -6,17 +6,41 @@ array has the clients on axis 0. Rounds count from 1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from fedmuster.core.arrays import BoolArray as BoolArray
 from fedmuster.core.arrays import FloatArray as FloatArray
 from fedmuster.core.arrays import IntArray as IntArray
-from fedmuster.core.asking import AskLoss as AskLoss
-from fedmuster.core.asking import Forecast as Forecast
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import DataError
+
+
+class AskLoss(Protocol):
+    """Asks clients how well the global model does on their data, where there is a model.
+
+    Pure: repeats for the same arguments. What asking costs is the federation's matter.
+    """
+
+    def __call__(self, clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+        """[n], the mean loss over all samples of each client, or over ``batch_size`` of them.
+
+        What a client answers need not be finite, nor true.
+        """
+        ...
+
+
+class Forecast(Protocol):
+    """Asks clients when they expect to be available. Pure."""
+
+    def __call__(self, window_seconds: float) -> tuple[BoolArray, BoolArray]:
+        """bool[K] each: who expects to stay from now on for so long, and who for as long again
+        after that. What a client expects need not come true."""
+        ...
+
+
+# The records that everything speaks: Problem, RoundView, Selection, Feedback.
 
 SHORTEST_SECONDS = 1e-9
 LONGEST_SECONDS = 1e9

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedmuster.core import state as states
-from fedmuster.core.cohorts import cohort_fault
+from fedmuster.core.checking import checked_view, cohort_fault
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import CallOrderError, ConfigError, DataError, PolicyError, StateError
 from fedmuster.core.feedback import FeedbackReport, clean
 from fedmuster.core.files import write_file
-from fedmuster.core.policy import Policy
+from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
     AskLoss,
     Feedback,
@@ -29,7 +29,6 @@ from fedmuster.core.records import (
     is_integer,
 )
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.core.views import checked_view
 
 S = TypeVar("S")
 
@@ -43,7 +42,7 @@ class Selector(Generic[S]):
     """Ask it for a cohort, tell it what came back, in turn.
 
     Args:
-        policy: how to choose.
+        policy: how to choose: a policy, or its name with settings, such as "bsfl:alpha=3".
         problem: what is known of the clients for the whole run.
         seed: the same seed and the same feedback give the same cohorts, bit for bit.
 
@@ -60,15 +59,10 @@ class Selector(Generic[S]):
         ({'latency not finite and positive': 1}, 2)
     """
 
-    def __init__(self, policy: Policy[S], problem: Problem, *, seed: int = 0) -> None:
-        if isinstance(policy, type):
-            raise DataError(
-                f"Selector: policy is the class {policy.__name__}, expected an instance: write "
-                f"{policy.__name__}()"
-            )
+    def __init__(self, policy: Policy[S] | str, problem: Problem, *, seed: int = 0) -> None:
         if not is_integer(seed, least=0):
             raise DataError(f"Selector: seed is {seed!r}, expected an integer >= 0")
-        self.policy = policy
+        self.policy: Policy[S] = as_policy(policy, owner="Selector")
         self.problem = problem
         self.seed = int(seed)
         self.round = 1
@@ -78,7 +72,7 @@ class Selector(Generic[S]):
         self._open: RoundView | None = None
         self.refused: Counter[str] = Counter()
         """Feedback rows refused so far, by reason."""
-        self.state = policy.init(problem)
+        self.state = self.policy.init(problem)
 
     def select(
         self,
@@ -206,7 +200,7 @@ class Selector(Generic[S]):
             raise StateError(f"cannot write {path}: {error.strerror}") from error
 
     @classmethod
-    def restore(cls, path: str | Path, policy: Policy[S]) -> "Selector[S]":
+    def restore(cls, path: str | Path, policy: Policy[S] | str) -> "Selector[S]":
         """Continue from :meth:`save`, with the same policy and hyper-parameters."""
         try:
             image = Path(path).read_bytes()
@@ -228,7 +222,7 @@ class Selector(Generic[S]):
                     arrays[f"pending.{name}"] = values
         meta = {
             "format": _FORMAT,
-            "policy": to_table(self.policy),
+            "policy": {**to_table(self.policy), "name": self.policy.name},
             "problem": {name: getattr(self.problem, name) for name in _NUMBERS},
             "seed": self.seed,
             "round": self.round,
@@ -238,8 +232,9 @@ class Selector(Generic[S]):
         return states.to_bytes(arrays, meta)
 
     @classmethod
-    def from_bytes(cls, image: bytes, policy: Policy[S], *, source: str) -> "Selector[S]":
+    def from_bytes(cls, image: bytes, policy: Policy[S] | str, *, source: str) -> "Selector[S]":
         """The selector whose image :meth:`to_bytes` made."""
+        policy = as_policy(policy, owner="Selector")
         arrays, meta = states.from_bytes(image, source=source)
         if meta.get("format") != _FORMAT:
             raise StateError(
@@ -266,7 +261,7 @@ def _floats(values: ArrayLike | None) -> FloatArray | None:
 
 def _check_same_policy(saved: dict[str, Any], policy: Policy[Any], source: str) -> None:
     """Hyper-parameters that were added since count as what they are by default."""
-    same = saved == to_table(policy)
+    same = saved == {**to_table(policy), "name": policy.name}
     if not same:  # of a part that only Python knows there is no reading back
         settings = {key: value for key, value in saved.items() if key != "name"}
         with suppress(ConfigError):

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmuster.core import npz
+from fedmuster.core import files as npz
 from fedmuster.core.errors import StateError
 
 S = TypeVar("S")

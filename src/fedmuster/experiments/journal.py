@@ -23,7 +23,7 @@ from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.experiments.database import connect, hold_lock, plain_errors
-from fedmuster.simulation import Checkpoint, EdgeRow, RoundRow
+from fedmuster.federation import Checkpoint, EdgeRow, RoundRow
 
 FILE_NAME = "journal.sqlite"
 

@@ -18,11 +18,11 @@ import numpy as np
 from fedmuster.core.errors import FedmusterError, StateError
 from fedmuster.core.records import FloatArray, IntArray, Selection
 from fedmuster.experiments.journal import JournalReader
-from fedmuster.experiments.one_thread import one_thread_for_children
 from fedmuster.experiments.run import SPEC_NAME, versions
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
+from fedmuster.experiments.sweep import one_thread_for_children
+from fedmuster.federation import EdgeRow, RoundRow, Simulation
 from fedmuster.privacy.budget import Protection
-from fedmuster.simulation import EdgeRow, RoundRow, Simulation
 from fedmuster.worlds.world import WorldRound
 
 

@@ -18,7 +18,7 @@ from fedmuster.core.files import write_file
 from fedmuster.core.records import Problem
 from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.spec import Experiment
-from fedmuster.simulation import RoundRow, Simulation
+from fedmuster.federation import RoundRow, Simulation
 
 SPEC_NAME = "spec.toml"
 

@@ -49,19 +49,18 @@ from typing import Any, Self
 
 import tomli_w
 
+from fedmuster.bandits.rewards import CohortReward
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.config import from_table, named, to_table
 from fedmuster.core.errors import ConfigError, FedmusterError
 from fedmuster.core.policy import Policy
-from fedmuster.experiments.policy_tables import read_policies
-from fedmuster.experiments.toml_lines import line_of
-from fedmuster.learning.training import Training
-from fedmuster.objectives.edge_utility import EdgeUtility
-from fedmuster.objectives.reward import CohortReward
+from fedmuster.experiments.spec_tables import line_of, read_policies
+from fedmuster.federation import Horizon, Simulation, Watch
 from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Privacy, Protection
-from fedmuster.simulation import Horizon, Simulation, Watch
+from fedmuster.training.training import Training
 from fedmuster.worlds import WORLDS
-from fedmuster.worlds.federation import FEDERATIONS
+from fedmuster.worlds.real_federation import FEDERATIONS
 from fedmuster.worlds.world import World
 
 _FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there

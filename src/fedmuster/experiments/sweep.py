@@ -1,18 +1,38 @@
 """Run many cells side by side, in processes of one thread each."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
 from fedmuster.core.errors import StateError
 from fedmuster.core.files import write_file
 from fedmuster.experiments.journal import Standing, standing
-from fedmuster.experiments.one_thread import one_thread_for_children
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@contextmanager
+def one_thread_for_children() -> Iterator[None]:
+    """For processes that start meanwhile; our other children keep what they had."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+# Run many cells side by side, in processes of one thread each.
 
 EXPERIMENT_NAME = "experiment.toml"
 

@@ -21,13 +21,13 @@ from numpy.typing import ArrayLike
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import DataError, StateError
-from fedmuster.core.quota import fill_quota
+from fedmuster.core.policy import fill_quota
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
 from fedmuster.flower.answer_times import Clock, median, quantile
 from fedmuster.flower.flower_log import say
 from fedmuster.flower.metric_names import signals_of
 from fedmuster.flower.reply_sorting import Answer
-from fedmuster.learning.sketch import sketch
+from fedmuster.training.combine import sketch
 
 _RECENT_CALLS = 10
 """Claims older than so many rounds do not count: losses fall as the model learns."""

@@ -32,7 +32,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from fedmuster.core.errors import ConfigError
-from fedmuster.privacy.ledger.anchor import STATE_FOLDER_VARIABLE
+from fedmuster.privacy.ledger.guards import STATE_FOLDER_VARIABLE
 
 SUPPORTED: Final = SpecifierSet(">=1.39,<1.43")
 """The versions of Flower that fedmuster supports: those of the extra ``flower``."""

@@ -9,10 +9,9 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedmuster.core.asking import AskLoss
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.records import BoolArray, FloatArray, IntArray, Problem, Selection
+from fedmuster.core.records import AskLoss, BoolArray, FloatArray, IntArray, Problem, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.flower.flower_log import say, some, warn
 from fedmuster.flower.muster_settings import Settings

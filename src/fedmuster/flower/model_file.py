@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from flwr.app import Array, ArrayRecord
 
-from fedmuster.core import npz
+from fedmuster.core import files as npz
 from fedmuster.core.errors import StateError
 
 _CONTENTS = "__contents__"

@@ -11,8 +11,8 @@ import numpy as np
 from flwr.serverapp.strategy import FedXgbCyclic, Strategy
 from numpy.typing import ArrayLike
 
+from fedmuster.core.arrays import ceil_of
 from fedmuster.core.config import require
-from fedmuster.core.counting import ceil_of
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
@@ -22,7 +22,7 @@ from fedmuster.flower.flower_log import warn
 from fedmuster.flower.node_roster import Roster
 from fedmuster.flower.strategy_loop import layers, setting_of
 from fedmuster.privacy.budget import Privacy
-from fedmuster.worlds.federation import Federation
+from fedmuster.worlds.real_federation import Federation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -36,7 +36,7 @@ from fedmuster.flower.wire import (
     Report,
     strip,
 )
-from fedmuster.privacy.mechanism import Mechanism
+from fedmuster.privacy.mechanisms import Mechanism
 from fedmuster.privacy.randomness import secure_bytes
 
 _RECORD: Final = "fedmuster.releases"
@@ -97,7 +97,7 @@ class PrivateMod:
 
     Only a train message that brings a grant is answered with an update: the difference between the
     trained and the received model, all its floating-point arrays as one vector, clipped and noisy
-    (``fedmuster.privacy.mechanism``) with the operating system's randomness, and added to the
+    (``fedmuster.privacy.mechanisms``) with the operating system's randomness, and added to the
     received model again. Other arrays go back as they came. The trained model, metrics, whatever
     else the app or a mod put into its reply, and the texts of exceptions stay here. That a round
     was released is noted before it leaves, and no round of a run is released twice.

@@ -25,10 +25,10 @@ from fedmuster.core.errors import InUseError, StateError
 from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.run import SPEC_NAME, prepare, versions
 from fedmuster.experiments.spec import Experiment
+from fedmuster.federation import Checkpoint, RoundRow
 from fedmuster.flower import model_file
 from fedmuster.flower.flower_log import say
 from fedmuster.flower.plain_values import Packed, pack, unpack
-from fedmuster.simulation import Checkpoint, RoundRow
 
 Evaluation = Literal["evaluate_metrics_clientapp", "evaluate_metrics_serverapp"]
 """Who measured, as Flower's ``Result`` calls it."""

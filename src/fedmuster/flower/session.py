@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedmuster.core.errors import CallOrderError, DataError, StateError
 from fedmuster.core.records import Feedback
+from fedmuster.federation import EdgeRow, RoundRow
 from fedmuster.flower.answer_feedback import AnswerFeedback
 from fedmuster.flower.array_forms import Forms
 from fedmuster.flower.cohort_choice import Chooser, ChosenCohort, EndedError, NodeContacts
@@ -30,9 +31,8 @@ from fedmuster.flower.round_messages import RoundMessages, prepare
 from fedmuster.flower.run_record import Evaluation, Record, Saved, client_table
 from fedmuster.flower.strategy_loop import LoopRounds, Methods, has_own_start
 from fedmuster.flower.strategy_memory import ConfigMemory, StrategyMemory
-from fedmuster.learning.trainer import LearningRow
 from fedmuster.privacy.budget import PrivacyRow
-from fedmuster.simulation import EdgeRow, RoundRow
+from fedmuster.training.trainer import LearningRow
 
 
 class Session:

@@ -22,7 +22,7 @@ from flwr.app import ConfigRecord, ConfigRecordValues, Message, MessageType, Rec
 
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError, DataError
-from fedmuster.privacy.mechanism import Mechanism
+from fedmuster.privacy.mechanisms import Mechanism
 
 RECORD: Final = "fedmuster"
 """The key of the ``ConfigRecord`` in messages and replies."""

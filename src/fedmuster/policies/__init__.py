@@ -1,87 +1,18 @@
-"""One file per paper or baseline, and the registry of all policies."""
+"""Policies: a small policy is a file, a paper with parts of its own is a folder.
 
-from typing import Any, Final
+Each policy registers itself in :data:`~fedmuster.core.policy.POLICIES`; classes can be imported
+from here by their name.
+"""
 
-from fedmuster.core.policy import Policy
-from fedmuster.policies.all_clients import AllClients
-from fedmuster.policies.bsfl import BSFL
-from fedmuster.policies.clustered_sampling import ClusteredSampling
-from fedmuster.policies.cocs import COCS
-from fedmuster.policies.cs_ucb import CSUCB
-from fedmuster.policies.cs_ucb_q import CSUCBQ
-from fedmuster.policies.cucb import CUCB
-from fedmuster.policies.element_wise_mab_cs import ElementWiseMABCS
-from fedmuster.policies.extended_fedcs import ExtendedFedCS
-from fedmuster.policies.fastest import FastestInExpectation
-from fedmuster.policies.fedcs import FedCS
-from fedmuster.policies.fedsuv import FedSUV
-from fedmuster.policies.genie import Genie
-from fedmuster.policies.lifted import Lifted
-from fedmuster.policies.linucb import LinUCB
-from fedmuster.policies.naive_mab_cs import NaiveMABCS
-from fedmuster.policies.oort import Oort
-from fedmuster.policies.oracle import Oracle
-from fedmuster.policies.pause import PAUSE
-from fedmuster.policies.power_of_choice import PowerOfChoice
-from fedmuster.policies.random import Random
-from fedmuster.policies.rbcs_f import RBCSF
-from fedmuster.policies.refl import REFL
-from fedmuster.policies.safa import SAFA
-from fedmuster.policies.tifl import TiFL
+from typing import Any
 
-POLICIES: Final[dict[str, type[Policy[Any]]]] = {
-    "bsfl": BSFL,
-    "pause": PAUSE,
-    "fedcs": FedCS,
-    "extended-fedcs": ExtendedFedCS,
-    "naive-mab-cs": NaiveMABCS,
-    "element-wise-mab-cs": ElementWiseMABCS,
-    "fedsuv": FedSUV,
-    "oort": Oort,
-    "refl": REFL,
-    "safa": SAFA,
-    "tifl": TiFL,
-    "cs-ucb": CSUCB,
-    "cs-ucb-q": CSUCBQ,
-    "rbcs-f": RBCSF,
-    "power-of-choice": PowerOfChoice,
-    "clustered-sampling": ClusteredSampling,
-    "cocs": COCS,
-    "cucb": CUCB,
-    "linucb": LinUCB,
-    "lifted": Lifted,
-    "random": Random,
-    "all-clients": AllClients,
-    "fastest": FastestInExpectation,
-    "genie": Genie,
-    "oracle": Oracle,
-}
+from fedmuster.core.policy import POLICIES
 
-__all__ = [
-    "BSFL",
-    "COCS",
-    "CSUCB",
-    "CSUCBQ",
-    "CUCB",
-    "PAUSE",
-    "POLICIES",
-    "RBCSF",
-    "REFL",
-    "SAFA",
-    "AllClients",
-    "ClusteredSampling",
-    "ElementWiseMABCS",
-    "ExtendedFedCS",
-    "FastestInExpectation",
-    "FedCS",
-    "FedSUV",
-    "Genie",
-    "Lifted",
-    "LinUCB",
-    "NaiveMABCS",
-    "Oort",
-    "Oracle",
-    "PowerOfChoice",
-    "Random",
-    "TiFL",
-]
+__all__ = ["POLICIES"]
+
+
+def __getattr__(name: str) -> Any:
+    for policy in POLICIES.values():
+        if policy.__name__ == name:
+            return policy
+    raise AttributeError(f"module 'fedmuster.policies' has no attribute {name!r}")

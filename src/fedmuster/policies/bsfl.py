@@ -2,21 +2,138 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
+import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.means import MeanEstimator, SampleMean
+from fedmuster.bandits.rewards import CohortReward, check_reward
+from fedmuster.bandits.speed import SpeedEstimator, SpeedState, check_speed
+from fedmuster.core.arrays import FloatArray, IntArray, scratch
 from fedmuster.core.config import check_types
-from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
-from fedmuster.estimators.mean import MeanEstimator, SampleMean
-from fedmuster.estimators.speed import SpeedEstimator, check_speed
-from fedmuster.objectives.reward import CohortReward, check_reward
-from fedmuster.policies.bottleneck_bandit import BanditState, BottleneckBandit
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
+from fedmuster.core.state import given
+from fedmuster.policies.explaining.best_set import BestSet
+from fedmuster.policies.score_columns import EVERYBODY, published
+from fedmuster.solvers.best_cohort import Solver, best_cohort
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.cohort import Solver
+from fedmuster.solvers.instance import BruteForce
+
+BANDIT_TERMS: Final = {
+    "mean_speed": "mean of (shortest latency) / latency so far; no answer counts as 0",
+    "generalisation": "alpha g: positive if its data were used less than their share",
+    "privacy": "gamma p: p is the share of its privacy budget that is left",
+    "cluster": "clients of one cluster count less together",
+}
 
 
+@dataclass(slots=True)
+class BanditState:
+    """What is known of each client.
+
+    ``target_share`` is ``m d_k / sum d`` (0-d where all clients count alike); ``clusters`` is
+    empty where the reward does not look at them.
+    """
+
+    speed: SpeedState
+    target_share: FloatArray = given()
+    clusters: IntArray = given()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BottleneckBandit:
+    """Maximise ``min ucb + alpha Phi_g + gamma Phi_p`` (BSFL Eq. 13; PAUSE Eq. 14)."""
+
+    speed: SpeedEstimator
+    reward: CohortReward
+    solver: Solver
+
+    def init(self, problem: Problem) -> BanditState:
+        """Nobody observed yet."""
+        return BanditState(
+            speed=self.speed.init(problem.num_clients),
+            target_share=problem.target_share(),
+            clusters=clusters_for(self.reward, problem),
+        )
+
+    def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
+        """The best cohort for the optimistic speeds."""
+        rows, size = view.candidates(), view.num_available
+        speed = self.speed.upper_bound(
+            state.speed,
+            rows,
+            round_=view.round,
+            cohort_size=view.cohort_size,
+            out=scratch("speed", size),
+        )
+        weight = self.reward.weights(
+            state.speed.inverse.count[rows],
+            view.round,
+            of_rows(state.target_share, rows),
+            privacy_left=view.privacy_of(rows),
+            out=scratch("weight", size),
+        )
+        return best_cohort(
+            view,
+            rows,
+            bottleneck=speed,
+            weight=weight,
+            clusters=state.clusters[rows] if self.reward.rho > 0 else None,
+            penalty=self.reward.penalty,
+            solver=self.solver,
+            rng=rng,
+        )
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        weights = ("generalisation", "privacy") if self.reward.gamma > 0 else ("generalisation",)
+        return BestSet(
+            formula="of all cohorts of this size the one with the largest sum of its lowest score "
+            f"(score = mean_speed + confidence_bonus) and its mean {' + '.join(weights)}",
+            slowest="score",
+            parts=(("mean_speed", 1.0), ("confidence_bonus", 1.0)),
+            weights=weights,
+            penalty=self.reward.alpha * self.reward.rho,
+            exact=isinstance(self.solver, Exact | BruteForce),
+        )
+
+    def scores(self, state: BanditState, view: RoundView) -> dict[str, FloatArray]:
+        """The index (optimistic speed) with its terms, and what each adds to a cohort besides."""
+        count = state.speed.inverse.count
+        mean, bonus = self.speed.terms(
+            state.speed, EVERYBODY, round_=view.round, cohort_size=view.cohort_size
+        )
+        columns = {
+            **published(mean + bonus, mean_speed=mean, confidence_bonus=bonus),
+            **self.reward.terms(count, view.round, state.target_share, view.privacy_left),
+            "times_asked": count.astype(np.float64),
+        }
+        if self.reward.rho > 0:
+            columns["cluster"] = state.clusters.astype(np.float64)
+        return columns
+
+
+def clusters_for(reward: CohortReward, problem: Problem) -> IntArray:
+    """The clusters that ``reward`` looks at: none, unless it charges for repeats."""
+    if reward.rho == 0:
+        return np.empty(0, dtype=np.int64)
+    if problem.clusters is None:
+        raise ConfigError(
+            f"rho = {reward.rho} charges for clients of the same cluster, but the problem has no "
+            "clusters: give Problem.clusters (or num_clusters of the world), or set rho = 0",
+            key=("rho",),
+        )
+    return problem.clusters
+
+
+# BSFL: bandit scheduling for federated learning.
+
+
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BSFL(PolicyTraits):
     """Fast cohorts that still use everybody's data.
@@ -57,6 +174,7 @@ class BSFL(PolicyTraits):
     """
 
     name: ClassVar[str] = "bsfl"
+    terms: ClassVar[Mapping[str, str]] = BANDIT_TERMS
 
     alpha: float = 2.0
     beta: float = 1.0
@@ -92,6 +210,10 @@ class BSFL(PolicyTraits):
     def observe(self, state: BanditState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and means of the cohort (Eq. 10, 11)."""
         self._speed.update(state.speed, feedback)
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return self._bandit.rule()
 
     def scores(self, state: BanditState, view: RoundView) -> Mapping[str, FloatArray]:
         """The index of each client, its terms, and what it adds to a cohort besides."""

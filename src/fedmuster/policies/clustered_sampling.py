@@ -10,13 +10,24 @@ from numpy.typing import NDArray
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
-from fedmuster.policies.published import of_some
+from fedmuster.policies.explaining.simple_rules import ByChance
 from fedmuster.policies.random import DataState, Random
-from fedmuster.solvers.pouring import Bins, chances, draw, num_certain, pour, pour_groups
-from fedmuster.solvers.ward import MOST_CLIENTS, similar_groups, unit_rows
+from fedmuster.policies.score_columns import of_some
+from fedmuster.solvers.pouring import (
+    MOST_CLIENTS,
+    Bins,
+    chances,
+    draw,
+    num_certain,
+    pour,
+    pour_groups,
+    similar_groups,
+    unit_rows,
+)
 
 
 @dataclass(slots=True)
@@ -27,6 +38,7 @@ class DirectionState:
     sizes: IntArray = given()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusteredSampling(PolicyTraits):
     """One client from each of m distributions, which together hold every client by its data.
@@ -78,6 +90,9 @@ class ClusteredSampling(PolicyTraits):
     """
 
     name: ClassVar[str] = "clustered-sampling"
+    terms: ClassVar[Mapping[str, str]] = {
+        "chance": "how likely it was to be chosen",
+    }
     learns: ClassVar[bool] = False  # whom to prefer: P(chosen) never depends on what it observes
 
     by: Literal["size", "similarity"] = "size"
@@ -128,6 +143,14 @@ class ClusteredSampling(PolicyTraits):
         positions, chance = order[chosen], chances(sizes, count)[chosen]
         selection = Selection.of(view, candidates, positions)
         return replace(selection, inclusion=chance[np.argsort(positions)])
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return ByChance(
+            formula="one client from each of m distributions, which hold every client by its data",
+            term="chance",
+            exact=True,
+        )
 
     def scores(self, state: DirectionState, view: RoundView) -> Mapping[str, FloatArray]:
         """How likely each client is to be chosen."""

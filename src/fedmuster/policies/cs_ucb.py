@@ -8,15 +8,21 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.means import confidence_radius, log_rounds
+from fedmuster.bandits.rewards import QueueState, empty_queues, queue_length, serve
+from fedmuster.bandits.speed import LatencyReward, LatencyState
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
-from fedmuster.estimators.confidence import confidence_radius, log_rounds
-from fedmuster.estimators.latency import LatencyReward, LatencyState
-from fedmuster.policies.published import EVERYBODY, published
-from fedmuster.solvers.cohort import highest
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.state import given
+from fedmuster.policies.explaining.simple_rules import Highest
+from fedmuster.policies.score_columns import EVERYBODY, published
+from fedmuster.solvers.best_cohort import highest
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CSUCB(PolicyTraits):
     """The m fastest clients, found by UCB: each once, then the highest index.
@@ -45,6 +51,9 @@ class CSUCB(PolicyTraits):
     """
 
     name: ClassVar[str] = "cs-ucb"
+    terms: ClassVar[Mapping[str, str]] = {
+        "mean_reward": "mean of 1 - latency / (longest latency); no answer counts as 0",
+    }
 
     tau_max_seconds: float | None = None
 
@@ -72,6 +81,14 @@ class CSUCB(PolicyTraits):
         """Update counts and sums of the cohort."""
         self._reward.update(state, feedback)
 
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return Highest(
+            term="score",
+            formula="the highest score = mean_reward + confidence_bonus",
+            parts=(("mean_reward", 1.0), ("confidence_bonus", 1.0)),
+        )
+
     def scores(self, state: LatencyState, view: RoundView) -> Mapping[str, FloatArray]:
         """The index of each client: mean reward and confidence bonus."""
         mean, bonus = self._terms(state, view, EVERYBODY)
@@ -83,3 +100,127 @@ class CSUCB(PolicyTraits):
     ) -> tuple[FloatArray, FloatArray]:
         log_term = (view.cohort_size + 1) * log_rounds(view.round)
         return self._reward.mean(state, rows), confidence_radius(state.asked[rows], log_term)
+
+
+# CS-UCB-Q: the fastest clients, under a fairness constraint.
+
+
+@dataclass(slots=True)
+class FairLatencyState:
+    """CS-UCB's state, the queues, and the rate at which they grow (``c_k``)."""
+
+    latency: LatencyState
+    queue: QueueState
+    rate: FloatArray = given()
+
+
+@POLICIES.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CSUCBQ(PolicyTraits):
+    """The fastest clients, but each at least a given share of the rounds.
+
+    Takes the m available clients with the highest ``(1 - b) y + b D``, where
+    ``y = min(mean + sqrt(2 ln t / z_k), 1)`` and the virtual queue
+    ``D <- max(0, D + c_k - chosen)`` says how much participation a client is owed.
+
+    Args:
+        fairness: the guaranteed share ``c_k`` as a fraction of the equal share m/K, in [0, 1].
+        queue_weight: b, in [0, 1].
+        tau_max_seconds: the longest conceivable latency; None for the longest seen so far.
+
+    State:
+        CS-UCB's, and of each client its queue.
+
+    Deviations:
+        1. As CS-UCB.
+        2. The paper leaves c_k and b to the user; half the equal share and b = 0.5 by default.
+        3. When clients join, the equal share shrinks, also in what is owed for past rounds.
+
+    References:
+        W. Xia, T. Quek, K. Guo, W. Wen, H. Yang, H. Zhu, Multi-Armed Bandit-Based Client
+        Scheduling for Federated Learning, IEEE Trans. Wireless Commun. 19(11), 2020.
+
+    Example:
+        >>> from fedmuster import Problem, Selector
+        >>> Selector(CSUCBQ(), Problem(num_clients=20, cohort_size=5)).select().clients.shape
+        (5,)
+    """
+
+    name: ClassVar[str] = "cs-ucb-q"
+    terms: ClassVar[Mapping[str, str]] = {
+        "mean_reward": "mean of 1 - latency / (longest latency); no answer counts as 0",
+        "optimistic_reward": "mean reward and bonus, at most 1",
+        "owed_rounds": "its queue: rounds that it is owed by the fairness guarantee",
+    }
+
+    fairness: float = 0.5
+    queue_weight: float = 0.5
+    tau_max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(0 <= self.fairness <= 1, self, "fairness", "a number in [0, 1]")
+        require(0 <= self.queue_weight <= 1, self, "queue_weight", "a number in [0, 1]")
+        given_ = self.tau_max_seconds
+        require(given_ is None or 0 < given_ < np.inf, self, "tau_max_seconds", "seconds > 0")
+
+    @property
+    def _reward(self) -> LatencyReward:
+        return LatencyReward(tau_max_seconds=self.tau_max_seconds)
+
+    def init(self, problem: Problem) -> FairLatencyState:
+        """Nobody observed yet, nobody owed anything."""
+        equal_share = min(1.0, problem.cohort_size / problem.num_clients)
+        return FairLatencyState(
+            latency=self._reward.init(problem.num_clients),
+            queue=empty_queues(problem.num_clients, problem.first_round),
+            rate=np.array(self.fairness * equal_share),
+        )
+
+    def select(self, state: FairLatencyState, view: RoundView, rng: Generator) -> Selection:
+        """The m highest sums of optimism and queue."""
+        rows = view.candidates()
+        return highest(view, rows, self._index(*self._terms(state, view, rows)), rng)
+
+    def observe(self, state: FairLatencyState, selection: Selection, feedback: Feedback) -> None:
+        """Update counts and sums of the cohort, and serve its queues."""
+        self._reward.update(state.latency, feedback)
+        serve(state.queue, selection.clients, round_=selection.round, rate=float(state.rate))
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        b = self.queue_weight
+        return Highest(
+            term="score",
+            formula=f"the highest score = {1 - b:g} · optimistic_reward + {b:g} · owed_rounds",
+            parts=(("optimistic_reward", 1 - b), ("owed_rounds", b)),
+            unseen=None,
+        )
+
+    def scores(self, state: FairLatencyState, view: RoundView) -> Mapping[str, FloatArray]:
+        """The index of each client with its terms, weighted by 1 - b and by b."""
+        mean, bonus, owed = self._terms(state, view, EVERYBODY)
+        return published(
+            self._index(mean, bonus, owed),
+            mean_reward=mean,
+            confidence_bonus=np.where(np.isfinite(bonus), bonus, np.nan),
+            optimistic_reward=_optimistic(mean, bonus),
+            owed_rounds=owed,
+            times_asked=state.latency.asked.astype(np.float64),
+        )
+
+    def _terms(
+        self, state: FairLatencyState, view: RoundView, rows: IntArray | slice
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean reward, confidence bonus, queue."""
+        bonus = confidence_radius(state.latency.asked[rows], 2 * log_rounds(view.round))
+        owed = queue_length(state.queue, rows, view.round, float(state.rate))
+        return self._reward.mean(state.latency, rows), bonus, owed
+
+    def _index(self, mean: FloatArray, bonus: FloatArray, owed: FloatArray) -> FloatArray:
+        return (1 - self.queue_weight) * _optimistic(mean, bonus) + self.queue_weight * owed
+
+
+def _optimistic(mean: FloatArray, bonus: FloatArray) -> FloatArray:
+    """y, which is at most 1, also of the unseen."""
+    return np.minimum(mean + bonus, 1.0)

@@ -8,22 +8,57 @@ from zlib import crc32
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.means import confidence_radius, log_rounds
+from fedmuster.bandits.utility import participated
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import CohortRule, PolicyTraits
-from fedmuster.core.records import (
-    Feedback,
-    FloatArray,
-    IntArray,
-    Problem,
-    RoundView,
-    Selection,
-)
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import shared
 from fedmuster.core.streams import stream
-from fedmuster.estimators.arms import ArmsState, best_arm, index_terms
-from fedmuster.objectives.participation import participated
-from fedmuster.policies.published import costs
+from fedmuster.core.words import number, ordinal
+from fedmuster.policies.score_columns import costs
 from fedmuster.solvers.assignment import AssignmentProblem, all_pairs, first_come
+
+
+@dataclass(slots=True)
+class ArmsState:
+    """Of each arm how often it was played and what it brought in all.
+
+    ``least`` and ``most`` are what any round has brought.
+    """
+
+    count: IntArray = shared()
+    total: FloatArray = shared()
+    least: FloatArray = shared()
+    most: FloatArray = shared()
+
+
+def index_terms(state: ArmsState) -> tuple[FloatArray, FloatArray]:
+    """Of each arm the mean, on a scale from ``least`` to ``most``, and the confidence bonus.
+
+    The bonus is ``sqrt(2 ln t / n)`` (Auer et al., UCB1), ``+inf`` of an arm never played.
+
+    Example:
+        >>> state = ArmsState(np.array([1, 4]), np.array([3.0, 4.0]), np.array(1.0), np.array(3.0))
+        >>> mean, bonus = index_terms(state)
+        >>> mean, bonus.round(3)
+        (array([1., 0.]), array([1.794, 0.897]))
+    """
+    mean = state.total / np.maximum(state.count, 1)
+    least, most = float(state.least), float(state.most)
+    scaled = (mean - least) / (most - least) if most > least else np.zeros_like(mean)
+    return scaled, confidence_radius(state.count, 2.0 * log_rounds(float(state.count.sum())))
+
+
+def best_arm(state: ArmsState) -> int:
+    """The highest index; of equal arms the first."""
+    mean, bonus = index_terms(state)
+    return int(np.argmax(bonus + mean))
+
+
+# CUCB: UCB1 on whole decisions.
 
 _UNKNOWN = -1
 
@@ -35,6 +70,7 @@ class CUCBState(ArmsState):
     catalogue: IntArray = shared()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CUCB(PolicyTraits):
     """UCB1 whose arms are whole decisions: who trains at which edge.
@@ -82,6 +118,13 @@ class CUCB(PolicyTraits):
     """
 
     name: ClassVar[str] = "cucb"
+    terms: ClassVar[Mapping[str, str]] = {
+        "arm": "which of the fixed decisions is played",
+        "arm_mean": "how good that decision was so far, from 0 to 1",
+        "arm_bonus": "how much better it may be",
+        "arm_played": "how often it was played",
+        "turn": "when it is the client's turn in the order of that decision",
+    }
     cohort_rule: ClassVar[CohortRule] = "at most"
     assigns_edges: ClassVar[bool] = True
 
@@ -123,6 +166,10 @@ class CUCB(PolicyTraits):
         state.least[...] = min(float(state.least), utility)
         state.most[...] = max(float(state.most), utility)
 
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return PlayedArm()
+
     def scores(self, state: CUCBState, view: RoundView) -> Mapping[str, FloatArray]:
         """Which arm is played, the terms of its index, and when it is each client's turn in it."""
         turn = np.full(len(view.available), np.nan)
@@ -150,3 +197,55 @@ def _number_of(selection: Selection) -> int:
     """A number that follows from who was chosen, and at which edge."""
     pairs = np.stack([selection.clients, selection.edge_of_each])
     return crc32(pairs.astype("<i8").tobytes())
+
+
+# CUCB: which of its fixed decisions was played.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlayedArm(Rule):
+    """CUCB: one of a few fixed orders of pairs, as far as budgets go."""
+
+    needs = ("turn",)
+
+    def about(self, moment: Moment) -> str:
+        """The rule, and which order is played."""
+        told = (
+            "one of a few fixed orders of all pairs of client and edge is played, by UCB1: who "
+            "comes first and fits is placed"
+        )
+        arm = moment.column("arm")
+        if np.isnan(arm).all():
+            return f"{told}; in the first round the order is drawn"
+        played, mean, bonus = (
+            number(float(moment.column(name)[0]))
+            for name in ("arm_played", "arm_mean", "arm_bonus")
+        )
+        return (
+            f"{told}. Order {arm[0]:.0f} was played {played} times before, with arm_mean {mean} + "
+            f"arm_bonus {bonus.replace('–', '∞')}, the highest of all"
+        )
+
+    def merit(self, moment: Moment) -> FloatArray:
+        """Whose turn comes first."""
+        return -np.nan_to_num(moment.column("turn"), nan=np.inf)
+
+    def worth(self, moment: Moment) -> str | None:
+        """What the edges have left."""
+        if moment.budget is None:
+            return None
+        return f"The edges have {', '.join(map(number, moment.left().tolist()))} left"
+
+    def chosen(self, moment: Moment, client: int) -> str:
+        """Its turn came."""
+        return f"{self._turn(moment, client)}, and there was room for it"
+
+    def passed_over(self, moment: Moment, client: int) -> str:
+        """Its turn came too late."""
+        return f"{self._turn(moment, client)}, and by then nothing was left that it fits into"
+
+    def _turn(self, moment: Moment, client: int) -> str:
+        turn = float(moment.column("turn")[client])
+        if np.isnan(turn):
+            return "its turn came in the order that was drawn"
+        return f"the first turn of a pair of it is the {ordinal(int(turn))} in that order"

@@ -7,24 +7,20 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.rewards import CohortReward, check_reward
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types
 from fedmuster.core.errors import DataError
-from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import (
-    Feedback,
-    FloatArray,
-    IntArray,
-    Problem,
-    RoundView,
-    Selection,
-    of_rows,
-)
-from fedmuster.core.state import given
-from fedmuster.objectives.reward import CohortReward, check_reward
-from fedmuster.policies.bottleneck_bandit import clusters_for
-from fedmuster.privacy.schedule import Geometric, Schedule
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
+from fedmuster.core.state import NoState, given
+from fedmuster.policies.bsfl import BANDIT_TERMS, clusters_for
+from fedmuster.policies.explaining.best_set import BestSet
+from fedmuster.policies.explaining.simple_rules import Highest
+from fedmuster.privacy.schedules import Geometric, Schedule
+from fedmuster.solvers.best_cohort import highest, nobody
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.cohort import nobody
 from fedmuster.solvers.instance import Instance
 
 
@@ -37,6 +33,7 @@ class GenieState:
     clusters: IntArray = given()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Genie(PolicyTraits):
     """The best cohort that true expected speeds can buy; regret is measured against it.
@@ -72,6 +69,10 @@ class Genie(PolicyTraits):
     """
 
     name: ClassVar[str] = "genie"
+    terms: ClassVar[Mapping[str, str]] = {
+        **BANDIT_TERMS,
+        "true_speed": "the true expected speed, which only oracles know",
+    }
     oracle: ClassVar[bool] = True
 
     alpha: float = 2.0
@@ -124,6 +125,17 @@ class Genie(PolicyTraits):
         positions = Exact().solve(self.instance(state, view), rng)
         return Selection.of(view, view.candidates(), positions)
 
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        weights = ("generalisation", "privacy") if self.gamma > 0 else ("generalisation",)
+        return BestSet(
+            formula="of all cohorts the one with the largest sum of its lowest true_speed and its "
+            f"mean {' + '.join(weights)}",
+            slowest="true_speed",
+            weights=weights,
+            penalty=self.alpha * self.rho,
+        )
+
     def scores(self, state: GenieState, view: RoundView) -> Mapping[str, FloatArray]:
         """The true speed of each client, and what it adds to a cohort besides."""
         speed = {} if view.truth is None else {"true_speed": view.truth.mean_speed}
@@ -136,3 +148,60 @@ class Genie(PolicyTraits):
     def observe(self, state: GenieState, selection: Selection, feedback: Feedback) -> None:
         """Count who took part."""
         state.count[feedback.clients] += 1
+
+
+# The fastest in expectation, told in advance.
+
+
+@POLICIES.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FastestInExpectation(PolicyTraits):
+    """The m available clients with the shortest true mean latency, told in advance.
+
+    State:
+        Nothing is learned.
+
+    References:
+        O. Peleg et al., PAUSE, section V: "Fastest in expectation".
+
+    Example:
+        >>> import numpy as np
+        >>> from fedmuster import Problem, Selector
+        >>> from fedmuster.core.records import Truth
+        >>> seconds = np.array([0.5, 0.1, 0.2])
+        >>> truth = Truth(mean_latency_seconds=seconds, mean_speed=0.1 / seconds)
+        >>> selector = Selector(FastestInExpectation(), Problem(num_clients=3, cohort_size=2))
+        >>> selector.select(truth=truth).clients
+        array([1, 2])
+    """
+
+    name: ClassVar[str] = "fastest"
+    terms: ClassVar[Mapping[str, str]] = {
+        "true_mean_seconds": "the true mean latency, which only oracles know",
+    }
+    oracle: ClassVar[bool] = True
+    learns: ClassVar[bool] = False
+
+    def init(self, problem: Problem) -> NoState:
+        """Nothing to know."""
+        return NoState()
+
+    def select(self, state: NoState, view: RoundView, rng: Generator) -> Selection:
+        """The shortest true mean latencies."""
+        if view.truth is None:
+            raise DataError("FastestInExpectation: the view holds no truth")
+        rows = view.candidates()
+        return highest(view, rows, -view.truth.mean_latency_seconds[rows], rng)
+
+    def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
+        """Nothing is learned."""
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return Highest(
+            term="true_mean_seconds", formula="the shortest true mean latencies", lowest=True
+        )
+
+    def scores(self, state: NoState, view: RoundView) -> Mapping[str, FloatArray]:
+        """The true mean latency of each client."""
+        return {} if view.truth is None else {"true_mean_seconds": view.truth.mean_latency_seconds}

@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.config import require
-from fedmuster.core.late_answers import LateAnswers
-from fedmuster.core.policy import CohortRule
-from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
+from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.config import check_types, require
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, CohortRule, LateAnswers, Policy
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.words import number
 from fedmuster.policies.bsfl import BSFL
-from fedmuster.policies.flat import FlatPolicy, flattened
-from fedmuster.policies.published import costs
+from fedmuster.policies.explaining.simple_rules import rule_of
+from fedmuster.policies.score_columns import costs
 from fedmuster.solvers.assignment import (
     AssignmentSolver,
     LagrangianAssignment,
@@ -22,6 +24,21 @@ from fedmuster.solvers.assignment import (
 )
 
 
+def flattened(view: RoundView) -> RoundView:
+    """The view without its edges: of each client the mean over the edges that cover it.
+
+    Where none does, over all edges, so that nothing is missing.
+    """
+    features = view.pair_features
+    if features is not None:
+        network = view.network
+        weight = np.where(network.covered[:, None], network.coverage, True).astype(np.float64)
+        weight /= weight.sum(axis=1, keepdims=True)
+        features = np.einsum("km,kmd->kd", weight, features)
+    return replace(view, edges=None, features=features)
+
+
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lifted:
     """A policy of flat federated learning that chooses; an assignment step places at edges.
@@ -70,15 +87,11 @@ class Lifted:
     name: ClassVar[str] = "lifted"
     assigns_edges: ClassVar[bool] = True
 
-    policy: FlatPolicy = field(default_factory=BSFL)
+    policy: Policy[Any] = field(default_factory=BSFL)
     solver: AssignmentSolver = field(default_factory=lambda: LagrangianAssignment(gap=0.01))
 
     def __post_init__(self) -> None:
-        # Not by check_types: the policy may be one that the registry does not know.
-        solvers = get_args(AssignmentSolver)
-        require(isinstance(self.solver, solvers), self, "solver", "an assignment solver")
-        is_policy = not isinstance(self.policy, type) and hasattr(self.policy, "select")
-        require(is_policy, self, "policy", "a policy, such as BSFL()")
+        check_types(self)
         assigns = getattr(self.policy, "assigns_edges", False)
         require(not assigns, self, "policy", "one that does not assign edges by itself")
 
@@ -135,7 +148,78 @@ class Lifted:
         """Let the flat policy learn."""
         self.policy.observe(state, replace(selection, edges=None), feedback)
 
+    @property
+    def terms(self) -> Mapping[str, str]:
+        """What the flat policy's columns mean."""
+        return self.policy.terms
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return Placed(flat=rule_of(self.policy))
+
     def scores(self, state: Any, view: RoundView) -> Mapping[str, FloatArray]:
         """What the flat policy thinks of each client, and what it costs at each edge."""
         flat = view if view.edges is None else flattened(view)
         return {**self.policy.scores(state, flat), **costs(view)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed(Rule):
+    """A flat policy that chooses; who does not fit at any edge leaves room for others.
+
+    Args:
+        flat: how it chooses.
+    """
+
+    flat: Rule
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the flat policy needs."""
+        return self.flat.needs
+
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """Those of the flat policy."""
+        return self.flat.unlimited
+
+    def about(self, moment: Moment) -> str:
+        """The flat policy's rule, in turns where there are edge servers."""
+        told = self.flat.about(moment)
+        if moment.num_edges == 0:
+            return told
+        return f"{told}; in turns, among those whom some edge can pay, until nothing more fits"
+
+    def merit(self, moment: Moment) -> FloatArray:
+        """The flat policy's."""
+        return self.flat.merit(moment)
+
+    def worth(self, moment: Moment) -> str | None:
+        """The flat policy's, and what the edges have left."""
+        told = self.flat.worth(moment)
+        if moment.num_edges == 0:
+            return told
+        left = f"The edges have {', '.join(map(number, moment.left().tolist()))} left"
+        return left if told is None else f"{told}. {left}"
+
+    def chosen(self, moment: Moment, client: int) -> str:
+        """By the flat policy, and what it costs."""
+        edge, told = moment.edge_of(client), self.flat.chosen(moment, client)
+        if edge is None:
+            return told
+        cost = float(moment.at_edges("cost")[client, edge])
+        return f"{told}. At edge {edge} it costs {number(cost)}"
+
+    def passed_over(self, moment: Moment, client: int) -> str:
+        """By the flat policy, or for lack of budget."""
+        if moment.num_edges == 0:
+            return self.flat.passed_over(moment, client)
+        cost, left = moment.at_edges("cost")[client], moment.left()
+        covered = np.flatnonzero(np.isfinite(cost))
+        told = ", ".join(
+            f"{number(float(cost[edge]))} of {number(float(left[edge]))} left at edge {edge}"
+            for edge in covered
+        )
+        if not (cost[covered] <= left[covered]).any():
+            told = f"{told}: with this cohort there is no room for it"
+        return f"{self.flat.passed_over(moment, client)}. It costs {told}"

@@ -7,17 +7,19 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import CohortRule, PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
-from fedmuster.estimators.linear import (
+from fedmuster.bandits.linear import (
     SharedRidgeState,
     learn_together,
     predict_together,
     shared_ridge,
 )
-from fedmuster.objectives.participation import participated
-from fedmuster.policies.published import at_edges, costs
+from fedmuster.bandits.utility import participated
+from fedmuster.core.config import check_types, require
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
+from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
+from fedmuster.policies.explaining.placements import BestPlacement
+from fedmuster.policies.score_columns import at_edges, costs
 from fedmuster.solvers.assignment import (
     AssignmentSolver,
     LagrangianAssignment,
@@ -25,6 +27,7 @@ from fedmuster.solvers.assignment import (
 )
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinUCB(PolicyTraits):
     """The clients whose context lets hope for an answer in time, if that were linear in it.
@@ -71,6 +74,9 @@ class LinUCB(PolicyTraits):
     """
 
     name: ClassVar[str] = "linucb"
+    terms: ClassVar[Mapping[str, str]] = {
+        "expected": "what the regression expects of its context",
+    }
     cohort_rule: ClassVar[CohortRule] = "at most"
     assigns_edges: ClassVar[bool] = True
 
@@ -105,6 +111,15 @@ class LinUCB(PolicyTraits):
             context, in_time = context.sum(axis=0, keepdims=True), in_time.sum(keepdims=True)
         learn_together(state, context, in_time)
 
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return BestPlacement(
+            formula="the placement with the largest sum of expected + confidence_bonus, at least 0 "
+            "each, within budgets",
+            terms=("expected", "confidence_bonus"),
+            value=_optimistic_value,
+        )
+
     def scores(self, state: SharedRidgeState, view: RoundView) -> Mapping[str, FloatArray]:
         """The highest index of each client, and at each edge the terms of its index there."""
         pairs, expected, bonus = self._terms(state, view)
@@ -136,3 +151,8 @@ def _context(features: FloatArray | None, count: int) -> FloatArray:
     """x = (1, features)."""
     ones = np.ones((count, 1))
     return ones if features is None else np.column_stack([ones, features])
+
+
+def _optimistic_value(moment: Moment) -> FloatArray:
+    """[K, M], LinUCB's index."""
+    return np.maximum(moment.at_edges("expected") + moment.at_edges("confidence_bonus"), 0.0)

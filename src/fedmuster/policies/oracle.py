@@ -9,10 +9,12 @@ from numpy.random import Generator
 
 from fedmuster.core.config import check_types
 from fedmuster.core.errors import DataError
-from fedmuster.core.policy import CohortRule, PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.state import NoState
-from fedmuster.policies.published import at_edges, costs
+from fedmuster.policies.explaining.placements import BestPlacement
+from fedmuster.policies.score_columns import at_edges, costs
 from fedmuster.solvers.assignment import (
     AssignmentSolver,
     LagrangianAssignment,
@@ -20,6 +22,7 @@ from fedmuster.solvers.assignment import (
 )
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Oracle(PolicyTraits):
     """The best placement that the true chances of an answer in time can buy.
@@ -67,6 +70,9 @@ class Oracle(PolicyTraits):
     """
 
     name: ClassVar[str] = "oracle"
+    terms: ClassVar[Mapping[str, str]] = {
+        "true_value": "what it is truly worth, which only oracles know",
+    }
     cohort_rule: ClassVar[CohortRule] = "at most"
     oracle: ClassVar[bool] = True
     learns: ClassVar[bool] = False
@@ -88,6 +94,14 @@ class Oracle(PolicyTraits):
 
     def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
         """Nothing is learned."""
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return BestPlacement(
+            formula="the placement with the largest sum of true_value, within budgets",
+            terms=("true_value",),
+            value=lambda moment: moment.at_edges("true_value"),
+        )
 
     def scores(self, state: NoState, view: RoundView) -> Mapping[str, FloatArray]:
         """What each client is truly worth at each edge, and what it costs there."""

@@ -6,18 +6,20 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
+from fedmuster.bandits.means import MeanEstimator, SampleMean
+from fedmuster.bandits.rewards import CohortReward, check_reward
+from fedmuster.bandits.speed import SpeedEstimator, check_speed
 from fedmuster.core.config import check_types
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
-from fedmuster.estimators.mean import MeanEstimator, SampleMean
-from fedmuster.estimators.speed import SpeedEstimator, check_speed
-from fedmuster.objectives.reward import CohortReward, check_reward
-from fedmuster.policies.bottleneck_bandit import BanditState, BottleneckBandit
-from fedmuster.privacy.schedule import Geometric, Schedule
+from fedmuster.policies.bsfl import BANDIT_TERMS, BanditState, BottleneckBandit
+from fedmuster.privacy.schedules import Geometric, Schedule
+from fedmuster.solvers.best_cohort import Solver
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.cohort import Solver
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PAUSE(PolicyTraits):
     """Fast cohorts that use everybody's data and spare everybody's privacy.
@@ -68,6 +70,7 @@ class PAUSE(PolicyTraits):
     """
 
     name: ClassVar[str] = "pause"
+    terms: ClassVar[Mapping[str, str]] = BANDIT_TERMS
 
     alpha: float = 100.0
     beta: float = 2.0
@@ -109,6 +112,10 @@ class PAUSE(PolicyTraits):
     def observe(self, state: BanditState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and means of the cohort (Eq. 12)."""
         self._speed.update(state.speed, feedback)
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return self._bandit.rule()
 
     def scores(self, state: BanditState, view: RoundView) -> Mapping[str, FloatArray]:
         """The index of each client, its terms, and what it adds to a cohort besides."""

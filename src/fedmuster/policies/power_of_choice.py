@@ -9,12 +9,15 @@ from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given
-from fedmuster.policies.published import published
+from fedmuster.core.words import percent, several
+from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.policies.random import draw
-from fedmuster.solvers.cohort import highest, nobody
+from fedmuster.policies.score_columns import published
+from fedmuster.solvers.best_cohort import highest, nobody
 
 
 @dataclass(slots=True)
@@ -25,6 +28,7 @@ class LossState:
     data: FloatArray = given()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PowerOfChoice(PolicyTraits):
     """The clients with the highest loss among some that are drawn in proportion to their data.
@@ -69,6 +73,9 @@ class PowerOfChoice(PolicyTraits):
     """
 
     name: ClassVar[str] = "power-of-choice"
+    terms: ClassVar[Mapping[str, str]] = {
+        "asked_loss": "the loss of the global model on its data, as it answered",
+    }
 
     variant: Literal["pow-d", "cpow-d", "rpow-d"] = "rpow-d"
     num_candidates: int | None = None
@@ -107,6 +114,25 @@ class PowerOfChoice(PolicyTraits):
             others[silent] = False
             if others.any():
                 state.loss[silent] = np.median(state.loss[others])
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        reported = self.variant == "rpow-d"
+        return Highest(
+            term="score" if reported else "asked_loss",
+            formula=f"the highest losses, {'as last reported' if reported else 'asked for'}",
+            unseen="it never reported a loss, and such clients come first" if reported else None,
+            drawn=self._drawn,
+        )
+
+    def _drawn(self, moment: Moment) -> str | None:
+        count = max(self.num_candidates or moment.num_available, len(moment.cohort))
+        if count >= moment.num_available:
+            return None
+        return (
+            f"only {several(count, 'candidate')} are looked at, drawn by their data (a chance of "
+            f"about {percent(count / moment.num_available)})"
+        )
 
     def scores(self, state: LossState, view: RoundView) -> Mapping[str, FloatArray]:
         """The last loss of each client, where that decides; else only those asked have one."""

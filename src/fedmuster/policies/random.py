@@ -7,13 +7,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types
-from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
-from fedmuster.core.state import given
-from fedmuster.policies.published import costs
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.state import NoState, given
+from fedmuster.policies.explaining.simple_rules import ByChance, Everyone
+from fedmuster.policies.score_columns import costs
 from fedmuster.solvers.assignment import all_pairs, first_come
-from fedmuster.solvers.weighted_draw import weighted_draw
+from fedmuster.solvers.top_k import weighted_draw
 
 
 @dataclass(slots=True)
@@ -23,6 +26,7 @@ class DataState:
     data: FloatArray = given()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Random(PolicyTraits):
     """Uniform over the available clients, or in proportion to their data.
@@ -52,6 +56,9 @@ class Random(PolicyTraits):
     """
 
     name: ClassVar[str] = "random"
+    terms: ClassVar[Mapping[str, str]] = {
+        "data_share": "its share of the data of all who are available",
+    }
     learns: ClassVar[bool] = False
     assigns_edges: ClassVar[bool] = True
 
@@ -78,6 +85,14 @@ class Random(PolicyTraits):
 
     def observe(self, state: DataState, selection: Selection, feedback: Feedback) -> None:
         """Nothing is learned."""
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        if self.by_data:
+            return ByChance(
+                formula="clients are drawn in proportion to their data", term="data_share"
+            )
+        return ByChance(formula="clients are drawn uniformly from all that are available")
 
     def scores(self, state: DataState, view: RoundView) -> Mapping[str, FloatArray]:
         """Where data count, which share of the data of all who are available each client has."""
@@ -110,3 +125,43 @@ def draw(data: FloatArray, view: RoundView, count: int, rng: Generator) -> IntAr
     if data.ndim == 0:
         return rng.choice(view.num_available, count, replace=False, shuffle=False)
     return weighted_draw(data[view.candidates()], count, rng)
+
+
+# Everyone, every round.
+
+
+@POLICIES.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AllClients(PolicyTraits):
+    """Everyone who is available, every round (FedAvg with full participation).
+
+    State:
+        Nothing is learned.
+
+    References:
+        O. Peleg et al., PAUSE, section V: "FedAvg, choosing all K users".
+
+    Example:
+        >>> from fedmuster import Problem, Selector
+        >>> Selector(AllClients(), Problem(num_clients=20, cohort_size=5)).select().clients.shape
+        (20,)
+    """
+
+    name: ClassVar[str] = "all-clients"
+    cohort_rule: ClassVar[CohortRule] = "everyone"
+    learns: ClassVar[bool] = False
+
+    def init(self, problem: Problem) -> NoState:
+        """Nothing to know."""
+        return NoState()
+
+    def select(self, state: NoState, view: RoundView, rng: Generator) -> Selection:
+        """Everyone available."""
+        return Selection.of(view, slice(None), np.flatnonzero(view.available))
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return Everyone(formula="every available client is asked")
+
+    def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
+        """Nothing is learned."""

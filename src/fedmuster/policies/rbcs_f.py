@@ -7,15 +7,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.linear import RidgeState, learn, predict, ridge
+from fedmuster.bandits.rewards import QueueState, empty_queues, queue_length, serve
 from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import shared
-from fedmuster.estimators.linear import RidgeState, learn, predict, ridge
-from fedmuster.objectives.fairness import QueueState, empty_queues, queue_length, serve
-from fedmuster.policies.published import EVERYBODY
+from fedmuster.policies.explaining.best_set import BestSet
+from fedmuster.policies.score_columns import EVERYBODY
+from fedmuster.solvers.best_cohort import Solver, best_cohort
 from fedmuster.solvers.bottleneck import Exact
-from fedmuster.solvers.cohort import Solver, best_cohort
+from fedmuster.solvers.instance import BruteForce
 
 
 @dataclass(slots=True)
@@ -28,6 +31,7 @@ class RBCSFState:
     slowest_seconds: FloatArray = shared()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RBCSF(PolicyTraits):
     """Cohorts that a linear model of the context expects to be fast, with a guaranteed share.
@@ -64,6 +68,12 @@ class RBCSF(PolicyTraits):
     """
 
     name: ClassVar[str] = "rbcs-f"
+    terms: ClassVar[Mapping[str, str]] = {
+        "owed_rounds": "its queue: rounds that it is owed by the fairness guarantee",
+        "latency_seconds": "expected latency less what it may be shorter, at least 0",
+        "expected_seconds": "what its regression expects in this context",
+        "bonus_seconds": "alpha times the width of the confidence interval",
+    }
 
     beta: float = 0.15
     regularisation: float = 1.0
@@ -115,6 +125,20 @@ class RBCSF(PolicyTraits):
         learn(state.latency, feedback.clients, context, latency)
         serve(state.queue, selection.clients, round_=selection.round, rate=self.beta)
         state.last_round[selection.clients] = selection.round
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return BestSet(
+            formula=f"of all cohorts the one with the smallest {self.patience:g} · (longest "
+            "latency_seconds) - (sum of owed_rounds), where latency_seconds = expected_seconds - "
+            "bonus_seconds, at least 0",
+            slowest="latency_seconds",
+            parts=(("expected_seconds", 1.0), ("bonus_seconds", -1.0)),
+            weights=("owed_rounds",),
+            scale=-self.patience,
+            times_size=True,
+            exact=isinstance(self.solver, Exact | BruteForce),
+        )
 
     def scores(self, state: RBCSFState, view: RoundView) -> Mapping[str, FloatArray]:
         """Optimistic latency (and its terms) and queue; only a cohort has both in one number."""

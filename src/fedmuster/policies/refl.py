@@ -8,8 +8,8 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.late_answers import LateAnswers, Stale
-from fedmuster.core.policy import PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, LateAnswers, PolicyTraits, Stale
 from fedmuster.core.records import (
     BoolArray,
     Feedback,
@@ -20,7 +20,8 @@ from fedmuster.core.records import (
     Selection,
 )
 from fedmuster.core.state import shared
-from fedmuster.solvers.cohort import highest
+from fedmuster.policies.explaining.simple_rules import Highest
+from fedmuster.solvers.best_cohort import highest
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class REFLState:
     window_seconds: FloatArray = shared()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class REFL(PolicyTraits):
     """The least available clients first, for whom this round may be the last chance for long.
@@ -42,7 +44,7 @@ class REFL(PolicyTraits):
     last rounds rests. Where clients do not say, and before a round was ever timed, all are alike.
 
     Late updates are not lost: they enter the model of the round in which they come, weighted by
-    age and novelty, see :class:`~fedmuster.core.late_answers.Stale`.
+    age and novelty, see :class:`~fedmuster.core.policy.Stale`.
 
     Args:
         memory: a, how much of the average of past rounds stays. Authors' code: 0.25.
@@ -84,6 +86,12 @@ class REFL(PolicyTraits):
     """
 
     name: ClassVar[str] = "refl"
+    terms: ClassVar[Mapping[str, str]] = {
+        "priority": "3 rested and about to leave, 2 rested, 1 and 0 the same while it rests",
+        "rested": "whether it has not taken part for long enough",
+        "leaving": "whether it expects to be gone in the next window",
+        "rounds_since": "rounds since it last took part",
+    }
 
     memory: float = 0.25
     rest_rounds: int = 5
@@ -121,6 +129,14 @@ class REFL(PolicyTraits):
             memory = self.memory if state.window_seconds > 0 else 0.0
             state.window_seconds *= memory
             state.window_seconds += (1 - memory) * seconds
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return Highest(
+            term="priority",
+            formula="the highest priority: clients that are about to leave first, resting clients "
+            "last",
+        )
 
     def scores(self, state: REFLState, view: RoundView) -> Mapping[str, FloatArray]:
         """3 for rested clients that are about to leave, 2 for others; 1 and 0 if they rest."""

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.config import check_types, require
-from fedmuster.core.late_answers import Cached, LateAnswers
-from fedmuster.core.policy import CohortRule, PolicyTraits
+from fedmuster.core.explaining import Rule
+from fedmuster.core.policy import POLICIES, Cached, CohortRule, LateAnswers, PolicyTraits
 from fedmuster.core.records import (
     BoolArray,
     Feedback,
@@ -20,6 +20,7 @@ from fedmuster.core.records import (
     Selection,
 )
 from fedmuster.core.state import given
+from fedmuster.policies.explaining.simple_rules import Everyone
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class SAFAState:
     quota: IntArray = given()
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SAFA(PolicyTraits):
     """Everyone available trains; the round takes the first m answers of those who were passed over.
@@ -38,7 +40,7 @@ class SAFA(PolicyTraits):
     were not picked in the last round have answered. If that does not happen before the deadline,
     the first of the others to arrive fill the quota. Answers that are not picked, and late ones,
     still count: the server averages the last model of every client, see
-    :class:`~fedmuster.core.late_answers.Cached`. It needs the memory for all these models.
+    :class:`~fedmuster.core.policy.Cached`. It needs the memory for all these models.
 
     Args:
         lag_tolerance: tau, by how many rounds a client may be behind and still go on from its own
@@ -73,6 +75,9 @@ class SAFA(PolicyTraits):
     """
 
     name: ClassVar[str] = "safa"
+    terms: ClassVar[Mapping[str, str]] = {
+        "preferred": "1 if it was not picked in the last round: the round waits for it",
+    }
     cohort_rule: ClassVar[CohortRule] = "everyone"
     learns: ClassVar[bool] = False
 
@@ -103,6 +108,10 @@ class SAFA(PolicyTraits):
         """Note who was picked."""
         state.picked[:] = False
         state.picked[feedback.clients[feedback.entered]] = True
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return Everyone(formula="every available client trains", term="preferred")
 
     def scores(self, state: SAFAState, view: RoundView) -> Mapping[str, FloatArray]:
         """1 for those who were not picked last time, 0 for the others."""

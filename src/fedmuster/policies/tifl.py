@@ -7,12 +7,162 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.speed import LatencyReward, LatencyState
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.policy import PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
-from fedmuster.estimators.tier_odds import OddsState, TierOdds
-from fedmuster.estimators.tiers import LatencyTiers, TierState
-from fedmuster.solvers.cohort import highest, nobody
+from fedmuster.core.explaining import Moment, Rule
+from fedmuster.core.policy import POLICIES, PolicyTraits
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.state import shared
+from fedmuster.core.words import number, percent, several
+from fedmuster.solvers.best_cohort import highest, nobody
+
+
+@dataclass(slots=True)
+class TierState:
+    """Latencies of each client, and the longest mean latency of each tier but the last."""
+
+    latency: LatencyState
+    bounds_seconds: FloatArray = shared()
+
+    @property
+    def asked(self) -> IntArray:
+        """[K], how often each client was asked."""
+        return self.latency.asked
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LatencyTiers:
+    """``num_tiers`` tiers of equal size by mean latency, 0 the fastest.
+
+    Who did not answer took the longest latency that anybody had, or the timeout where there is
+    one; who never answered is in the last tier. Bounds are set by :meth:`divide`; in between
+    clients change tiers as their means do.
+
+    Args:
+        num_tiers: T.
+        timeout_seconds: nothing counts as longer; None for the longest seen so far.
+    """
+
+    num_tiers: int
+    timeout_seconds: float | None = None
+
+    def init(self, num_clients: int) -> TierState:
+        """Nobody observed yet: all are in tier 0."""
+        return TierState(
+            latency=self._latency.init(num_clients),
+            bounds_seconds=np.full(self.num_tiers - 1, np.inf),
+        )
+
+    def update(self, state: TierState, feedback: Feedback) -> None:
+        """Count the answers, and the missing ones, of a round."""
+        self._latency.update(state.latency, feedback)
+
+    def mean_seconds(self, state: TierState, rows: IntArray | slice) -> FloatArray:
+        """Mean latency; 0 of a client that was never asked."""
+        return self._latency.mean_seconds(state.latency, rows)
+
+    def divide(self, state: TierState) -> None:
+        """Set the bounds so that all tiers have as many of the clients that ever answered.
+
+        Clients of the same mean are in the same tier.
+        """
+        means = self.mean_seconds(state, np.flatnonzero(state.latency.answered))
+        if len(means) > 0:
+            ends = -(-len(means) * np.arange(1, self.num_tiers) // self.num_tiers) - 1
+            state.bounds_seconds[:] = np.partition(means, ends)[ends]
+
+    def tier(self, state: TierState, rows: IntArray | slice) -> IntArray:
+        """The tier of each client: how many bounds its mean exceeds; 0 if it was never asked."""
+        tier = np.searchsorted(state.bounds_seconds, self.mean_seconds(state, rows))
+        silent = (state.latency.answered[rows] == 0) & (state.asked[rows] > 0)
+        tier[silent] = self.num_tiers - 1
+        return tier
+
+    def columns(self, state: TierState) -> dict[str, FloatArray | IntArray]:
+        """Mean latency, tier and times asked of each client, for reports."""
+        everybody = slice(None)
+        return {
+            "mean_seconds": self.mean_seconds(state, everybody),
+            "tier": self.tier(state, everybody),
+            "times_asked": state.asked,
+        }
+
+    def means(self, state: TierState, values: FloatArray) -> FloatArray:
+        """[T], the mean in each tier of those ``values`` ([K]) that are finite; -inf of none."""
+        rows = np.flatnonzero(np.isfinite(values))
+        tier = self.tier(state, rows)
+        members = np.bincount(tier, minlength=self.num_tiers)
+        total = np.bincount(tier, weights=values[rows], minlength=self.num_tiers)
+        means = np.full(self.num_tiers, -np.inf)
+        np.divide(total, members, out=means, where=members > 0)
+        return means
+
+    @property
+    def _latency(self) -> LatencyReward:
+        return LatencyReward(tau_max_seconds=self.timeout_seconds)
+
+
+# How likely each tier is to be drawn: by its credits, and by how well the model serves it.
+
+
+@dataclass(slots=True)
+class OddsState:
+    """Of each tier: probability, how often it was drawn, accuracy when it was last looked at."""
+
+    probability: FloatArray = shared()
+    drawn: IntArray = shared()
+    accuracy: FloatArray = shared()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierOdds:
+    """TiFL's adaptive choice of a tier (Alg. 2).
+
+    Args:
+        num_tiers: T.
+        credits: how often each tier may be drawn before all have spent theirs, and get them
+            anew; none for any number of times.
+    """
+
+    num_tiers: int
+    credits: tuple[int, ...] = ()
+
+    def init(self) -> OddsState:
+        """All tiers are equally likely."""
+        return OddsState(
+            probability=np.full(self.num_tiers, 1.0 / self.num_tiers),
+            drawn=np.zeros(self.num_tiers, dtype=np.int64),
+            accuracy=np.full(self.num_tiers, -np.inf),
+        )
+
+    def chances(self, state: OddsState) -> FloatArray:
+        """[T], P(drawn now): tiers without credits left have none."""
+        open_ = state.probability * (state.drawn < (self.credits or np.inf))
+        return np.asarray(open_ / open_.sum())
+
+    def credits_left(self, state: OddsState) -> FloatArray:
+        """[T], how often each may be drawn before credits are given anew; NaN for any number."""
+        return np.asarray((self.credits or np.nan) - state.drawn, dtype=np.float64)
+
+    def spend(self, state: OddsState, tier: int) -> None:
+        """``tier`` was drawn."""
+        state.drawn[tier] += 1
+        if self.credits and (state.drawn >= self.credits).all():
+            state.drawn[:] = 0
+
+    def adapt(self, state: OddsState, tier: int, accuracy: FloatArray) -> None:
+        """Change the probabilities, if that of ``tier`` is not above what it was the last time.
+
+        The lowest of the T accuracies gets T shares, …, the highest 1; equals get the same.
+        """
+        if accuracy[tier] <= state.accuracy[tier]:
+            shares = np.count_nonzero(accuracy >= accuracy[:, None], axis=1)
+            state.probability[:] = shares / shares.sum()  # TiFL Alg. 2
+        state.accuracy[:] = accuracy
+
+
+# TiFL: cohorts of clients that are about equally fast.
 
 
 @dataclass(slots=True)
@@ -24,6 +174,7 @@ class TiFLState:
     accuracy: FloatArray
 
 
+@POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TiFL(PolicyTraits):
     """Clients of one tier, about as fast as each other; rather of one that the model serves badly.
@@ -67,6 +218,13 @@ class TiFL(PolicyTraits):
     """
 
     name: ClassVar[str] = "tifl"
+    terms: ClassVar[Mapping[str, str]] = {
+        "mean_seconds": "its mean latency",
+        "tier": "0 is the fastest",
+        "tier_probability": "how likely its tier was to be drawn",
+        "tier_credits": "how often its tier may still be drawn",
+        "accuracy": "of the global model on its data, as it last said",
+    }
     wants_gain: ClassVar[bool] = True
 
     num_tiers: int = 5
@@ -101,15 +259,22 @@ class TiFL(PolicyTraits):
             return nobody(view)
         rows, asked = view.candidates(), state.tiers.asked
         drawn = rng.choice(self.num_tiers, p=self._odds.chances(state.odds))
-        slower_by = np.arange(self.num_tiers) - drawn  # how many tiers; negative if faster
-        # 0, -1, -2, -3, …: the tier itself, the next faster, the next slower, the one before …
-        priority_of_tier = (slower_by < 0) - 2.0 * np.abs(slower_by)
-        priority = priority_of_tier[self._tiers.tier(state.tiers, rows)]
-        priority[asked[rows] == 0] = 0.0  # as if of the tier that is drawn
-        lacking = self.profiling_rounds - asked
-        if np.count_nonzero(lacking <= 0) < self.profiled_share * len(asked):
-            priority = np.where(lacking[rows] > 0, lacking[rows], priority)
-        return highest(view, rows, priority, rng)
+        tier = np.where(asked[rows] > 0, self._tiers.tier(state.tiers, rows), drawn)
+        return highest(view, rows, self.priority(tier, self.lacking(asked)[rows], drawn), rng)
+
+    def lacking(self, asked: IntArray | FloatArray) -> FloatArray:
+        """[K], how often each client must still be asked to be profiled; 0 when enough are."""
+        lacking = self.profiling_rounds - asked.astype(np.float64)
+        enough = np.count_nonzero(lacking <= 0) >= self.profiled_share * len(lacking)
+        return np.zeros(len(lacking)) if enough else np.maximum(lacking, 0.0)
+
+    def priority(self, tier: IntArray | FloatArray, lacking: FloatArray, drawn: int) -> FloatArray:
+        """Clients to profile first, then the drawn tier: 0, the next faster: -1, next slower: -2 …
+
+        A client that was never asked counts as one of the drawn tier.
+        """
+        slower_by = tier - drawn  # how many tiers; negative for a faster tier
+        return np.where(lacking > 0, lacking, (slower_by < 0) - 2.0 * np.abs(slower_by))
 
     def observe(self, state: TiFLState, selection: Selection, feedback: Feedback) -> None:
         """Count latencies, remember accuracies; every I rounds look at tiers and odds again."""
@@ -131,6 +296,10 @@ class TiFL(PolicyTraits):
             if due:
                 accuracy = self._tiers.means(state.tiers, state.accuracy)
                 self._odds.adapt(state.odds, at_hand, accuracy)
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return ByTier(self)
 
     def scores(self, state: TiFLState, view: RoundView) -> Mapping[str, FloatArray]:
         """Of the clients asked so far: mean latency, tier with its odds, last accuracy."""
@@ -156,3 +325,99 @@ def _accuracy(feedback: Feedback) -> FloatArray:
     """How well the global model serves each row: "accuracy_before", or minus the loss, or NaN."""
     unknown = np.full(len(feedback.clients), np.nan)
     return feedback.signals.get("accuracy_before", -feedback.signals.get("loss", unknown))
+
+
+@dataclass(frozen=True, slots=True)
+class ByTier(Rule):
+    """TiFL: a tier is drawn, and the cohort from it."""
+
+    policy: TiFL
+
+    needs = ("tier", "tier_probability", "times_asked")
+
+    def about(self, moment: Moment) -> str:
+        """The rule."""
+        return (
+            f"one of {self.policy.num_tiers} tiers of about equally fast clients is drawn, and the "
+            "cohort uniformly from it; clients that are not yet profiled come first"
+        )
+
+    def merit(self, moment: Moment) -> FloatArray:
+        """As the policy orders clients, for the tier that it must have drawn."""
+        drawn = self._drawn(moment)
+        return self._priority(moment, 0 if drawn is None else drawn)
+
+    def worth(self, moment: Moment) -> str | None:
+        """Which tier was drawn."""
+        fitting = self.fitting(moment)
+        if not fitting:
+            return "All of the cohort are to be profiled, whichever tier was drawn"
+        mine = moment.column("tier") == fitting[0]
+        members = int(np.count_nonzero(moment.available & mine))
+        others = "".join(f" or {tier}" for tier in fitting[1:])
+        told = f"Tier {fitting[0]}{others} was drawn, as the cohort shows"
+        if mine.any():
+            told += f"; its chance was {percent(float(moment.column('tier_probability')[mine][0]))}"
+        return f"{told}, and {several(members, 'client')} of it could be chosen"
+
+    def chosen(self, moment: Moment, client: int) -> str:
+        """To be profiled, or of the tier that was drawn, or to help out."""
+        tier, drawn = float(moment.column("tier")[client]), self._drawn(moment)
+        if self._lacking(moment)[client] > 0:
+            return f"it must be profiled; {self._luck(moment, client)}"
+        if np.isnan(tier):
+            return f"it was never asked, and may help any tier; {self._luck(moment, client)}"
+        if tier == drawn:
+            return f"it is of tier {tier:.0f}, which was drawn; {self._luck(moment, client)}"
+        return f"it is of tier {tier:.0f}, and tier {drawn}, which was drawn, had too few"
+
+    def passed_over(self, moment: Moment, client: int) -> str:
+        """Of another tier, or unlucky within its own."""
+        tier, drawn = float(moment.column("tier")[client]), self._drawn(moment)
+        if self._lacking(moment)[client] > 0:
+            return f"it is to be profiled; {self._luck(moment, client)}"
+        if np.isnan(tier):
+            return f"it was never asked, and may help any tier; {self._luck(moment, client)}"
+        if drawn is None:
+            return f"it is profiled (tier {tier:.0f}), and those who are not come first"
+        if tier == drawn:
+            return f"it is of tier {tier:.0f}, which was drawn; {self._luck(moment, client)}"
+        own = float(moment.column("tier_probability")[client])
+        return (
+            f"it is of tier {tier:.0f} (mean latency "
+            f"{number(float(moment.column('mean_seconds')[client]))} s), and tier {drawn} was "
+            f"drawn; its own would have been with a chance of {percent(own)}"
+        )
+
+    def fitting(self, moment: Moment) -> list[int]:
+        """The tiers for which this cohort is the best there is, most of its clients first."""
+        cohort, others = moment.cohort, moment.passed_over
+        if len(cohort) == 0 or (self._lacking(moment)[cohort] > 0).all():
+            return []
+        fitting = []
+        for tier in range(self.policy.num_tiers):
+            merit = self._priority(moment, tier)
+            if merit[cohort].min() >= merit[others].max(initial=-np.inf):
+                fitting.append((int(np.count_nonzero(moment.column("tier")[cohort] == tier)), tier))
+        return [tier for _, tier in sorted(fitting, reverse=True)]
+
+    def _luck(self, moment: Moment, client: int) -> str:
+        merit = self.merit(moment)
+        alike = np.flatnonzero(moment.available & (merit == merit[client]))
+        taken = int(np.isin(alike, moment.cohort).sum())
+        return (
+            f"{taken:,} of {several(len(alike), 'such client')} were taken, by chance "
+            f"({percent(taken / len(alike))} each)"
+        )
+
+    def _lacking(self, moment: Moment) -> FloatArray:
+        return self.policy.lacking(np.nan_to_num(moment.column("times_asked")))
+
+    def _priority(self, moment: Moment, drawn: int) -> FloatArray:
+        tier = np.nan_to_num(moment.column("tier"), nan=drawn)
+        return self.policy.priority(tier, self._lacking(moment), drawn)
+
+    def _drawn(self, moment: Moment) -> int | None:
+        """The tier that fits best; None if all of the cohort are to be profiled."""
+        fitting = self.fitting(moment)
+        return fitting[0] if fitting else None

@@ -20,10 +20,16 @@ from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.core.streams import PRIVACY, stream
 from fedmuster.privacy.ledger import Head, Ledger
-from fedmuster.privacy.mechanism import Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Laplace, Mechanism
 from fedmuster.privacy.randomness import RandomBytes, secure_bytes, seeded_bytes
-from fedmuster.privacy.schedule import Geometric, Schedule, units_of_next
-from fedmuster.privacy.units import UNITS_PER_ONE, to_amount, to_units
+from fedmuster.privacy.schedules import (
+    UNITS_PER_ONE,
+    Geometric,
+    Schedule,
+    to_amount,
+    to_units,
+    units_of_next,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from fedmuster.core.config import to_table
 from fedmuster.experiments.spec import Experiment
 from fedmuster.privacy.budget import Privacy
-from fedmuster.privacy.mechanism import Gaussian, Laplace
-from fedmuster.privacy.units import Currency
+from fedmuster.privacy.mechanisms import Gaussian, Laplace
+from fedmuster.privacy.schedules import Currency
 
 _SYMBOLS: Mapping[Currency, str] = {
     "epsilon": "ε",

@@ -8,19 +8,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.spec import Experiment
-from fedmuster.objectives.edge_utility import EdgeUtility
 from fedmuster.privacy.budget import Privacy
-from fedmuster.report.cells import Cell, common_seeds, find_comparable, together
-from fedmuster.report.federation import match_clients
-from fedmuster.report.lengths import Ending, compared_rounds, ending_notes
-from fedmuster.report.network import Network, read_network
+from fedmuster.report.cells import (
+    Cell,
+    Ending,
+    common_seeds,
+    compared_rounds,
+    ending_notes,
+    find_comparable,
+    together,
+)
+from fedmuster.report.edge_rows import Network, Scores, read_network, read_scores
+from fedmuster.report.federated_runs import match_clients
 from fedmuster.report.promise import statement
-from fedmuster.report.scores import Scores, read_scores
-from fedmuster.worlds.federation import Federation
+from fedmuster.worlds.real_federation import Federation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

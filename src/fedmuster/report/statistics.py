@@ -1,13 +1,15 @@
 """Means over seeds, paired differences, and what may be said of them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
-from fedmuster.core.records import FloatArray
+from fedmuster.core.arrays import FloatArray
+from fedmuster.report.runs import Run
 
 LEVEL = 0.95
 """The confidence of every interval, and of all verdicts of one comparison together."""
@@ -126,3 +128,37 @@ def _probability_within(angle: float, dof: int) -> float:
         total += term
     total *= math.sin(angle)
     return (angle + total) * 2 / math.pi if odd else total
+
+
+# A number that a run is judged by.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One number of a run.
+
+    Args:
+        key: its name in files.
+        title: its name for people.
+        unit: e.g. "s"; empty for a plain number.
+        of: computes it; NaN where a run has none.
+        about: which table it belongs to.
+        words: what a policy is that has less or more of it than the baseline; None where the
+            difference is not tested.
+        better: whether less or more of it is good; None where neither is.
+        may_be_missing: whether a run may lack it although it was measured: a target never reached.
+    """
+
+    key: str
+    title: str
+    unit: str
+    of: Callable[[Run], float]
+    about: Literal["learning", "privacy", "network", "selection"]
+    words: tuple[str, str] | None = None
+    better: Literal["lower", "higher"] | None = None
+    may_be_missing: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The title with its unit."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title

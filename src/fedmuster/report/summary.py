@@ -11,11 +11,10 @@ import numpy as np
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.privacy.budget import Privacy
-from fedmuster.report.metric import Metric
-from fedmuster.report.network_metrics import network_metrics
+from fedmuster.report.edge_metrics import network_metrics
 from fedmuster.report.promise import symbol
 from fedmuster.report.runs import Comparison, Run
-from fedmuster.report.statistics import Difference, Interval, interval, paired
+from fedmuster.report.statistics import Difference, Interval, Metric, interval, paired
 from fedmuster.report.target import Target, final, find_target
 
 

@@ -6,12 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedmuster.report.budget_use import budget_check
-from fedmuster.report.metric import Metric
-from fedmuster.report.network_metrics import REGRET_WORDS, utility_words
+from fedmuster.report.edge_metrics import REGRET_WORDS, budget_check, utility_words
 from fedmuster.report.promise import in_words
 from fedmuster.report.runs import Comparison
-from fedmuster.report.statistics import LEVEL, Difference, Interval
+from fedmuster.report.statistics import LEVEL, Difference, Interval, Metric
 from fedmuster.report.summary import PolicySummary, Summary
 
 _KINDS = ("learning", "privacy", "network", "selection")

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.files import write_file
-from fedmuster.report.convergence import scored
-from fedmuster.report.elimination import planes, timelines
 from fedmuster.report.exports import write_csv, write_parquet, write_tensorboard
-from fedmuster.report.network_map import network_maps
+from fedmuster.report.maps import network_maps
 from fedmuster.report.page import to_html
 from fedmuster.report.participation import tells_groups_apart
 from fedmuster.report.runs import load
+from fedmuster.report.score_series import planes, scored, timelines
 from fedmuster.report.summary import Summary, summarise
 from fedmuster.report.tables import tables, to_csv, to_markdown
 

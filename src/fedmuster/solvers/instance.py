@@ -1,12 +1,17 @@
 """The combinatorial problem behind every bottleneck bandit, and the energy of a cohort."""
 
 from dataclasses import dataclass
+from itertools import chain, combinations
+from math import comb
+from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
+from fedmuster.bandits.rewards import repeats
+from fedmuster.core.arrays import LARGEST_SUMMAND, FloatArray, IntArray, blocks
 from fedmuster.core.errors import DataError
-from fedmuster.core.records import FloatArray, IntArray, is_integer
-from fedmuster.objectives.diversity import repeats
+from fedmuster.core.records import is_integer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,3 +76,79 @@ class Instance:
         if self.penalty > 0 and self.clusters is not None:
             rest -= self.penalty * repeats(self.clusters[positions])
         return float(self.bottleneck[positions].min()), rest
+
+
+# Refuse values that no solver can order, before one of them yields a silent wrong answer.
+
+
+def check_values(instance: Instance) -> tuple[float, float]:
+    """Complain unless u is finite or ``+inf`` and w finite; returns the largest u and w.
+
+    Minima and maxima hand a NaN on, so reductions without temporaries see everything.
+    """
+    u, w = instance.bottleneck, instance.weight
+    return (
+        _largest("bottleneck", u, np.inf, "finite, or +inf for unseen clients"),
+        _largest("weight", w, LARGEST_SUMMAND, f"within ±{LARGEST_SUMMAND:g}"),
+    )
+
+
+def _largest(name: str, values: FloatArray, limit: float, expected: str) -> float:
+    fits, highest = True, -np.inf
+    for block in blocks(len(values)):  # which stays in cache between its minimum and its maximum
+        part = values[block]
+        low, high = np.minimum.reduce(part), np.maximum.reduce(part)
+        fits = fits and bool(low > -np.inf and high <= limit)  # no comparison with NaN is true
+        highest = max(highest, high)
+    if not fits:
+        wrong = np.flatnonzero(~((values > -np.inf) & (values <= limit)))
+        raise DataError(
+            f"Instance: {name} holds {values[wrong[0]]} at position {wrong[0]} "
+            f"({len(wrong)} such values), expected numbers that are {expected}"
+        )
+    return float(highest)
+
+
+# Try every set: the reference that all other solvers are checked against.
+
+MOST_SETS = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BruteForce:
+    """The best of all m-sets, one of them at random where several are best.
+
+    Infinite energies tie, so sets of unseen clients alone are compared on their additive part.
+
+    Example:
+        >>> speed, weight = np.array([3.0, 1.0, 2.0]), np.array([0.0, 5.0, 1.0])
+        >>> instance = Instance(bottleneck=speed, weight=weight, size=2)
+        >>> BruteForce().solve(instance, np.random.default_rng(0))
+        array([1, 2])
+    """
+
+    name: ClassVar[str] = "brute-force"
+
+    def solve(self, instance: Instance, rng: Generator) -> IntArray:
+        """Increasing positions of the best cohort."""
+        check_values(instance)
+        num_clients, size = len(instance.bottleneck), instance.size
+        num_sets = comb(num_clients, size)
+        if num_sets > MOST_SETS:
+            raise DataError(
+                f"BruteForce: {size} of {num_clients} clients are {num_sets} sets, more than "
+                f"{MOST_SETS}; use Exact, which finds the same optimum without trying them"
+            )
+        members = chain.from_iterable(combinations(range(num_clients), size))
+        sets = np.fromiter(members, np.int64, num_sets * size).reshape(num_sets, size)
+        slowest = instance.bottleneck[sets].min(axis=1)
+        rest = instance.weight[sets].sum(axis=1) / size
+        if instance.penalty > 0 and instance.clusters is not None:
+            labels = np.sort(instance.clusters[sets], axis=1)
+            rest -= instance.penalty * (labels[:, 1:] == labels[:, :-1]).sum(axis=1)
+        energy = slowest + rest
+        if np.isinf(energy.max()):
+            energy = np.where(np.isinf(slowest), rest, -np.inf)
+        best = np.flatnonzero(energy == energy.max())
+        chosen: IntArray = sets[rng.choice(best)]
+        return chosen

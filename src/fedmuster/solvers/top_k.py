@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.errors import DataError
-from fedmuster.core.records import FloatArray, IntArray
 
 _SAMPLE_STRIDE = 31
 _LARGE = 1 << 14
@@ -48,3 +48,51 @@ def _kth_largest(values: FloatArray, count: int) -> float:
             return float(bar)
         values = above
     return float(np.partition(values, -count)[-count])
+
+
+# Draw some of a million clients without replacement, in proportion to weights.
+
+
+def weighted_draw(weights: FloatArray, count: int, rng: Generator) -> IntArray:
+    """``count`` positions, one after the other in proportion to the weights of those left.
+
+    The first arrivals ``E_k / w_k``: an exponential race is won in proportion to the rate, and so
+    is the race of the others after it (Efraimidis and Spirakis 2006). Weights of 0 come last,
+    among themselves uniformly.
+
+    Args:
+        weights: >= 0.
+        count: at most as many as there are weights.
+        rng: the policy's.
+
+    Example:
+        >>> weighted_draw(np.array([0.0, 2.0, 0.0, 1.0]), 2, np.random.default_rng(0))
+        array([1, 3])
+    """
+    arrival = rng.standard_exponential(len(weights))
+    np.divide(arrival, weights, out=arrival, where=weights > 0)
+    arrival[weights == 0] = np.inf
+    return top_k(-arrival, count, rng)
+
+
+def draw_near_top(scores: FloatArray, count: int, cut_off: float, rng: Generator) -> IntArray:
+    """``count`` positions in proportion to scores, among those not far below the count-th highest.
+
+    Who has at least ``cut_off`` times the score at rank ``count`` is admitted, and so are at
+    least ``count`` (Oort, Alg. 1).
+
+    Args:
+        scores: >= 0.
+        count: at most as many as there are scores.
+        cut_off: in [0, 1].
+        rng: the policy's.
+
+    Example:
+        >>> draw_near_top(np.array([0.1, 5.0, 4.0, 3.0]), 2, 0.95, np.random.default_rng(0))
+        array([1, 2])
+    """
+    if count == 0:
+        return np.empty(0, dtype=np.int64)
+    bar = cut_off * float(scores[top_k(scores, count, rng)].min())
+    admitted = np.flatnonzero(scores >= bar)
+    return admitted[weighted_draw(scores[admitted], count, rng)]

@@ -10,9 +10,8 @@ A policy that assigns clients to edge servers is tried at them, and in flat fede
 """
 
 from fedmuster.testing.contract import CHECKS, Check, check_policy, knowledges
-from fedmuster.testing.errors import ContractError
-from fedmuster.testing.federation import Knowledge
-from fedmuster.testing.optimality import assert_cohort_is_optimal, replay
+from fedmuster.testing.playing import ContractError, assert_cohort_is_optimal, replay
+from fedmuster.testing.tiny_federation import Knowledge
 
 __all__ = [
     "CHECKS",

@@ -1,25 +1,85 @@
 """The contract: what every policy, ours or yours, must keep."""
 
+import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from typing import Any, Final, get_args
 
-from fedmuster.core.policy import Policy
-from fedmuster.testing.cohorts import scarcity_fault, validity_fault
-from fedmuster.testing.configuration import configuration_fault
-from fedmuster.testing.errors import ContractError
-from fedmuster.testing.federation import Knowledge
-from fedmuster.testing.learning import learning_fault
-from fedmuster.testing.memory import growth_fault, poison_fault
-from fedmuster.testing.newcomers import newcomer_fault
-from fedmuster.testing.purity import (
+import tomli_w
+
+from fedmuster.core.config import named, to_table
+from fedmuster.core.policy import CohortRule, Policy
+from fedmuster.testing.cohort_checks import (
+    newcomer_fault,
+    scarcity_fault,
+    silence_fault,
+    singly_fault,
+    tie_fault,
+    validity_fault,
+)
+from fedmuster.testing.learning_checks import growth_fault, learning_fault, poison_fault
+from fedmuster.testing.playing import ContractError
+from fedmuster.testing.repetition_checks import (
     borrowing_fault,
     global_rng_fault,
+    restart_fault,
     row_order_fault,
     select_fault,
+    trajectory_fault,
 )
-from fedmuster.testing.reproducibility import restart_fault, trajectory_fault
-from fedmuster.testing.ties import tie_fault
+from fedmuster.testing.tiny_federation import Knowledge
+
+
+def configuration_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
+    """What is wrong with the policy as a configuration."""
+    del knowledge
+    kind: Any = type(policy)
+    if not getattr(getattr(kind, "__dataclass_params__", None), "frozen", False):
+        return (
+            "it is no frozen dataclass, so its hyper-parameters could change during a run; "
+            "decorate it with @dataclass(frozen=True, kw_only=True, slots=True)"
+        )
+    positional = [item.name for item in fields(kind) if item.init and not item.kw_only]
+    if positional:
+        return f"{', '.join(positional)} can be passed by position; make it kw_only=True"
+    try:
+        default = kind()
+    except TypeError as error:
+        return f"{kind.__name__}() failed ({error}); give every hyper-parameter a default"
+    return _trait_fault(policy) or _table_fault(default) or _table_fault(policy)
+
+
+def _trait_fault(policy: Policy[Any]) -> str | None:
+    for trait, expected in (
+        ("name", lambda value: isinstance(value, str) and value),
+        ("cohort_rule", lambda value: value in get_args(CohortRule)),
+        ("oracle", lambda value: isinstance(value, bool)),
+        ("learns", lambda value: isinstance(value, bool)),
+        ("assigns_edges", lambda value: isinstance(value, bool)),
+    ):
+        value = getattr(policy, trait, None)
+        if not expected(value):
+            return (
+                f"its trait {trait} is {value!r}; declare it as fedmuster.core.policy.Policy says "
+                "(PolicyTraits has the usual ones)"
+            )
+    return None
+
+
+def _table_fault(policy: Any) -> str | None:
+    try:
+        hash(policy)
+    except TypeError as error:
+        return f"it cannot be hashed ({error}); use tuples and frozen dataclasses as fields"
+    text = tomli_w.dumps(to_table(policy))
+    again = named({policy.name: type(policy)}, tomllib.loads(text), key=(), what="policy")
+    # The repr too: a saved state knows by it which policy it belongs to.
+    if again != policy or repr(again) != repr(policy):
+        return f"written to TOML and read back, {policy!r} became {again!r}; it must stay the same"
+    return None
+
+
+# The contract: what every policy, ours or yours, must keep.
 
 FLAT: Final = Knowledge()
 AT_EDGES: Final = Knowledge(num_edges=3)
@@ -105,8 +165,18 @@ CHECKS: Final = (
         title="beats uniform choice on an easy instance, or does not depend on what it observed",
         fault=learning_fault,
     ),
+    Check(
+        point=16,
+        title="a client that never answers does not keep its place",
+        fault=silence_fault,
+    ),
+    Check(
+        point=17,
+        title="learns from answers that come one by one, in any order",
+        fault=singly_fault,
+    ),
 )
-"""Points 1 to 14. Point 15, golden values, needs the paper: :mod:`fedmuster.testing.optimality`."""
+"""All points but 15, golden values, which needs the paper: :mod:`fedmuster.testing.playing`."""
 
 
 def check_policy(policy: Policy[Any], *, knowledge: Knowledge | None = None) -> None:

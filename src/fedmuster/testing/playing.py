@@ -1,17 +1,38 @@
 """Play a policy in a federation, and compare what becomes of its state."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedmuster.core import state as states
+from fedmuster.core.errors import PolicyError
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import Feedback, RoundView, Selection
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
-from fedmuster.core.streams import POLICY, stream
-from fedmuster.testing.draw import Draw
-from fedmuster.testing.federation import Federation
+from fedmuster.core.streams import POLICY, WORLD, stream
+from fedmuster.testing.tiny_federation import Draw, Federation
+
+
+class ContractError(PolicyError):
+    """A policy broke a point of the contract.
+
+    Args:
+        point: the number of the point.
+        message: what the policy did, and what it must do.
+    """
+
+    def __init__(self, point: int, message: str) -> None:
+        super().__init__(point, message)
+        self.point = point
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"point {self.point}: {self.message}"
+
 
 S = TypeVar("S")
 
@@ -34,6 +55,47 @@ def play_round(policy: Policy[S], state: S, draw: Draw, *, seed: int = 0) -> Tur
     feedback = draw.feedback(selection)
     policy.observe(state, selection, feedback)
     return Turn(view, selection, feedback)
+
+
+def play_one_by_one(policy: Policy[S], state: S, draw: Draw, *, seed: int = 0) -> Turn:
+    """As :func:`play_round`, but the policy hears the answers singly, in random order."""
+    view = draw.view(policy)
+    selection = policy.select(state, view, stream(seed, POLICY, draw.round))
+    feedback = draw.feedback(selection)
+    for position in stream(seed, WORLD, draw.round, 1).permutation(len(selection.clients)):
+        row = slice(int(position), int(position) + 1)
+        policy.observe(state, one_client(selection, row), feedback_rows(feedback, row))
+    return Turn(view, selection, feedback)
+
+
+def one_client(selection: Selection, row: slice) -> Selection:
+    """The part of a selection that concerns one client."""
+
+    def part(values: NDArray[Any] | None) -> Any:
+        return None if values is None else values[row]
+
+    return Selection(
+        round=selection.round,
+        clients=selection.clients[row],
+        edges=part(selection.edges),
+        inclusion=part(selection.inclusion),
+        features=part(selection.features),
+        order=None if selection.order is None else np.zeros(1, dtype=np.int64),
+        quota=None if selection.quota is None else 1,
+        preferred=part(selection.preferred),
+    )
+
+
+def feedback_rows(feedback: Feedback, rows: slice) -> Feedback:
+    """Some rows of what came back."""
+    return replace(
+        feedback,
+        clients=feedback.clients[rows],
+        latency_seconds=feedback.latency_seconds[rows],
+        completed=feedback.answered[rows],
+        signals={name: values[rows] for name, values in feedback.signals.items()},
+        used=None if feedback.used is None else feedback.used[rows],
+    )
 
 
 def play(
@@ -92,6 +154,17 @@ def image(state: object) -> Image:
     }
 
 
+def nan_fault(state: object) -> str | None:
+    """Whether NaN entered the state, and where."""
+    for name, array in states.to_arrays(state).items():
+        if np.issubdtype(array.dtype, np.inexact) and np.isnan(array).any():
+            return (
+                f"NaN entered the state's {name}; latency and signals mean nothing where completed "
+                "is False"
+            )
+    return None
+
+
 def differing(one: Image, other: Image) -> list[str]:
     """Names of the arrays that are not bit for bit the same."""
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
@@ -113,3 +186,66 @@ def same_selection(one: Selection, other: Selection) -> bool:
         and one.quota == other.quota
         and same(one.preferred, other.preferred)
     )
+
+
+# Point 15: golden values. The contract cannot know the paper; its reader can.
+
+Cohort = tuple[int, ...]
+
+
+def replay(policy: Policy[S], problem: Problem, history: Iterable[tuple[Selection, Feedback]]) -> S:
+    """The state of ``policy`` after rounds that went as ``history`` says.
+
+    Args:
+        policy: who observes.
+        problem: the clients.
+        history: of each round who was asked and what came back, whoever chose them.
+    """
+    state = policy.init(problem)
+    for selection, feedback in history:
+        policy.observe(state, selection, feedback)
+    return state
+
+
+def assert_cohort_is_optimal(
+    policy: Policy[S],
+    state: S,
+    view: RoundView,
+    value: Callable[[Cohort], float],
+    *,
+    seed: int = 0,
+    tolerance: float = 1e-9,
+) -> None:
+    """Raise :class:`ContractError` unless no set of available clients is worth more.
+
+    Args:
+        policy: who chooses.
+        state: what it knows.
+        view: the round; its ``num_to_choose`` clients are sought.
+        value: what the paper says a cohort (increasing ids) is worth, computed without the
+            policy's own code.
+        seed: of the policy's random stream.
+        tolerance: how much less the policy's cohort may be worth, for rounding.
+
+    Example:
+        >>> from fedmuster.policies import FastestInExpectation
+        >>> from fedmuster.core.records import Truth
+        >>> seconds = np.array([0.5, 0.1, 0.2])
+        >>> truth = Truth(mean_latency_seconds=seconds, mean_speed=0.1 / seconds)
+        >>> everyone = np.ones(3, dtype=np.bool_)
+        >>> view = RoundView(
+        ...     round=1, cohort_size=2, available=everyone, truth=truth
+        ... )
+        >>> policy = FastestInExpectation()
+        >>> state = replay(policy, Problem(num_clients=3, cohort_size=2), history=[])
+        >>> assert_cohort_is_optimal(policy, state, view, lambda s: -sum(seconds[list(s)]))
+    """
+    chosen = tuple(policy.select(state, view, stream(seed, POLICY, view.round)).clients.tolist())
+    candidates = np.flatnonzero(view.available).tolist()
+    best = max(combinations(candidates, view.num_to_choose), key=value)
+    if not value(chosen) >= value(best) - tolerance:
+        raise ContractError(
+            15,
+            f"{policy.name} chose {list(chosen)} in round {view.round}, worth {value(chosen):.9g}, "
+            f"but {list(best)} is worth {value(best):.9g}; it must choose a best cohort",
+        )

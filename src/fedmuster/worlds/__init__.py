@@ -2,19 +2,22 @@
 
 from typing import Final
 
-from fedmuster.worlds.activity import ActivityTrace, OnOff
-from fedmuster.worlds.availability import Always, Bernoulli, Markov
-from fedmuster.worlds.bsfl import BSFLGroups, BSFLRates
-from fedmuster.worlds.cell import LTECell
-from fedmuster.worlds.client_data import Alike, ExponentialSizes, UniformSizes
-from fedmuster.worlds.contextual import ContextualWorld
+from fedmuster.worlds.availability import ActivityTrace, Always, Bernoulli, Markov, OnOff
+from fedmuster.worlds.bsfl_and_pause import BSFLGroups, BSFLRates, PauseGroups
 from fedmuster.worlds.devices import DeviceWorld
 from fedmuster.worlds.edge_network import EdgeNetwork
-from fedmuster.worlds.heterogeneous import Exponential, LatencyWorld, LogNormal, Normal
+from fedmuster.worlds.heterogeneous import (
+    ContextualWorld,
+    Exponential,
+    LatencyWorld,
+    LogNormal,
+    Normal,
+)
+from fedmuster.worlds.layout import Alike, ExponentialSizes, UniformSizes
+from fedmuster.worlds.lte_cell import LTECell
 from fedmuster.worlds.mobility import RandomWaypoint, Redrawn
-from fedmuster.worlds.pause import PauseGroups
 from fedmuster.worlds.radio import Radio
-from fedmuster.worlds.trace import TraceWorld
+from fedmuster.worlds.trace_world import TraceWorld
 from fedmuster.worlds.validity_utility import ValidityUtilityWorld
 from fedmuster.worlds.world import Outcome, World, WorldRound, WorldRun
 

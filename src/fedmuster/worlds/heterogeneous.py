@@ -1,14 +1,16 @@
 """A world of clients with widely different speeds, of any size."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.random import Generator
 
+from fedmuster.core.arrays import FloatArray
 from fedmuster.core.config import require
-from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import LAYOUT, stream
-from fedmuster.worlds.latency import (
+from fedmuster.worlds.laws.latency import (
     LatencyLaw,
     LogNormalLatency,
     NormalLatency,
@@ -16,7 +18,7 @@ from fedmuster.worlds.latency import (
 )
 from fedmuster.worlds.layout import log_uniform, speed_groups
 from fedmuster.worlds.setting import Setting
-from fedmuster.worlds.world import WorldRun
+from fedmuster.worlds.world import Draw, WorldRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,4 +116,94 @@ class LatencyWorld(Setting):
             self.stationary(law, self.tau_min_seconds),
             tau_min_seconds=self.tau_min_seconds,
             groups=speed_groups(mean),
+        )
+
+
+# A world in which the server sees what makes a client slow.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContextualWorld(Setting):
+    """Latency is linear in features that the server sees: load and bandwidth of the round.
+
+    RBCS-F's setting. In each round each client has a free share of its CPU and a bandwidth. The
+    server sees ``c = (1 / free CPU ratio, bits / bandwidth)`` before it chooses, and the client
+    takes ``max(tau_min, theta_k · c + N(0, sd²))`` seconds, with a theta of its own. The truth is
+    that of the round: the expectation over the noise alone, given the features.
+
+    The ranges are this package's choice and not taken from the paper.
+
+    Args:
+        num_clients: K.
+        compute_seconds: range of theta's first entry, the time to train on an idle CPU;
+            log-uniform over clients.
+        upload_factor: range of theta's second entry, protocol overhead; uniform over clients.
+        free_cpu_ratio: range of the free share of the CPU, at most 1; uniform over rounds.
+        bandwidth_mbit_per_second: its range; log-uniform over rounds.
+        upload_mbit: size of an update.
+        noise_sd_seconds: standard deviation of what the features do not tell.
+        tau_min_seconds: the floor.
+
+    References:
+        T. Huang, W. Lin, W. Wu, L. He, K. Li, A. Zomaya, An Efficiency-Boosting Client Selection
+        Scheme for Federated Learning with Fairness Guarantee, IEEE TPDS 32(7), 2021.
+
+    Example:
+        >>> ContextualWorld(num_clients=40).start(seed=1).realise(1).features.shape
+        (40, 2)
+    """
+
+    name: ClassVar[str] = "contextual"
+
+    num_clients: int = 100
+    cohort_size: int = 10
+    compute_seconds: tuple[float, float] = (0.5, 5.0)
+    upload_factor: tuple[float, float] = (1.0, 1.5)
+    free_cpu_ratio: tuple[float, float] = (0.2, 1.0)
+    bandwidth_mbit_per_second: tuple[float, float] = (1.0, 10.0)
+    upload_mbit: float = 5.0
+    noise_sd_seconds: float = 0.1
+    tau_min_seconds: float = 0.5
+
+    def __post_init__(self) -> None:
+        Setting.__post_init__(self)
+        self.require_count("num_clients")
+        self.require_range("compute_seconds")
+        self.require_range("upload_factor")
+        self.require_range("free_cpu_ratio", limit=1.0)
+        self.require_range("bandwidth_mbit_per_second")
+        self.require_positive("upload_mbit", "noise_sd_seconds", "tau_min_seconds")
+
+    def start(self, seed: int) -> WorldRun:
+        """See :class:`~fedmuster.worlds.world.World`."""
+        K, layout = self.num_clients, stream(seed, LAYOUT)
+        theta = np.column_stack(
+            [log_uniform(*self.compute_seconds, K, layout), layout.uniform(*self.upload_factor, K)]
+        )
+        sd = np.full(K, self.noise_sd_seconds)
+
+        def clients(_round: int, rng: Generator) -> Draw:
+            bandwidth = log_uniform(*self.bandwidth_mbit_per_second, K, rng)
+            features = np.column_stack(
+                [1.0 / rng.uniform(*self.free_cpu_ratio, K), self.upload_mbit / bandwidth]
+            )
+            law = NormalLatency(mean=np.vecdot(theta, features), sd=sd, floor=self.tau_min_seconds)
+            return Draw(
+                latency_seconds=law.draw(rng),
+                expectation=cache(lambda: self.truth(law, self.tau_min_seconds)),
+                features=features,
+            )
+
+        usual = (
+            1.0 / np.mean(self.free_cpu_ratio),
+            self.upload_mbit / np.mean(self.bandwidth_mbit_per_second),
+        )
+        usual_latency = theta @ np.array(usual)
+        return self.begin(
+            seed,
+            clients,
+            tau_min_seconds=self.tau_min_seconds,
+            groups=speed_groups(usual_latency),
+            num_features=len(usual),
+            usual_latency_seconds=usual_latency,
         )

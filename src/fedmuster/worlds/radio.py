@@ -1,11 +1,14 @@
 """Radio links between clients and edge servers: path loss, shadowing, fading, Shannon's rate."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.records import FloatArray
+from fedmuster.worlds.laws.latency import gauss_legendre
 
 _THERMAL_NOISE_DBM_PER_MHZ = -174.0 + 60.0
 _NEAREST_KM = 0.01
@@ -93,3 +96,121 @@ def rate_mbit_per_second(
 def transfer_seconds(megabits: float, rate: FloatArray) -> FloatArray:
     """``a / r``, the time to send so much at these rates in Mbit/s; long but finite at rate 0."""
     return np.asarray(megabits / np.maximum(rate, 1e-100))
+
+
+# What a download tells of the upload: the law of the hidden uplink rate, exactly.
+
+_NUM_BANDWIDTHS = 16
+_STEP = 0.05  # of logarithms of signal-to-noise ratios: small against the 1.3 of Rayleigh fading
+_TAIL = 8.0  # standard deviations of the shadowing that are kept
+_CHUNK = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class UplinkLaw:
+    """``P(r_UT >= rho | r_DT = r)`` at each edge: COCS's ``p_{n,m}`` of a context.
+
+    Both rates come from the same bandwidth b and the same large-scale signal-to-noise ratio
+    ``G`` (over 1 MHz: path loss, shadowing), with independent Rayleigh fading h:
+    ``r = b log2(1 + G h / b)``. That ``r_DT = r`` weighs each (b, G) by the density of
+    ``h = b (2^(r/b) - 1) / G``, which is ``ln 2 · 2^(r/b) e^-h / G``. So with
+
+        Psi(s) = E[e^(-s / G) / G]  over the law of G at an edge,
+        p = E_b[2^(r/b) Psi(s_b(r) + s_b(rho))] / E_b[2^(r/b) Psi(s_b(r))],
+        s_b(r) = b (2^(r/b) - 1).
+
+    ``ln Psi`` is smooth in ``ln s``: it is tabulated once for all.
+
+    Args:
+        bandwidth_mhz: [n], nodes of the law of b;
+        bandwidth_weight: [n], theirs.
+        first_log_s: ``ln s`` of the table's first column; the others follow in steps of 0.05.
+        log_psi: [M, S], the table, a row for each edge.
+    """
+
+    bandwidth_mhz: FloatArray
+    bandwidth_weight: FloatArray
+    first_log_s: float
+    log_psi: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        log_snr: Sequence[FloatArray],
+        *,
+        shadowing: float,
+        bandwidth_mhz: tuple[float, float],
+    ) -> Self:
+        """The law for a uniform bandwidth and this sample of ``ln G``.
+
+        Args:
+            log_snr: [n_m] for each edge, a sample of ``ln G`` but for the shadowing.
+            shadowing: standard deviation of what the shadowing adds to it; 0 for none.
+            bandwidth_mhz: the range of b.
+        """
+        tail = int(np.ceil(_TAIL * shadowing / _STEP))
+        lowest = min(float(values.min()) for values in log_snr)
+        highest = max(float(values.max()) for values in log_snr)
+        size = int(np.ceil((highest - lowest) / _STEP)) + 1
+        x = lowest + _STEP * np.arange(-tail, size + tail)  # nodes of ln G
+        bell = np.exp(-0.5 * (_STEP / max(shadowing, 1e-9) * np.arange(-tail, tail + 1)) ** 2)
+        bell /= bell.sum()
+        weight = np.empty((len(log_snr), len(x)))
+        for row, values in zip(weight, log_snr, strict=True):
+            node = np.rint((values - lowest) / _STEP).astype(np.int64)
+            row[:] = np.convolve(np.bincount(node, minlength=size) / len(values), bell)
+        # Psi is constant far below the lowest G, and too small for a number far above the highest.
+        log_s = np.arange(x[0] - 15.0, x[-1] + 7.0, _STEP)
+        psi = (weight * np.exp(-x)) @ np.exp(-np.exp(log_s - x[:, None]))
+        nodes, node_weights = gauss_legendre(_NUM_BANDWIDTHS)
+        low, high = bandwidth_mhz
+        return cls(
+            bandwidth_mhz=low + 0.5 * (high - low) * (1.0 + nodes),
+            bandwidth_weight=node_weights,
+            first_log_s=float(log_s[0]),
+            log_psi=np.log(np.maximum(psi, np.finfo(np.float64).tiny)),
+        )
+
+    def at_least(self, edge: IntArray, download: FloatArray, upload: FloatArray) -> FloatArray:
+        """[P, n], the probability that the uplink is at least so fast.
+
+        Args:
+            edge: int64[P], of each pair.
+            download: [P], its downlink rate in Mbit/s, > 0.
+            upload: [P, n], rates in Mbit/s, >= 0 and perhaps infinite.
+        """
+        result = np.empty(upload.shape)
+        for first in range(0, len(edge), _CHUNK):
+            rows = slice(first, first + _CHUNK)
+            result[rows] = self._at_least(edge[rows], download[rows], upload[rows])
+        return result
+
+    def _at_least(self, edge: IntArray, download: FloatArray, upload: FloatArray) -> FloatArray:
+        bits = np.log(2.0) * download[:, None] / self.bandwidth_mhz  # [P, b]
+        log_s = self._log_s(download[:, None])
+        likelihood = bits + self._log_psi(edge[:, None], log_s)
+        scale = likelihood.max(axis=1, keepdims=True)
+        evidence = np.exp(likelihood - scale) @ self.bandwidth_weight
+        with np.errstate(invalid="ignore"):  # infinite rates need infinite signals, see below
+            both = np.logaddexp(log_s[:, None, :], self._log_s(upload[..., None]))  # [P, n, b]
+        joint = (bits - scale)[:, None, :] + self._log_psi(edge[:, None, None], both)
+        return np.asarray(
+            np.where(
+                np.isinf(upload), 0.0, np.exp(joint) @ self.bandwidth_weight / evidence[:, None]
+            )
+        )
+
+    def _log_s(self, rate: FloatArray) -> FloatArray:
+        """``ln(b (2^(r/b) - 1))`` at every bandwidth on the last axis; no rate is too high."""
+        bits = np.log(2.0) * rate / self.bandwidth_mhz
+        with np.errstate(divide="ignore"):  # ln 0 for the rate 0
+            return np.asarray(np.log(self.bandwidth_mhz) + bits + np.log(-np.expm1(-bits)))
+
+    def _log_psi(self, edge: IntArray, log_s: FloatArray) -> FloatArray:
+        """The table at ``log_s``, linear in between, constant beyond its ends."""
+        last = self.log_psi.shape[1] - 1
+        place = np.clip((log_s - self.first_log_s) / _STEP, 0.0, last)
+        left = np.minimum(place.astype(np.int64), last - 1)
+        share = place - left
+        lower, upper = self.log_psi[edge, left], self.log_psi[edge, left + 1]
+        return np.asarray(lower + share * (upper - lower))

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedmuster.core.quota import fill_quota
+from fedmuster.bandits.rewards import repeats
+from fedmuster.core.policy import fill_quota
 from fedmuster.core.records import BoolArray, FloatArray, IntArray, Selection
-from fedmuster.objectives.diversity import repeats
 from fedmuster.solvers.schedule import finish_seconds
 
 

@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.arrays import ceil_of
 from fedmuster.core.config import check_types, require
-from fedmuster.core.counting import ceil_of
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray, Problem, Truth
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.availability import Always, Availability
-from fedmuster.worlds.client_data import Alike, ClientData
-from fedmuster.worlds.latency import LatencyLaw
+from fedmuster.worlds.laws.latency import LatencyLaw
+from fedmuster.worlds.layout import Alike, ClientData
 from fedmuster.worlds.round_time import RoundTime
 from fedmuster.worlds.world import Clients, Draw, WorldRun
 

@@ -31,19 +31,19 @@ class ValidityLatency:
     floor: float
 
     def draw(self, rng: Generator) -> FloatArray:
-        """See :class:`~fedmuster.worlds.latency.LatencyLaw`."""
+        """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
         valid = rng.random(len(self.validity)) < self.validity
         share = 1.0 - rng.random(len(self.validity))  # in (0, 1]: who is late is never in time
         in_time = self.deadline - (1.0 - share) * (self.deadline - self.floor)
         return np.where(valid, in_time, self.deadline * (1.0 + share))
 
     def mean_seconds(self) -> FloatArray:
-        """See :class:`~fedmuster.worlds.latency.LatencyLaw`."""
+        """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
         in_time, late = 0.5 * (self.floor + self.deadline), 1.5 * self.deadline
         return self.validity * in_time + (1.0 - self.validity) * late
 
     def mean_inverse(self, deadline_seconds: float = np.inf) -> FloatArray:
-        """See :class:`~fedmuster.worlds.latency.LatencyLaw`."""
+        """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
         until = min(max(deadline_seconds, self.floor), 2.0 * self.deadline)
         first = math.log(min(until, self.deadline) / self.floor) / (self.deadline - self.floor)
         second = math.log(max(until, self.deadline) / self.deadline) / self.deadline

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from fedmuster.flower import Muster
-from fedmuster.learning.engine import Engine
+from fedmuster.training.training_records import Engine
 
 from .task import CLIENT, start
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from fedmuster.learning.data import Digits
-from fedmuster.learning.local import LocalSGD
-from fedmuster.learning.models import MLP
-from fedmuster.learning.partition import DirichletLabels
-from fedmuster.learning.trainer import Trainer
-from fedmuster.learning.training import Training
+from fedmuster.training.data import Digits
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import MLP
+from fedmuster.training.partition import DirichletLabels
+from fedmuster.training.trainer import Trainer
+from fedmuster.training.training import Training
 
 LABEL_ALPHA: Final = 0.5
 HIDDEN: Final = 32

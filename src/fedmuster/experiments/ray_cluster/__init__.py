@@ -5,7 +5,6 @@ played in a temporary folder of a worker (:mod:`.worker`), and comes home every 
 it is played (:mod:`.journey`). docs/clusters.md has what a user must know.
 """
 
-from fedmuster.experiments.ray_cluster.cluster import RayCluster
-from fedmuster.experiments.ray_cluster.travel import check_can_travel
+from fedmuster.experiments.ray_cluster.cluster import RayCluster, check_can_travel
 
 __all__ = ["RayCluster", "check_can_travel"]

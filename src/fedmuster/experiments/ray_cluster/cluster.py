@@ -5,20 +5,68 @@ import os
 import socket
 import warnings
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from fedmuster.core.errors import MissingExtraError, StateError
+from fedmuster.core.config import Key, to_table
+from fedmuster.core.errors import ConfigError, MissingExtraError, StateError
 from fedmuster.experiments.journal import Standing, standing
+from fedmuster.experiments.ray_cluster.cell_images import bits_here
 from fedmuster.experiments.ray_cluster.journey import Journey
-from fedmuster.experiments.ray_cluster.same_bits import bits_here
-from fedmuster.experiments.ray_cluster.travel import check_can_travel
 from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import Progress
-from fedmuster.learning.networks import NETWORKS
+from fedmuster.training.networks import NETWORKS
+
+_PATHS: Final = ("path", "folder")
+"""Keys of worlds and data sets that name files."""
+
+
+def check_can_travel(experiment: Experiment) -> None:
+    """Refuse what other machines do not have, or must not have."""
+    _check_ledger(experiment)
+    for table, config in (("world", experiment.world), ("training", experiment.training)):
+        for key, path in _paths(to_table(config), (table,)) if config is not None else ():
+            if not Path(path).expanduser().is_absolute():
+                raise ConfigError(
+                    f"{'.'.join(key)} = {path!r} is relative to the working directory, and other "
+                    "machines have another: write the absolute path under which every node of the "
+                    "cluster has it, or run without --on ray",
+                    key=key,
+                )
+
+
+def _check_ledger(experiment: Experiment) -> None:
+    privacy = experiment.privacy
+    if privacy is None or experiment.unprotected == set(experiment.policies):
+        return
+    if not privacy.simulated:
+        raise ConfigError(
+            'noise = "secure" needs a ledger of real privacy, and that does not travel: of two '
+            "copies each could spend the same budget. Run it where the ledger is, without --on "
+            'ray; or simulate it with noise = "seeded"',
+            key=("privacy", "noise"),
+        )
+    if privacy.ledger is not None:
+        raise ConfigError(
+            f"ledger = {privacy.ledger!r} stays on this machine, and the run would be on another: "
+            "leave ledger out (the run gets its own, which travels with it), or run without "
+            "--on ray",
+            key=("privacy", "ledger"),
+        )
+
+
+def _paths(table: Mapping[str, Any], key: Key) -> Iterator[tuple[Key, str]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _paths(value, (*key, name))
+        elif name in _PATHS and isinstance(value, str):
+            yield (*key, name), value
+
+
+# A Ray cluster, as a place where cells are run.
 
 _POLL_SECONDS: Final = 0.2
 _KNOCK_SECONDS: Final = 10.0

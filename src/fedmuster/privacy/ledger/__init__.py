@@ -2,9 +2,8 @@
 
 from fedmuster.privacy.ledger.auditing import Audit, audit
 from fedmuster.privacy.ledger.chain import Head, LedgerKind
-from fedmuster.privacy.ledger.consent import accept_clock, adopt
 from fedmuster.privacy.ledger.ledger import Balances, Debit, Ledger
-from fedmuster.privacy.ledger.verification import Verification, verify
+from fedmuster.privacy.ledger.verification import Verification, accept_clock, adopt, verify
 
 __all__ = [
     "Audit",

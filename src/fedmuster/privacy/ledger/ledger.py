@@ -15,22 +15,23 @@ import numpy as np
 
 from fedmuster.core.errors import BudgetError, DataError, LedgerError
 from fedmuster.core.records import BoolArray, IntArray, is_integer
-from fedmuster.privacy.ledger.chain import Head, LedgerKind, digest_of_identities
-from fedmuster.privacy.ledger.creation import create_if_missing
-from fedmuster.privacy.ledger.guards import check_contains
-from fedmuster.privacy.ledger.rows import (
+from fedmuster.privacy.ledger.chain import (
+    Head,
+    LedgerKind,
     accounts_of,
     balances_of,
     debits_of_round,
+    digest_of_identities,
     identities_of,
     integer_table,
     last_entry,
     run_number,
 )
+from fedmuster.privacy.ledger.guards import check_contains
 from fedmuster.privacy.ledger.schema import plain_errors
 from fedmuster.privacy.ledger.verification import require_sound
-from fedmuster.privacy.ledger.writer import Clock, Writer
-from fedmuster.privacy.units import MOST_UNITS, Currency, to_amount
+from fedmuster.privacy.ledger.writer import Clock, Writer, create_if_missing
+from fedmuster.privacy.schedules import MOST_UNITS, Currency, to_amount
 
 _LONGEST_NAME: Final = 200
 _NAMED: Final = 5  # clients that a message names

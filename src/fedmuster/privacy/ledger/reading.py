@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from fedmuster.core.errors import LedgerError
-from fedmuster.privacy.ledger.chain import Head, Info
-from fedmuster.privacy.ledger.rows import last_entry
+from fedmuster.privacy.ledger.chain import Head, Info, last_entry
 from fedmuster.privacy.ledger.schema import open_to_read, read_info
 
 LEVELS_PERCENT: Final = (50, 90, 99, 100)

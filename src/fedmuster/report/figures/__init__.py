@@ -3,16 +3,23 @@
 from fedmuster.core.errors import MissingExtraError
 
 try:
-    from fedmuster.report.figures.convergence import score_convergence
-    from fedmuster.report.figures.edges import budget_use, participants, utility
-    from fedmuster.report.figures.elimination import elimination, validity_utility
-    from fedmuster.report.figures.learning import accuracy, loss
-    from fedmuster.report.figures.network_map import network_map
+    from fedmuster.report.figures.choice_figures import cohorts, selection_by_group
+    from fedmuster.report.figures.curve_figures import (
+        accuracy,
+        leakage,
+        loss,
+        privacy_utility,
+        regret,
+        simulated_time,
+    )
+    from fedmuster.report.figures.edge_figures import budget_use, network_map, participants, utility
     from fedmuster.report.figures.overview import overview
-    from fedmuster.report.figures.privacy import leakage, privacy_utility
-    from fedmuster.report.figures.selection import cohorts, selection_by_group
+    from fedmuster.report.figures.score_figures import (
+        elimination,
+        score_convergence,
+        validity_utility,
+    )
     from fedmuster.report.figures.style import FORMATS, save
-    from fedmuster.report.figures.totals import regret, simulated_time
 except ImportError as error:
     raise MissingExtraError("matplotlib", extra="report", purpose="drawing figures") from error
 

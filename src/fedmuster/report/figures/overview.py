@@ -6,12 +6,10 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedmuster.report.figures.edges import draw_moving
-from fedmuster.report.figures.learning import draw_evaluations
-from fedmuster.report.figures.privacy import draw_leakage
-from fedmuster.report.figures.selection import draw_bars, draw_heat_maps
+from fedmuster.report.figures.choice_figures import draw_bars, draw_heat_maps
+from fedmuster.report.figures.curve_figures import draw_evaluations, draw_leakage, draw_totals
+from fedmuster.report.figures.edge_figures import draw_moving
 from fedmuster.report.figures.style import STYLE, add_legend, new_figure
-from fedmuster.report.figures.totals import draw_totals
 from fedmuster.report.runs import Comparison
 from fedmuster.report.tables import who_is_chosen
 from fedmuster.report.target import Target

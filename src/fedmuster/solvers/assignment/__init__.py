@@ -16,14 +16,16 @@ Read in this order:
 """
 
 from fedmuster.solvers.assignment.exact import ExactAssignment
-from fedmuster.solvers.assignment.exploration import explore
+from fedmuster.solvers.assignment.filling import all_pairs, first_come
 from fedmuster.solvers.assignment.fl_greedy import FLGreedy
-from fedmuster.solvers.assignment.in_order import all_pairs, first_come
-from fedmuster.solvers.assignment.in_turns import fill_in_turns
 from fedmuster.solvers.assignment.lagrangian import LagrangianAssignment
-from fedmuster.solvers.assignment.placement import best_placement
+from fedmuster.solvers.assignment.placing import (
+    AssignmentSolver,
+    best_placement,
+    explore,
+    fill_in_turns,
+)
 from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
-from fedmuster.solvers.assignment.solver import AssignmentSolver
 
 __all__ = [
     "AssignmentProblem",

@@ -10,11 +10,9 @@ from numpy.random import Generator
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import MissingExtraError
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.solvers.assignment.branch_and_bound import Core
-from fedmuster.solvers.assignment.offers import Offers
-from fedmuster.solvers.assignment.prices import Prices
-from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
-from fedmuster.solvers.assignment.start import start
+from fedmuster.solvers.assignment.knapsacks import Core
+from fedmuster.solvers.assignment.prices import Prices, start
+from fedmuster.solvers.assignment.problem import AssignmentProblem, Offers, Placement
 
 _PRICE_STEPS = 100
 _NARROW, _MOST_UNDECIDED = 100, 200

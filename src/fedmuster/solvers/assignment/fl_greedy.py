@@ -7,14 +7,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.utility import UtilityName
 from fedmuster.core.config import check_types, require
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.objectives.edge_utility import UtilityName
 from fedmuster.solvers.assignment.filling import Filling, by_density
-from fedmuster.solvers.assignment.incumbent import Incumbent
-from fedmuster.solvers.assignment.offers import Offers
-from fedmuster.solvers.assignment.prices import charge, safe_bound
-from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
+from fedmuster.solvers.assignment.prices import Incumbent, charge, safe_bound
+from fedmuster.solvers.assignment.problem import AssignmentProblem, Offers, Placement
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,24 +1,128 @@
 """The default solver of COCS's P2: prices, and a proof of how good its answer is."""
 
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import ClassVar, NamedTuple, get_args
 
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.utility import UtilityName
+from fedmuster.core.arrays import BoolArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.records import IntArray
-from fedmuster.objectives.edge_utility import UtilityName
-from fedmuster.solvers.assignment.bidding import Bidding
-from fedmuster.solvers.assignment.branch_and_bound import Core
 from fedmuster.solvers.assignment.filling import fill
 from fedmuster.solvers.assignment.fl_greedy import FLGreedy
-from fedmuster.solvers.assignment.incumbent import Incumbent
-from fedmuster.solvers.assignment.local_search import redealt
-from fedmuster.solvers.assignment.offers import Offers
-from fedmuster.solvers.assignment.prices import Prices
-from fedmuster.solvers.assignment.problem import AssignmentProblem, Placement
-from fedmuster.solvers.assignment.start import start
+from fedmuster.solvers.assignment.knapsacks import Core, Items, best_loads
+from fedmuster.solvers.assignment.prices import Incumbent, Prices, start
+from fedmuster.solvers.assignment.problem import AssignmentProblem, Offers, Placement, sum_by_edge
+
+_BIDDING_PATIENCE = 3
+_SHORTENING = 0.6
+_ROUNDING = 1e-12
+
+
+class Bids(NamedTuple):
+    """What edges choose at given prices of clients.
+
+    Args:
+        bound: no placement is worth more.
+        wanted: int64[n], how many edges want each client.
+        pairs: one of the pairs of each client that somebody wants.
+    """
+
+    bound: float
+    wanted: IntArray
+    pairs: IntArray
+
+
+class Bidding:
+    """Prices of clients on their way down to a low bound, by subgradient steps.
+
+    Begins where ``prices`` of the budgets ended: each client asks for the surplus it had there.
+    """
+
+    def __init__(self, offers: Offers, prices: Prices, width: int) -> None:
+        self._offers, self._prices, self._width = offers, prices, width
+        self._asked = prices.surplus.copy()
+        self._worth = np.zeros(offers.num_edges)
+        self._taken: BoolArray = np.zeros(len(offers.client), dtype=np.bool_)
+        self._touched: BoolArray = np.ones(offers.num_edges, dtype=np.bool_)
+        self._length, self._since_lowest, self._lowest = 1.0, 0, np.inf
+        # Whom two edges want goes where it leaves the most at the budgets' prices.
+        self._preference = np.lexsort((-prices.reduced, offers.client))
+
+    def bids(self) -> Bids:
+        """What the edges choose now; only those choose anew whose clients changed their price."""
+        offers = self._offers
+        profit = offers.value - self._prices.place - self._asked[offers.client]
+        pairs = np.flatnonzero((profit > 0) & self._touched[offers.edge])
+        loads = best_loads(
+            Items(offers.edge[pairs], profit[pairs], offers.share[pairs]),
+            offers.num_edges,
+            self._width,
+        )
+        self._taken[self._touched[offers.edge]] = False
+        self._taken[pairs[loads.taken]] = True
+        self._worth[self._touched] = loads.worth[self._touched]
+        paid = float(self._asked.sum()) + self._prices.place * offers.size
+        bound = (paid + float(self._worth.sum())) * (1.0 + _ROUNDING)
+        wanted = np.add.reduceat(self._taken, offers.first, dtype=np.int64)
+        taken = self._preference[self._taken[self._preference]]
+        first = np.flatnonzero(np.diff(offers.client[taken], prepend=-1))
+        return Bids(bound, wanted, taken[first])
+
+    def step(self, bids: Bids, goal: float) -> bool:
+        """Changes prices: up where several want a client, down where nobody does.
+
+        Returns whether anything changed; if not, the choices are a best placement. As in
+        :func:`~fedmuster.solvers.assignment.prices.lowest_bound`, steps are as long as if the
+        bound could come down to ``goal``.
+        """
+        self._since_lowest += 1
+        if bids.bound < self._lowest:
+            self._lowest, self._since_lowest = bids.bound, 0
+        elif self._since_lowest == _BIDDING_PATIENCE:
+            self._length, self._since_lowest = self._length * _SHORTENING, 0
+        slope = 1.0 - bids.wanted
+        slope[(self._asked <= 0) & (slope > 0)] = 0.0
+        steepness = float(slope @ slope)
+        if steepness == 0.0:
+            return False
+        stride = self._length * max(bids.bound - goal, 0.0) / steepness
+        self._asked = np.maximum(self._asked - stride * slope, 0.0)
+        self._touched = np.zeros(self._offers.num_edges, dtype=np.bool_)
+        self._touched[self._offers.edge[(slope != 0)[self._offers.client]]] = True
+        return True
+
+
+# Improve a placement: deal the clients out among the edges, let each make the best of its hand.
+
+
+def redealt(offers: Offers, chosen: IntArray, width: int, gain: float, rng: Generator) -> IntArray:
+    """A placement that is worth no less than ``chosen``.
+
+    Each edge keeps its clients in hand and is dealt some of those whom nobody has, each of them to
+    one of the edges it offers itself to. Then hands have nobody in common, and every edge can
+    choose from its own. Not for problems with a limit on ``size``, which hands would share.
+    An edge that cannot gain ``gain`` need not change anything.
+    """
+    free = np.ones(offers.num_clients, dtype=np.bool_)
+    free[offers.client[chosen]] = False
+    dealt = offers.first[free] + np.floor(
+        rng.random(offers.num_clients) * np.diff(offers.first, append=len(offers.client))
+    )[free].astype(np.int64)
+    hand = np.concatenate((chosen, dealt))
+    hand = hand[offers.value[hand] > 0]
+    items = Items(offers.edge[hand], offers.value[hand], offers.share[hand])
+    loads = best_loads(items, offers.num_edges, width, gain)
+    improved = hand[loads.taken]
+    before = sum_by_edge(offers.edge[chosen], offers.value[chosen], offers.num_edges)
+    after = sum_by_edge(offers.edge[improved], offers.value[improved], offers.num_edges)
+    better = after > before
+    kept, taken = chosen[~better[offers.edge[chosen]]], improved[better[offers.edge[improved]]]
+    return np.concatenate((kept, taken))
+
+
+# The default solver of COCS's P2: prices, and a proof of how good its answer is.
 
 _NARROW = (100, 1_000)
 """Narrow searches first: what they find makes the core smaller for a wide one."""

@@ -5,12 +5,17 @@ the largest ``value - price * share``, or none. What those choices are worth, pl
 budgets, is at least what any placement is worth.
 """
 
+from dataclasses import replace
+from math import floor, inf
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
-from fedmuster.core.records import BoolArray, FloatArray
-from fedmuster.solvers.assignment.offers import Offers, sum_by_edge
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.solvers.assignment.filling import by_density, fill
+from fedmuster.solvers.assignment.problem import AssignmentProblem, Offers, Placement, sum_by_edge
+from fedmuster.solvers.top_k import top_k
 
 _ROUNDING = 1e-13
 """Relative; each term of the bound is off by a few units of 1e-16."""
@@ -99,3 +104,160 @@ def _demand(offers: Offers, prices: Prices) -> FloatArray:
     ways = np.add.reduceat(wanted, offers.first, dtype=np.int64)
     asked = offers.share[pairs] / ways[offers.client[pairs]]
     return sum_by_edge(offers.edge[pairs], asked, offers.num_edges)
+
+
+# Where no budget can bind, as in flat federated learning: the best pair of each client.
+
+_BUDGET_ROUNDING = 1e-9
+
+
+def budgets_cannot_bind(problem: AssignmentProblem) -> bool:
+    """Whether every edge could pay for all its pairs at once, and with something to spare."""
+    if np.isinf(problem.budget).all():
+        return True
+    everything = np.bincount(problem.edges, problem.cost, problem.num_edges)
+    return bool((everything <= problem.budget * (1.0 - _BUDGET_ROUNDING)).all())
+
+
+def best_of_each(problem: AssignmentProblem, rng: Generator) -> Placement:
+    """The clients of the largest values, each at its best edge; equals at random. Optimal."""
+    best = np.arange(len(problem.clients))
+    if np.any(problem.clients[1:] <= problem.clients[:-1]):  # else each client has one pair
+        best = np.lexsort((rng.random(len(best)), problem.value, problem.clients))
+        best = best[np.flatnonzero(np.diff(problem.clients[best], append=-1))]
+    chosen = top_k(problem.value[best], min(problem.size, len(best)), rng)
+    pairs = np.sort(best[chosen])
+    return Placement(pairs, problem.total(pairs))
+
+
+# The best placement so far and the lowest bound so far, and what is still between them.
+
+_SMALLEST_GAIN = 1e-12
+"""Relative. Nobody looks for a placement that is better by less, which may be mere rounding."""
+
+
+class Incumbent:
+    """Takes placements and bounds as they come; values are those of the offers, up to 1."""
+
+    def __init__(self, problem: AssignmentProblem, offers: Offers) -> None:
+        self._problem, self._offers = problem, offers
+        self.pairs: IntArray = np.empty(0, dtype=np.int64)
+        self.value = 0.0
+        self.bound = inf
+        # Where all clients are worth the same, totals are whole numbers of it (COCS Eq. 14, 15).
+        self.whole = bool((offers.value[offers.value > 0] == 1.0).all())
+
+    @property
+    def gain(self) -> float:
+        """The least by which a better placement is better, or is worth looking for."""
+        return 1.0 - 1e-6 if self.whole else _SMALLEST_GAIN * (1.0 + self.value)
+
+    @property
+    def beat(self) -> float:
+        """What a placement must be worth more than, to be of interest."""
+        return self.value + self.gain
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing is better."""
+        return self.bound <= self.beat
+
+    @property
+    def gap(self) -> float:
+        """How much of the bound is still missing, at most."""
+        return 0.0 if self.proved else (self.bound - self.value) / self.bound
+
+    def fits(self, pairs: IntArray) -> bool:
+        """Whether the problem allows these offers, exactly."""
+        return self._problem.fits(self._offers.origin[pairs])
+
+    def propose(self, pairs: IntArray) -> None:
+        """Keeps ``pairs`` if they are the best so far, less what breaks a budget by rounding."""
+        offers = self._offers
+        if float(offers.value[pairs].sum()) > self.value:
+            pairs = self._within_budgets(pairs)
+            value = float(offers.value[pairs].sum())
+            if value > self.value:
+                self.pairs, self.value = pairs, value
+
+    def lower(self, bound: float) -> None:
+        """Keeps ``bound`` if it is the lowest so far, a little above where rounding put it."""
+        bound *= 1.0 + _SMALLEST_GAIN
+        self.bound = min(self.bound, floor(bound) if self.whole else bound)
+
+    def placement(self, order: IntArray) -> Placement:
+        """The answer, filled up in this ``order`` with whoever still fits, also for no value."""
+        offers, problem = self._offers, self._problem
+        chosen = self._within_budgets(fill(offers, order, self.pairs))
+        if float(offers.value[chosen].sum()) < self.value:
+            chosen = self.pairs
+        pairs = np.sort(offers.origin[chosen])
+        total = problem.total(pairs)
+        if self.proved:
+            return Placement(pairs, total * (1.0 + 2 * _SMALLEST_GAIN))
+        return Placement(pairs, max(total, self.bound * offers.unit))
+
+    def _within_budgets(self, pairs: IntArray) -> IntArray:
+        """``pairs`` less the least valuable at each edge whose budget they break."""
+        problem, offers = self._problem, self._offers
+        while True:
+            chosen = offers.origin[pairs]
+            broken = problem.spent(chosen) > problem.budget
+            if not broken.any():
+                return pairs
+            at_fault = np.flatnonzero(broken[problem.edges[chosen]])
+            worst = at_fault[np.argmin(offers.value[pairs[at_fault]])]
+            pairs = np.delete(pairs, worst)
+
+
+# How solvers begin: the easy cases, a greedy placement, and prices that prove a bound.
+
+
+class Start(NamedTuple):
+    """What is known of a problem that is not easy.
+
+    Args:
+        offers: the problem.
+        order: its pairs by density.
+        incumbent: knows the greedy placement, and the bound of ``prices``.
+        prices: with a low bound.
+    """
+
+    offers: Offers
+    order: IntArray
+    incumbent: Incumbent
+    prices: Prices
+
+
+def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Start | Placement:
+    """Where to begin, with at most ``steps`` of the prices; or the best placement, if easy."""
+    if budgets_cannot_bind(problem):
+        return best_of_each(problem, rng)
+    problem = _with_budgets_in_reach(problem)
+    offers = Offers.of(problem, rng)
+    if len(offers.client) == 0 or offers.size == 0:
+        return Placement(np.empty(0, dtype=np.int64), 0.0)
+    incumbent, order = Incumbent(problem, offers), by_density(offers)
+    incumbent.propose(fill(offers, order))
+    prices = lowest_bound(offers, incumbent.value, steps)
+    incumbent.lower(safe_bound(offers, prices))
+    return Start(offers, order, incumbent, prices)
+
+
+def _with_budgets_in_reach(problem: AssignmentProblem) -> AssignmentProblem:
+    """The same, where all pairs of an edge cost alike with what they can use of its budget.
+
+    No placement is lost, and prices need not pay for what nobody can have.
+    """
+    lowest, highest = np.full(problem.num_edges, np.inf), np.zeros(problem.num_edges)
+    np.minimum.at(lowest, problem.edges, problem.cost)
+    np.maximum.at(highest, problem.edges, problem.cost)
+    binding = problem.budget < len(problem.cost) * lowest
+    alike = np.flatnonzero((lowest == highest) & (lowest > 0) & binding)
+    cost, budget = lowest[alike], problem.budget[alike]
+    count = np.floor(budget / cost)
+    count -= count * cost > budget  # the quotient was rounded up …
+    count += (count + 1) * cost <= budget  # … or down
+    reached = problem.budget.copy()
+    reached[alike] = count * cost
+    return replace(problem, budget=reached)

@@ -7,7 +7,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedmuster.flower import Muster
 from fedmuster.privacy.budget import Privacy
-from fedmuster.privacy.schedule import Uniform
+from fedmuster.privacy.schedules import Uniform
 
 app = ServerApp()
 

@@ -1,0 +1,189 @@
+"""How far an estimate may be from the truth."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.config import check_types, require
+
+
+def confidence_radius(count: IntArray | FloatArray, log_term: float) -> FloatArray:
+    """``sqrt(log_term / count)``, ``+inf`` for clients never seen (BSFL Eq. 9; PAUSE Eq. 13).
+
+    Example:
+        >>> confidence_radius(np.array([0, 1, 4]), 4.0)
+        array([inf,  2.,  1.])
+    """
+    # ln 1 = 0 in the second round; the tiniest number keeps the unseen at +inf instead of 0/0.
+    with np.errstate(divide="ignore"):
+        radius = np.divide(max(log_term, np.finfo(np.float64).tiny), count)
+    return np.sqrt(radius, out=radius)  # BSFL Eq. 9
+
+
+def log_rounds(rounds: float) -> float:
+    """``ln t``, 0 before the first round is over."""
+    return math.log(rounds) if rounds > 1 else 0.0
+
+
+def validity_radius(delta: float) -> float:
+    """alpha, how many ``||x||_{H^-1}`` the validity may be off (FedSUV Eq. 4).
+
+    Example:
+        >>> round(validity_radius(0.1), 6)
+        2.358102
+    """
+    return 1.0 + math.sqrt(math.log(4.0 / delta) / 2.0)  # FedSUV Eq. 4
+
+
+def utility_radius(num_clients: int, round_: int, delta: float) -> float:
+    """The root of beta_t, how many standard deviations the utility may be off (FedSUV Eq. 5).
+
+    Example:
+        >>> round(utility_radius(2500, 1, 0.1) ** 2, 6)  # 2 ln(2500 pi² / 0.3)
+        22.634957
+    """
+    # Two logarithms, because t² |X| would leave the floats one day.
+    beta = 2.0 * (math.log(num_clients * math.pi**2 / (3.0 * delta)) + 2.0 * math.log(round_))
+    return math.sqrt(beta)  # FedSUV Eq. 5
+
+
+# The mean of what was observed of each client: of all samples, the last few, or the recent.
+
+
+@dataclass(slots=True)
+class MeanState:
+    """Observations ever (``c_k``), their estimated mean, and what the estimator must remember."""
+
+    count: IntArray
+    mean: FloatArray
+    memory: FloatArray
+
+
+def _fresh(num_clients: int, memory: int) -> MeanState:
+    return MeanState(
+        count=np.zeros(num_clients, dtype=np.int64),
+        mean=np.zeros(num_clients),
+        memory=np.zeros((num_clients, memory)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleMean:
+    """The mean of all samples, for clients that do not change (BSFL Eq. 8, 11)."""
+
+    name: ClassVar[str] = "mean"
+
+    def init(self, num_clients: int) -> MeanState:
+        """Nobody observed yet."""
+        return _fresh(num_clients, 0)
+
+    def update(
+        self, state: MeanState, clients: IntArray, values: FloatArray, *, round_: int
+    ) -> None:
+        """One new sample for each of ``clients`` (distinct)."""
+        state.count[clients] += 1  # BSFL Eq. 10
+        mean = state.mean[clients]
+        state.mean[clients] = mean + (values - mean) / state.count[clients]  # BSFL Eq. 11
+
+    def effective_count(
+        self, state: MeanState, rows: IntArray | slice, *, round_: int
+    ) -> IntArray | FloatArray:
+        """How many samples stand behind each mean."""
+        return state.count[rows]
+
+    def horizon(self, rounds: int) -> float:
+        """How many rounds the confidence radius must hold over."""
+        return rounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WindowedMean:
+    """The mean of each client's last ``window`` samples, for clients that change abruptly.
+
+    A window over a client's own samples rather than over rounds (as SW-UCB has it), because in a
+    large fleet a client is seen every few thousand rounds only.
+    """
+
+    name: ClassVar[str] = "windowed"
+    window: int = 20
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(self.window >= 1, self, "window", "an integer >= 1")
+
+    def init(self, num_clients: int) -> MeanState:
+        """Nobody observed yet."""
+        return _fresh(num_clients, self.window)
+
+    def update(
+        self, state: MeanState, clients: IntArray, values: FloatArray, *, round_: int
+    ) -> None:
+        """One new sample for each of ``clients`` (distinct)."""
+        state.memory[clients, state.count[clients] % self.window] = values
+        state.count[clients] += 1
+        # Slots not yet filled are 0 and do not disturb the sum.
+        total = state.memory[clients].sum(axis=1)
+        state.mean[clients] = total / np.minimum(state.count[clients], self.window)
+
+    def effective_count(
+        self, state: MeanState, rows: IntArray | slice, *, round_: int
+    ) -> IntArray | FloatArray:
+        """How many samples stand behind each mean."""
+        return np.minimum(state.count[rows], self.window)
+
+    def horizon(self, rounds: int) -> float:
+        """How many rounds the confidence radius must hold over."""
+        return rounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiscountedMean:
+    """A sample made n rounds ago weighs ``discount ** n``, for clients that drift (D-UCB).
+
+    Weights and sums of a client shrink together, so its mean changes only when it is observed;
+    what shrinks meanwhile is the weight, and it is enough to keep it as of the last observation.
+
+    References:
+        Garivier and Moulines, On Upper-Confidence Bound Policies for Switching Bandit Problems,
+        ALT 2011.
+    """
+
+    name: ClassVar[str] = "discounted"
+    discount: float = 0.99
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(0 < self.discount < 1, self, "discount", "a number in (0, 1)")
+
+    def init(self, num_clients: int) -> MeanState:
+        """Nobody observed yet."""
+        return _fresh(num_clients, 2)  # weight, and the round it is as of
+
+    def update(
+        self, state: MeanState, clients: IntArray, values: FloatArray, *, round_: int
+    ) -> None:
+        """One new sample for each of ``clients`` (distinct)."""
+        weight = self.effective_count(state, clients, round_=round_) + 1.0
+        mean = state.mean[clients]
+        state.mean[clients] = mean + (values - mean) / weight
+        state.memory[clients, 0] = weight
+        state.memory[clients, 1] = round_
+        state.count[clients] += 1
+
+    def effective_count(
+        self, state: MeanState, rows: IntArray | slice, *, round_: int
+    ) -> IntArray | FloatArray:
+        """How much weight of samples stands behind each mean."""
+        age = round_ - state.memory[rows, 1]
+        weight: FloatArray = state.memory[rows, 0] * self.discount**age
+        return weight
+
+    def horizon(self, rounds: int) -> float:
+        """The total weight of all rounds, ``(1 - discount^t) / (1 - discount)``."""
+        return (1.0 - self.discount**rounds) / (1.0 - self.discount)
+
+
+MeanEstimator = SampleMean | WindowedMean | DiscountedMean

@@ -1,0 +1,156 @@
+"""One round, as the journal keeps it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from fedmuster.bandits.utility import participated
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.config import check_types, require
+from fedmuster.core.edges import EdgeView
+from fedmuster.core.records import Feedback, Selection
+from fedmuster.privacy.budget import PrivacyRow
+from fedmuster.training.trainer import LearningRow
+
+
+class Checkpoint(NamedTuple):
+    """All that a simulation needs to continue after ``round``, bit for bit."""
+
+    round: int
+    elapsed_seconds: float
+    selector: bytes
+    judge: bytes | None
+    trainer: bytes | None
+    budget: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Horizon:
+    """When a run is over: after so many rounds, or with the round that reaches so many seconds."""
+
+    rounds: int
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        if self.seconds is None:
+            return f"{self.rounds:,} rounds"
+        return f"{self.seconds:g} simulated seconds (at most {self.rounds:,} rounds)"
+
+    def reached(self, rounds: int, elapsed_seconds: float) -> bool:
+        """Whether a run that has come so far is over."""
+        over_time = self.seconds is not None and elapsed_seconds >= self.seconds
+        return over_time or rounds >= self.rounds
+
+
+# Whose scores the journal keeps.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watch:
+    """Whose scores to write down, and how often: what a policy thinks, for reports.
+
+    Args:
+        every: so many rounds, beginning with the first.
+        clients: how many, evenly spaced over all; fewer where there are fewer.
+    """
+
+    every: int = 1
+    clients: int = 100
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(self.every >= 1, self, "every", "an integer >= 1")
+        require(self.clients >= 1, self, "clients", "an integer >= 1")
+
+    def watched(self, num_clients: int) -> IntArray:
+        """Who."""
+        count = min(self.clients, num_clients)
+        return np.arange(count) * num_clients // count
+
+    def due(self, round_number: int) -> bool:
+        """When."""
+        return (round_number - 1) % self.every == 0
+
+
+# One round, as the journal keeps it.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class EdgeRow:
+    """What happened at the edge servers in a round; rows align with the cohort.
+
+    Args:
+        edges: int64[m], where each client trained.
+        in_time: bool[m], whose answer came by the deadline (COCS: X).
+        context: [m, d], what the operator saw of each client at its edge.
+        cost: [m], what it paid.
+        budget: [M], what it could have paid at each edge.
+        position_km: [m, 2], where each client was; None where they are nowhere.
+    """
+
+    edges: IntArray
+    in_time: BoolArray
+    context: FloatArray
+    cost: FloatArray
+    budget: FloatArray
+    position_km: FloatArray | None = None
+
+    @classmethod
+    def of(
+        cls,
+        network: EdgeView,
+        selection: Selection,
+        feedback: Feedback,
+        position_km: FloatArray | None,
+    ) -> "EdgeRow":
+        """Of a cohort that was played; ``feedback`` has its rows in the same order."""
+        assert selection.edges is not None
+        clients = selection.clients
+        context = selection.features
+        return cls(
+            edges=selection.edges,
+            in_time=participated(feedback),
+            context=np.zeros((len(clients), 0)) if context is None else context,
+            cost=network.cost[clients, selection.edges],
+            budget=network.budget,
+            position_km=None if position_km is None else position_km[clients],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundRow:
+    """One round, as the journal keeps it.
+
+    Args:
+        round: t.
+        seconds: how long the round took in simulated time.
+        reward: realised ``min tau_min/tau + alpha Phi_g + gamma Phi_p`` (BSFL Eq. 5; PAUSE Eq. 9),
+            or the utility of participants at edge servers (COCS Eq. 8, 19); NaN where nobody
+            judges.
+        regret: expected loss against the best cohort (BSFL Eq. 7; COCS Eq. 11); NaN where nobody
+            judges.
+        num_available: how many could have been asked.
+        num_completed: how many of the cohort answered.
+        num_refused: feedback rows that could not be right.
+        clients: the cohort.
+        learning: what the round did to the model, if there is one.
+        privacy: what clients have spent, if a ledger is kept.
+        scores: what the policy thought of the watched clients when it chose, by name; None where
+            nobody watched.
+        network: what happened at the edge servers; None where there are none.
+    """
+
+    round: int
+    seconds: float
+    reward: float
+    regret: float
+    num_available: int
+    num_completed: int
+    num_refused: int
+    clients: IntArray
+    learning: LearningRow = field(default_factory=LearningRow)
+    privacy: PrivacyRow = field(default_factory=PrivacyRow)
+    scores: Mapping[str, FloatArray] | None = None
+    network: EdgeRow | None = None

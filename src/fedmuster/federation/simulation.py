@@ -1,0 +1,299 @@
+"""The round loop: a policy in a world, judged against the genie, training a model."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from fedmuster.bandits.utility import EdgeUtility
+from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.errors import ConfigError, StateError
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import Feedback, Late, RoundView, Selection
+from fedmuster.core.selector import Selector
+from fedmuster.federation.regret import Verdict, judge_for
+from fedmuster.federation.rows import Checkpoint, EdgeRow, Horizon, RoundRow, Watch
+from fedmuster.policies.genie import Genie
+from fedmuster.privacy.budget import Grant, PrivacyRow, Protection
+from fedmuster.training.trainer import LearningRow
+from fedmuster.training.training import Learner
+from fedmuster.worlds.world import World, WorldRound
+
+S = TypeVar("S")
+
+
+class Simulation(Generic[S]):
+    """A policy in a world, round by round.
+
+    Args:
+        policy: who chooses.
+        world: who answers, when.
+        seed: of world and policy; two policies with the same seed face the same luck.
+        genie: whose reward measures regret, or where there are edge servers the utility that does;
+            None to do without (faster).
+        must_judge: whether to complain where regret is not defined, instead of doing without.
+        training: what the chosen clients train; None for selection alone.
+        horizon: when the run ends, so that its last round is evaluated; None for open end.
+        protection: what is promised to clients and the ledger that keeps it; None for no privacy.
+        watch: whose scores to write down; None for nobody's.
+
+    Example:
+        >>> from fedmuster.policies import BSFL, Genie
+        >>> from fedmuster.worlds import BSFLRates
+        >>> simulation = Simulation(BSFL(), BSFLRates(), seed=1, genie=Genie())
+        >>> rows = [simulation.step() for _ in range(100)]
+        >>> rows[-1].round, rows[0].clients.shape
+        (100, (5,))
+    """
+
+    def __init__(
+        self,
+        policy: Policy[S],
+        world: World,
+        *,
+        seed: int,
+        genie: Genie | EdgeUtility | None = None,
+        must_judge: bool = True,
+        training: Learner | None = None,
+        horizon: Horizon | None = None,
+        protection: Protection | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.world = world.start(seed)
+        problem = self.world.problem
+        if genie is not None and not self.world.waits_for_all:
+            if must_judge:
+                raise ConfigError(
+                    "regret is defined for cohorts that are waited for, not for over_selection > 1 "
+                    "or uploads one after the other: write regret = false, or leave it out",
+                    key=("regret",),
+                )
+            genie = None
+        self.trainer = None
+        if training is not None:
+            if problem.quality is not None:
+                raise ConfigError(
+                    "both the world (data) and the training (partition) say how good the data of "
+                    "each client are: remove data from [world]",
+                    key=("world", "data"),
+                )
+            self.trainer = training.start(
+                num_clients=problem.num_clients,
+                seed=seed,
+                num_samples=problem.num_samples,
+                num_edges=problem.num_servers,
+                late_answers=policy.late_answers,
+                measure_gain=policy.wants_gain,
+            )
+            problem = self.trainer.describe(problem)
+        self.selector = Selector(policy, problem, seed=seed)
+        self.judge = None if genie is None else judge_for(genie, problem, seed=seed)
+        self.horizon = horizon
+        self.watch = watch
+        self.elapsed_seconds = 0.0
+        self.budget = None
+        if protection is not None:
+            try:
+                if self.trainer is not None:
+                    self.trainer.require_releasable()
+                self.budget = protection.start(num_clients=problem.num_clients, seed=seed)
+            except BaseException:
+                self.close()
+                raise
+
+    def step(self) -> RoundRow:
+        """Play one round."""
+        selector, budget = self.selector, self.budget
+        drawn = self.world.realise(selector.round, now_seconds=self.elapsed_seconds)
+        drawn = self._reachable(drawn)
+        # The truth of a contextual world costs as much as a round: only for who may see it.
+        truth = drawn.truth if selector.policy.oracle else None
+        privacy_left = None if budget is None else budget.left
+        selection = selector.select(
+            available=drawn.available,
+            cohort_size=self.world.num_to_ask,
+            features=drawn.features,
+            edges=drawn.edges,
+            truth=truth,
+            privacy_left=privacy_left,
+            ask_loss=None if self.trainer is None else self._ask_loss,
+            forecast=drawn.forecast,
+        )
+        scores = self._watched_scores(selection)
+        verdict = Verdict(regret=np.nan, additive=np.nan)
+        # With a quota the round does not wait for the cohort, and regret is not defined.
+        if self.judge is not None and selection.quota is None:
+            verdict = self.judge.assess(self._whole_view(drawn, privacy_left), selection)
+        # From here on clients are asked: whoever is must have paid.
+        grant = None if budget is None else budget.debit(selection.round, selection.clients)
+        outcome = drawn.play(selection)
+        feedback, late = outcome.feedback, outcome.late
+        if grant is not None:
+            feedback, late = _releasable(feedback, late, grant)
+        if self.judge is not None:
+            self.judge.record(selection, feedback)
+        self.elapsed_seconds += outcome.round_seconds
+        learning = LearningRow()
+        release = None
+        if budget is not None and grant is not None:
+            release = partial(budget.release, grant)
+        if self.trainer is not None:
+            feedback, learning = self.trainer.train(
+                feedback,
+                evaluate=self._is_last(selection),
+                release=release,
+                sketch_size=selector.policy.wanted_sketch_size,
+                edges=selection.edges,
+                late=late,
+                ends_at_seconds=self.elapsed_seconds,
+            )
+        report = selector.observe(feedback)
+        # At edge servers who takes part is what the policy hears; speed is as it was measured.
+        heard = outcome.feedback if drawn.edges is None else feedback
+        return RoundRow(
+            round=selection.round,
+            seconds=outcome.round_seconds,
+            reward=self._reward(verdict, heard),
+            regret=verdict.regret,
+            num_available=int(np.count_nonzero(drawn.available)),
+            num_completed=len(selection.clients) - len(report.not_completed),
+            num_refused=sum(report.refused.values()),
+            clients=selection.clients,
+            learning=learning,
+            privacy=PrivacyRow() if budget is None else budget.standing(),
+            scores=scores,
+            network=self._edge_row(drawn, selection, heard),
+        )
+
+    def checkpoint(self) -> Checkpoint:
+        """Everything so far."""
+        return Checkpoint(
+            round=self.selector.round - 1,
+            elapsed_seconds=self.elapsed_seconds,
+            selector=self.selector.to_bytes(),
+            judge=None if self.judge is None else self.judge.to_bytes(),
+            trainer=None if self.trainer is None else self.trainer.to_bytes(),
+            budget=None if self.budget is None else self.budget.to_bytes(),
+        )
+
+    def load(self, checkpoint: Checkpoint, *, source: str) -> None:
+        """Continue from a checkpoint. The world needs none: its rounds follow from the seed."""
+        for what in ("judge", "trainer", "budget"):
+            if (getattr(self, what) is None) != (getattr(checkpoint, what) is None):
+                raise StateError(
+                    f"{source} was written {'with' if getattr(self, what) is None else 'without'} "
+                    f"a {what}"
+                )
+        self.selector = Selector.from_bytes(
+            checkpoint.selector, self.selector.policy, source=source
+        )
+        if self.judge is not None and checkpoint.judge is not None:
+            self.judge.load(checkpoint.judge, source=source)
+        if self.trainer is not None and checkpoint.trainer is not None:
+            self.trainer.load(checkpoint.trainer, source=source)
+        if self.budget is not None and checkpoint.budget is not None:
+            self.budget.load(checkpoint.budget, after_round=checkpoint.round)
+        self.elapsed_seconds = checkpoint.elapsed_seconds
+
+    def close(self) -> None:
+        """End what training has started (worker processes), and let go of the ledger."""
+        if self.trainer is not None:
+            self.trainer.close()
+        if self.budget is not None:
+            self.budget.close()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon is reached, or the clients' privacy spent."""
+        return self._reached(self.selector.round - 1) or self.exhausted is not None
+
+    @property
+    def exhausted(self) -> str | None:
+        """Why privacy ends the run, if it does: too few clients can be asked once more."""
+        if self.budget is None:
+            return None
+        problem, able = self.selector.problem, int(np.count_nonzero(self.budget.able))
+        # At edge servers the cohort size is a limit, and nobody's wish.
+        wanted = 1 if problem.num_edges > 0 else min(problem.cohort_size, problem.num_clients)
+        if able >= wanted:
+            return None
+        cohort = "one" if problem.num_edges > 0 else f"a cohort of {problem.cohort_size:,}"
+        return (
+            f"privacy ends the run: {able:,} of {problem.num_clients:,} clients have budget left, "
+            f"fewer than {cohort}"
+        )
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether rounds lost in a crash can be played again; else commit every round."""
+        return self.budget is None or self.budget.privacy.simulated
+
+    def _reachable(self, drawn: WorldRound) -> WorldRound:
+        """The round without those who have no privacy left or are still busy with an earlier one.
+
+        If that leaves nobody, the server waits for the first who is done.
+        """
+        available, wait = drawn.available, drawn.wait_seconds
+        if self.budget is not None:
+            available = available & self.budget.able
+        if self.trainer is not None and len(self.trainer.busy.clients) > 0:
+            busy = self.trainer.busy
+            available = available.copy()
+            available[busy.clients] = False
+            if not available.any():
+                wait = max(wait, float(busy.arrives_at_seconds.min()) - self.elapsed_seconds)
+        return replace(drawn, available=available, wait_seconds=wait)
+
+    def _watched_scores(self, selection: Selection) -> dict[str, FloatArray] | None:
+        if self.watch is None or not self.watch.due(selection.round):
+            return None
+        watched = self.watch.watched(self.selector.problem.num_clients)
+        return {name: values[watched] for name, values in self.selector.scores().items()}
+
+    def _reward(self, verdict: Verdict, feedback: Feedback) -> float:
+        if self.judge is None:
+            return np.nan
+        return self.judge.reward(verdict, feedback, tau_min_seconds=self.world.tau_min_seconds)
+
+    @staticmethod
+    def _edge_row(drawn: WorldRound, selection: Selection, feedback: Feedback) -> EdgeRow | None:
+        if drawn.edges is None:
+            return None
+        return EdgeRow.of(drawn.edges, selection, feedback, drawn.position_km)
+
+    def _is_last(self, selection: Selection) -> bool:
+        """Whether the run ends with this round, for which its cohort has paid."""
+        return self._reached(selection.round) or self.exhausted is not None
+
+    def _reached(self, rounds: int) -> bool:
+        return self.horizon is not None and self.horizon.reached(rounds, self.elapsed_seconds)
+
+    def _ask_loss(self, clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+        assert self.trainer is not None
+        if self.budget is not None:
+            raise ConfigError(
+                f"{self.selector.policy.name} asks clients for losses, which tell of their data, "
+                "and for which nobody has paid: choose another policy, or write private = false"
+            )
+        return self.trainer.ask_loss(clients, batch_size=batch_size)
+
+    def _whole_view(self, drawn: WorldRound, privacy_left: FloatArray | None) -> RoundView:
+        """The round with the truth, for the judge's eyes only."""
+        return RoundView(
+            round=drawn.round,
+            cohort_size=self.selector.problem.cohort_size,
+            available=drawn.available,
+            edges=drawn.edges,
+            truth=drawn.truth,
+            privacy_left=privacy_left,
+        )
+
+
+def _releasable(feedback: Feedback, late: Late, grant: Grant) -> tuple[Feedback, Late]:
+    """The same, but who may not send does not complete, and does not come late either."""
+    sends = np.isin(late.clients, grant.clients[grant.releasable])
+    return (
+        replace(feedback, completed=feedback.answered & grant.releasable),
+        Late(clients=late.clients[sends], arrives_at_seconds=late.arrives_at_seconds[sends]),
+    )

@@ -1,1 +1,0 @@
-"""Where data sets come from: files, downloads, formulas, your own functions."""

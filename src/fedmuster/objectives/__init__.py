@@ -1,1 +1,0 @@
-"""What a good cohort is."""

@@ -1,0 +1,5 @@
+"""COCS: context-aware client selection for hierarchical federated learning."""
+
+from fedmuster.policies.cocs.policy import COCS
+
+__all__ = ["COCS"]

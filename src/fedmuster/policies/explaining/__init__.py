@@ -1,0 +1,1 @@
+"""Rules that explanations of several policies share."""

@@ -1,0 +1,5 @@
+"""Oort: guided selection by statistical utility and speed."""
+
+from fedmuster.policies.oort.policy import Oort
+
+__all__ = ["Oort"]

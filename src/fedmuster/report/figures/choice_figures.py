@@ -1,0 +1,169 @@
+"""Who is chosen: by speed group, and by client over time."""
+
+import math
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.report import participation
+from fedmuster.report.figures.style import PLAIN, STYLE, new_figure, shortened
+from fedmuster.report.runs import Comparison
+
+_MOST_DOUBLINGS = 3
+_TICK_CHARACTERS = 18
+_TITLE_CHARACTERS = {1: 40, 2: 26, 3: 16}
+"""By the number of panels side by side, in half a figure."""
+_TALL = 4.0
+"""Times an equal share."""
+
+
+def selection_by_group(comparison: Comparison) -> Figure:
+    """How often clients of each speed group were chosen."""
+    with matplotlib.rc_context(STYLE):
+        figure = new_figure(comparison, "Who is chosen: by speed group", height=3.8, band=False)
+        draw_bars(figure.subplots(), comparison)
+        return figure
+
+
+def cohorts(comparison: Comparison) -> Figure:
+    """Heat maps: which clients were chosen when."""
+    with matplotlib.rc_context(STYLE):
+        _, rows = grid_of(len(comparison.labels))
+        first, last, _ = comparison.ranking
+        figure = new_figure(
+            comparison,
+            f"Who is chosen when: clients from {first} to {last}",
+            height=1.1 + (3.0 if rows == 1 else 1.9 * rows),
+            band=False,
+        )
+        draw_heat_maps(figure, comparison)
+        return figure
+
+
+def draw_bars(axes: Axes, comparison: Comparison) -> None:
+    """The share of rounds in which clients of each speed group were chosen."""
+    latencies = participation.group_latencies(comparison)
+    shares = np.stack([participation.group_shares(comparison.runs[x]) for x in comparison.labels])
+    groups = np.flatnonzero(~np.isnan(latencies))
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.95, 0.0, len(groups)))
+    width = 0.84 / len(groups)
+    policies = np.arange(len(comparison.labels))
+    for place, (group, colour) in enumerate(zip(groups, colours, strict=True)):
+        offset = (place - (len(groups) - 1) / 2) * width
+        axes.bar(policies + offset, shares[:, group], width, color=colour)
+    equal = participation.equal_share(comparison)
+    line = axes.axhline(equal, color="#000000", linewidth=0.9, linestyle=(0, (4, 2)))
+    _cut_tall_bars(axes, shares[:, groups], equal)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("share of rounds a client is chosen in")
+    axes.yaxis.set_major_formatter(PLAIN)
+    slanted = len(comparison.labels) > 4
+    axes.set_xticks(
+        policies,
+        [shortened(label, _TICK_CHARACTERS) for label in comparison.labels],
+        rotation=35 if slanted else 0,
+        ha="right" if slanted else "center",
+        rotation_mode="anchor" if slanted else "default",
+    )
+    axes.tick_params(axis="x", length=0)
+    keys: list[Patch | Line2D] = [
+        Patch(color=colours[place], label=f"{latencies[groups[place]]:.3g} s")
+        for place in _shown(len(groups))
+    ]
+    line.set_label(f"equal: {equal:.3g}")
+    axes.legend(
+        handles=[*keys, line],
+        title="mean latency",
+        title_fontsize=7.5,
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        handlelength=1.3,
+        labelspacing=0.35,
+    )
+
+
+def _cut_tall_bars(axes: Axes, shares: FloatArray, equal: float) -> None:
+    """Keep a policy that always asks the same, or everyone, from pressing all the others flat."""
+    tall = shares.max(axis=1) > _TALL * equal
+    if tall.all() or not tall.any():
+        axes.set_ylim(0, 1.08 * max(shares.max(), equal) or 1.0)  # nobody was ever chosen
+        return
+    top = 1.25 * max(shares[~tall].max(), equal)
+    axes.set_ylim(0, top)
+    for place in np.flatnonzero(tall):
+        cut = shares[place][shares[place] > top]
+        low, high = cut.min(), cut.max()
+        text = f"{high:.2g}" if math.isclose(low, high, rel_tol=0.01) else f"{low:.2g}–{high:.2g}"
+        axes.annotate(
+            f"↑ {text}",
+            (float(place), top),
+            (0, -4),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=7,
+            bbox={"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "none"},
+        )
+
+
+def draw_heat_maps(figure: FigureBase, comparison: Comparison) -> None:
+    """A panel for each policy: clients in order, rounds from left to right."""
+    columns, rows = grid_of(len(comparison.labels))
+    clients, bins = participation.resolution(comparison)
+    maps = [
+        participation.choice_density(comparison.runs[label], rows=clients, bins=bins)
+        for label in comparison.labels
+    ]
+    # Logarithmic, so that twice and half an equal share are equally far from it.
+    strongest = float(np.percentile(np.stack(maps), 99.5))
+    doublings = min(max(math.ceil(math.log2(max(strongest, 1.0))), 1), _MOST_DOUBLINGS)
+    lowest, highest = 2.0**-doublings, 2.0**doublings
+    # Runs that have their own number of rounds have their own axis.
+    grid = figure.subplots(rows, columns, sharex=not comparison.uneven, sharey=True, squeeze=False)
+    panels: list[Axes] = list(grid.flat)
+    for panel in panels[len(maps) :]:
+        panel.set_visible(False)
+    for label, panel, density in zip(comparison.labels, panels, maps, strict=False):
+        rounds = participation.common_rounds(comparison.runs[label])
+        image = panel.imshow(
+            np.maximum(density, lowest),
+            norm=LogNorm(lowest, highest),
+            cmap="PuOr",
+            aspect="auto",
+            interpolation="nearest",
+            extent=(0.5, rounds + 0.5, comparison.num_clients, 0),
+        )
+        panel.set_title(shortened(label, _TITLE_CHARACTERS[columns]), fontsize=7.5, pad=2)
+        panel.grid(visible=False)
+        panel.xaxis.set_major_locator(MaxNLocator(2 if columns > 2 else 4, integer=True))
+        panel.xaxis.set_major_formatter(PLAIN)
+        panel.set_yticks([])
+    figure.supxlabel("round", fontsize=8)
+    first, last, _ = comparison.ranking
+    figure.supylabel(f"{last}  ←  clients  →  {first}", fontsize=8)
+    bar = figure.colorbar(image, ax=panels, extend="both", aspect=30, pad=0.01)
+    bar.set_label("times an equal share", fontsize=7.5)
+    powers = range(-doublings, doublings + 1)
+    bar.set_ticks(
+        [2.0**power for power in powers],
+        labels=[f"{2**power}" if power >= 0 else f"1/{2**-power}" for power in powers],
+    )
+    bar.ax.minorticks_off()
+
+
+def grid_of(panels: int) -> tuple[int, int]:
+    """Columns and rows for so many panels."""
+    columns = min(panels, 3 if panels != 4 else 2)
+    return columns, math.ceil(panels / columns)
+
+
+def _shown(count: int) -> IntArray:
+    """Which of so many groups the legend names: at most ten, the first and last among them."""
+    return np.unique(np.rint(np.linspace(0, count - 1, min(count, 10))).astype(np.int64))

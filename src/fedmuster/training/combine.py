@@ -1,0 +1,181 @@
+"""How many updates become one: means, and what a few bad updates cannot spoil.
+
+The updates of a round may fill the memory by themselves: no rule copies more than a block of
+coordinates, and norms are clipped by a ``scale`` for each row.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.arrays import FloatArray, blocks
+from fedmuster.core.config import check_types, require
+from fedmuster.core.errors import DataError
+from fedmuster.core.records import is_integer
+from fedmuster.core.streams import SKETCH, stream
+from fedmuster.training.training_records import Parameters
+
+Deltas = NDArray[np.float32]
+"""[n, P], one update a row."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightedMean:
+    """The mean, where a client counts as much as it has data (McMahan et al. 2017)."""
+
+    name: ClassVar[str] = "weighted-mean"
+
+    def combine(
+        self, deltas: Deltas, weights: FloatArray, *, scale: FloatArray | None = None
+    ) -> Parameters:
+        """The weighted mean of the rows of ``deltas``, each times its ``scale``."""
+        factors = weights / weights.sum()
+        if scale is not None:
+            factors = factors * scale
+        # Client by client, in one thread: a BLAS adds in an order that depends on its threads.
+        mean: Parameters = np.einsum("n,np->p", factors.astype(np.float32), deltas, optimize=False)
+        return mean
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UniformMean:
+    """The mean, where every client counts alike."""
+
+    name: ClassVar[str] = "uniform-mean"
+
+    def combine(
+        self, deltas: Deltas, weights: FloatArray, *, scale: FloatArray | None = None
+    ) -> Parameters:
+        """The mean of the rows of ``deltas``, each times its ``scale``."""
+        return WeightedMean().combine(deltas, np.ones(len(weights)), scale=scale)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoordinateMedian:
+    """The median of each coordinate, whoever has how much data (Yin et al. 2018, Definition 1).
+
+    Less than half of the clients cannot move a coordinate beyond what the others sent.
+
+    References:
+        D. Yin, Y. Chen, K. Ramchandran, P. Bartlett, Byzantine-Robust Distributed Learning:
+        Towards Optimal Statistical Rates, ICML 2018.
+    """
+
+    name: ClassVar[str] = "coordinate-median"
+
+    def combine(
+        self, deltas: Deltas, weights: FloatArray, *, scale: FloatArray | None = None
+    ) -> Parameters:
+        """The median of the rows of ``deltas``, each times its ``scale``."""
+        del weights
+        count, length = deltas.shape
+        median = np.empty(length, dtype=np.float32)
+        for block, values in _sorted(deltas, scale):
+            # Halved before they are added, so that the sum of two huge ones does not overflow.
+            median[block] = 0.5 * values[:, (count - 1) // 2] + 0.5 * values[:, count // 2]
+        return median
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrimmedMean:
+    """The mean of each coordinate without its extremes (Yin et al. 2018, Definition 2).
+
+    Args:
+        trim: the share of values that is left out at either end, in [0, 0.5); rounded down, so
+            with fewer than ``1 / trim`` clients nothing is.
+    """
+
+    name: ClassVar[str] = "trimmed-mean"
+
+    trim: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(0 <= self.trim < 0.5, self, "trim", "a number in [0, 0.5)")
+
+    def combine(
+        self, deltas: Deltas, weights: FloatArray, *, scale: FloatArray | None = None
+    ) -> Parameters:
+        """The trimmed mean of the rows of ``deltas``, each times its ``scale``."""
+        del weights
+        count, length = deltas.shape
+        cut = int(self.trim * count)
+        kept = slice(cut, count - cut)
+        mean = np.empty(length, dtype=np.float32)
+        for block, values in _sorted(deltas, scale):
+            total = np.add.reduce(values[:, kept], axis=1, dtype=np.float64)
+            mean[block] = total / (count - 2 * cut)
+        return mean
+
+
+Combine = WeightedMean | UniformMean | CoordinateMedian | TrimmedMean
+
+
+def clip_factors(deltas: Deltas, clip_norm: float) -> FloatArray:
+    """[n], what each row must be multiplied by for its L2 norm to be at most ``clip_norm``.
+
+    Example:
+        >>> clip_factors(np.array([[3.0, 4.0], [0.3, 0.4]], dtype=np.float32), 1.0)
+        array([0.2, 1. ])
+    """
+    squares = [
+        sum(float(np.square(row[block], dtype=np.float64).sum()) for block in blocks(len(row)))
+        for row in deltas
+    ]
+    return np.asarray(clip_norm / np.maximum(np.sqrt(squares), clip_norm))
+
+
+def _sorted(deltas: Deltas, scale: FloatArray | None) -> Iterator[tuple[slice, Deltas]]:
+    """Blocks of coordinates and their values, [coordinates, n], increasing in each row."""
+    for block in blocks(deltas.shape[1]):
+        values = np.array(deltas[:, block].T, order="C", copy=True)
+        if scale is not None:
+            values *= scale.astype(np.float32)
+        values.sort(axis=1)
+        yield block, values
+
+
+# Updates made short, so that a server can compare the directions of many of them.
+
+_BLOCK: Final = 1 << 17
+"""Coordinates that share a random stream: a sketch changes with this number."""
+
+
+def sketch(deltas: NDArray[np.floating], *, size: int, seed: int) -> FloatArray:
+    """[n, size], a random projection of each row that keeps angles.
+
+    A count-sketch (Charikar, Chen and Farach-Colton 2002): every coordinate is added to one of
+    ``size`` sums, with a sign, both drawn at random, but the same in all rows and at every call
+    with this seed. So the sketch is linear, and scalar products are right in expectation; the
+    cosine of two rows, c, comes out with a standard deviation of about ``(1 - c²) / sqrt(size)``
+    where no few coordinates outweigh all others, and of at most about ``sqrt(2 / size)`` always.
+
+    Args:
+        deltas: [n, d].
+        size: how many numbers to keep of each row.
+        seed: of the projection.
+
+    Example:
+        >>> rows = np.random.default_rng(1).normal(size=(2, 10_000))
+        >>> short = sketch(rows, size=64, seed=0)
+        >>> short.shape, bool(np.allclose(sketch(rows[:1] - rows[1:], size=64, seed=0),
+        ...                               short[:1] - short[1:]))
+        ((2, 64), True)
+    """
+    if deltas.ndim != 2:
+        raise DataError(f"sketch: deltas has shape {deltas.shape}, expected [n, d]: a row a client")
+    if not is_integer(size, least=1):
+        raise DataError(f"sketch: size is {size!r}, expected an integer >= 1")
+    # Sums of what counts with + stand before those of what counts with -.
+    sums = np.zeros((len(deltas), 2 * size))
+    length = deltas.shape[1]
+    for number, begin in enumerate(range(0, length, _BLOCK)):
+        end = min(begin + _BLOCK, length)
+        place = stream(seed, SKETCH, number).integers(2 * size, size=end - begin)
+        for row, delta in zip(sums, deltas, strict=True):
+            row += np.bincount(place, weights=delta[begin:end], minlength=2 * size)
+    short: FloatArray = sums[:, :size] - sums[:, size:]
+    return short

@@ -1,0 +1,1 @@
+"""Engines that train clients: NumPy for linear models and MLPs, PyTorch for networks."""

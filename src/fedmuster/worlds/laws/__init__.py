@@ -1,0 +1,1 @@
+"""Latency laws: how long clients take, and exact expectations of it."""
