@@ -698,3 +698,26 @@ def test_a_cohort_of_everybody_is_warned_of_once(
     muster = quick(tmp_path, policy=policy, cohort_size=cohort_size, wait_seconds=0.1)
     start(muster, federation("abcd"), rounds=4)
     assert len([r for r in caplog.records if "num-supernodes" in r.getMessage()]) == warned
+
+
+MINE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedmuster.policies import Random
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mine(Random):
+    name: ClassVar[str] = "mine"
+    luck: float = 1.0
+"""
+
+
+def test_a_policy_may_be_named_with_settings_and_come_from_a_file(tmp_path: Path) -> None:
+    assert quick(tmp_path, policy="bsfl:alpha=3").settings.policy == BSFL(alpha=3)
+    (tmp_path / "mine.py").write_text(MINE)
+    for rounds in (1, 3):  # the second continues the first
+        muster = quick(tmp_path / "run", policy=f"{tmp_path}/mine.py:Mine:luck=2")
+        start(muster, federation(), rounds=rounds)
+    assert muster.settings.policy.name == "mine"
+    assert len(JournalReader(tmp_path / "run")) == 3
