@@ -17,7 +17,8 @@ from tests.flower.flower_apps import Files, lay_out
 from fedmuster.core.errors import ConfigError
 from fedmuster.flower import app_check
 from fedmuster.flower.app_check import SUPPORTED, Finding, Play, check, is_valid_name
-from fedmuster.flower.app_rehearsal import Told, run
+from fedmuster.flower.app_judgement import Told
+from fedmuster.flower.app_rehearsal import run
 
 Findings = list[Finding]
 Check = Callable[..., Findings]
