@@ -175,14 +175,9 @@ class AnswerFeedback:
     ) -> Feedback:
         """One row for each client of the cohort; a client without an answer did not complete.
 
-        Args:
-            selection: the cohort.
-            answers: in the order of clients.
-            lasted_seconds: how long the round was open.
-            sent: the model that was trained from.
-            sketch_size: how many numbers of each update's direction the policy wants; 0 for none.
-            seed: of sketches.
-            shared_workers: whether clients wait for each other, see :meth:`Clock.latency_seconds`.
+        ``answers`` come in the order of clients, ``sent`` is the model that was trained from; the
+        policy wants ``sketch_size`` numbers of each update's direction. For ``shared_workers`` see
+        :meth:`Clock.latency_seconds`.
         """
         clients = np.array([answer.client for answer in answers], dtype=np.int64)
         completed = np.isin(selection.clients, clients)

@@ -50,15 +50,7 @@ _QUIET: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One statement about an app.
-
-    Args:
-        level: "must change" where the app would not run as meant.
-        about: the subject, a word.
-        text: the statement.
-        where: file and line, where there is one.
-        write: lines to copy, where there are some.
-    """
+    """One statement about an app, with the file and line it is about and the lines to write."""
 
     level: Level
     about: str
@@ -69,18 +61,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Play:
-    """What the process that runs an app is told.
-
-    Args:
-        folder: the app's.
-        name: the app's, for a proposed run folder.
-        serverapp, clientapp: ``module:attribute`` of both components.
-        requirements: the names of the packages that the app depends on, with their versions.
-        nodes: how many nodes there are; None for as many as the app needs.
-        seconds: how long the process may take.
-        run_config, node_config: as ``flwr run`` and ``flower-supernode`` give them.
-        rehearse: whether to play a round where nothing must change.
-    """
+    """What the process that runs an app is told; ``nodes`` is None for as many as it needs."""
 
     folder: str
     name: str

@@ -71,12 +71,8 @@ class Present(NamedTuple):
 class Chooser:
     """The selector of a federation, with the roster of nodes and the privacy budget.
 
-    Args:
-        settings: of the federation.
-        least: the fewest nodes with which the strategy can train.
-        run: the run's name in the ledger.
-        ledger: the ledger's file.
-        contacts: what this process has asked nodes so far.
+    ``least`` is the fewest nodes with which the strategy can train, ``run`` the run's name in the
+    ``ledger``.
     """
 
     def __init__(
@@ -127,13 +123,7 @@ class Chooser:
         return len(self.roster.identities)
 
     def choose(self, grid: Grid, present: Present, ask_loss: AskLoss) -> ChosenCohort:
-        """Let the policy choose among the nodes of :meth:`gather`, and debit the cohort.
-
-        Args:
-            grid: the real one.
-            present: the nodes.
-            ask_loss: asks clients for the loss of the model, for policies that want it.
-        """
+        """Let the policy choose among the nodes of :meth:`gather`, and debit the cohort."""
         node_of, available = present
         selector = self.selector
         if selector is None:

@@ -80,14 +80,8 @@ def _split(
 class LossQuestion:
     """Asks clients for the loss of the global model, as some policies do before they choose.
 
-    Args:
-        strategy: whose names for records the app expects.
-        grid: to ask through.
-        node_of: the node of each client that is there.
-        arrays: the model.
-        config: the user's config for evaluations.
-        timeout_seconds: how long to wait for answers.
-        feedback: judges claims that cannot be true.
+    The app expects the records under the names of the ``strategy``; ``feedback`` judges claims that
+    cannot be true.
     """
 
     def __init__(

@@ -126,15 +126,8 @@ def prepare(
 ) -> RoundMessages:
     """Add to a strategy's messages what clients must know, and say what replies must be.
 
-    Args:
-        messages: of the strategy: one for each node of the cohort, or none at all.
-        selection: the cohort.
-        nodes: the node of each client of the cohort.
-        grant: what the cohort was debited; None without privacy.
-        settings: of the federation.
-        strategy: the user's, which made the messages.
-        run: its name in the ledger.
-        forms: of the arrays that the messages bring.
+    ``messages`` has one message for each of the cohort's ``nodes``, or none at all; ``run`` is the
+    run's name in the ledger, and ``forms`` are those of the arrays that the messages bring.
     """
     asked = _asked(messages, dict(zip(nodes, selection.clients.tolist(), strict=True)), strategy)
     amounts = {}

@@ -39,9 +39,7 @@ class Session:
     """A strategy, its record and the cohorts that fedmuster chooses for it.
 
     Args:
-        settings: of the federation.
-        strategy: the user's strategy.
-        record: the open record of the run.
+        settings, strategy, record: of the run; the record is open.
         grid: the grid that Flower's loop sends through.
         arrays: the model to begin with, where nothing is on record.
         contacts: what earlier sessions of this process have asked nodes.
