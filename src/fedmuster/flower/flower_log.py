@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from flwr.common.logger import FLOWER_LOGGER
 
-_MOST_NAMES = 20
+_MOST_NAMES = 10
 
 
 def say(text: str) -> None:
