@@ -17,13 +17,13 @@ from numpy.random import Generator, default_rng
 
 from benchmarks.measure import write
 from fedmuster.core.records import FloatArray
-from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Gaussian, Laplace
 from fedmuster.privacy.randomness import secure_bytes, seeded_bytes
 
 COORDINATES = (26_000, 1_000_000)
 OPENDP_COORDINATES = 5_000
 TURNS = 15
-CASES: dict[str, tuple[Mechanism, float]] = {
+CASES: dict[str, tuple[Laplace | Gaussian, float]] = {
     "Laplace vector, ε = 0.4": (Laplace(), 0.4),
     "Laplace vector, ε = 0.01": (Laplace(), 0.01),
     "Laplace per coordinate, ε = 0.4": (Laplace(mode="per-coordinate"), 0.4),
@@ -31,7 +31,9 @@ CASES: dict[str, tuple[Mechanism, float]] = {
 }
 
 
-def textbook(mechanism: Mechanism, update: FloatArray, scale: float, rng: Generator) -> FloatArray:
+def textbook(
+    mechanism: Laplace | Gaussian, update: FloatArray, scale: float, rng: Generator
+) -> FloatArray:
     """What one does with numpy: clip, add floating-point noise."""
     if isinstance(mechanism, Gaussian):
         clipped = update / max(1.0, float(np.linalg.norm(update)))
@@ -43,7 +45,7 @@ def textbook(mechanism: Mechanism, update: FloatArray, scale: float, rng: Genera
     return clipped + rng.laplace(scale=scale, size=update.size)
 
 
-def opendp(mechanism: Mechanism, scale: float) -> Callable[[], object] | None:
+def opendp(mechanism: Laplace | Gaussian, scale: float) -> Callable[[], object] | None:
     """OpenDP's own lattice noise of the same scale, where it is installed."""
     try:
         import opendp.prelude as dp

@@ -17,10 +17,10 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from claims.pause.networks import LARGE, Network, sa_pause
 from numpy.random import Generator
 
 from benchmarks.measure import in_turns, read, write
-from fedmuster.claims.pause_networks import LARGE, Network, sa_pause
 from fedmuster.core.streams import stream
 from fedmuster.solvers.annealing import Walk
 from fedmuster.solvers.bottleneck import Exact

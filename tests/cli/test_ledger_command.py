@@ -83,7 +83,7 @@ def test_show_a_client(path: Path) -> None:
     table = json.loads(succeed("show", path, "--client", "ann", "--json"))
     assert [debit["units"] for debit in table["debits"]] == [15 * 10**8, 5 * 10**8]
     out = succeed("show", path, "--client", "ann", "--delta", "1e-6")
-    assert "which is ε = 2 at δ = 1e-06, composed by rdp" in out  # two debits: nothing to gain
+    assert "ε = 2 of the update at δ = 1e-06, composed by rdp" in out  # two debits: nothing to gain
     assert "needs --client" in fedmuster("show", path, "--delta", "1e-6").stderr
     done = fedmuster("show", path, "--client", "mallory")
     assert done.returncode == 2
@@ -102,7 +102,19 @@ def test_verify_and_audit(path: Path) -> None:
         assert done.returncode == 1
         assert "FAULT: account 1 (ann): the balance says 0 units spent" in done.stdout
         assert "1 fault" in done.stdout
-    assert fedmuster("verify", path.with_name("nothing")).returncode == 2
+
+
+@pytest.mark.parametrize("command", ["verify", "show", "audit", "adopt"])
+def test_a_path_without_a_ledger(path: Path, command: str) -> None:
+    """The error names the ledgers near it, or says which runs have one."""
+    for wrong in (path.with_name("nothing"), path.parent / "run" / "x" / "y.sqlite", path.parent):
+        done = fedmuster(command, wrong)
+        assert done.returncode == 2
+        assert str(path) in done.stderr.replace("\n", "")
+    (path.parent / "run").mkdir()
+    done = fedmuster(command, path.parent / "run" / "ledger.sqlite")
+    assert done.returncode == 2
+    assert "[privacy]" in done.stderr
 
 
 def test_a_real_process(path: Path) -> None:

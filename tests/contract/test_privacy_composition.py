@@ -31,7 +31,7 @@ class BSFLWithPrivacy(PolicyTraits):
 
     @property
     def _bandit(self) -> BottleneckBandit:
-        parts = self.bsfl._bandit
+        parts = self.bsfl.bandit
         return replace(parts, reward=replace(parts.reward, gamma=self.gamma))
 
     def init(self, problem: Problem) -> BanditState:

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
-from fedmuster.cli.ledger_commands import ledger as ledger_command
+from fedmuster.cli.ledger import ledger as ledger_command
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
-from fedmuster.privacy.ledger import Head, Ledger, audit
+from fedmuster.privacy.ledger import ChainHead, Ledger, audit
 
 NAMES = ["key-07", "ward-7", "ann"]
 
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.sqlite"
 
 
-def write(path: Path, rounds: Mapping[int, Sequence[str]]) -> Head:
+def write(path: Path, rounds: Mapping[int, Sequence[str]]) -> ChainHead:
     """Debits of one unit each of run "a", by round."""
     with Ledger.open(path, currency="epsilon", kind="simulated") as ledger:
         for number, names in rounds.items():
@@ -39,7 +39,7 @@ def write_journal(
     folder: Path,
     cohorts: Mapping[int, Sequence[int]],
     clients: Mapping[str, NDArray[Any]],
-    head: Head | None = None,
+    head: ChainHead | None = None,
 ) -> Path:
     """As a run keeps it, but for what no auditor needs."""
     folder.mkdir()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedmuster.core.errors import LedgerError
-from fedmuster.privacy.ledger import Head, Ledger, LedgerKind, adopt, verify
+from fedmuster.privacy.ledger import ChainHead, Ledger, LedgerKind, adopt, verify
 from fedmuster.privacy.ledger import writer as creating
 from fedmuster.privacy.ledger.chain import Info
 from fedmuster.privacy.ledger.guards import Anchor, Note, beside, state_folder
@@ -33,7 +33,7 @@ def open_ledger(path: Path, kind: LedgerKind = "real", **options: Any) -> Ledger
     return Ledger.open(path, currency="epsilon", kind=kind, **options)
 
 
-def pay(path: Path, *rounds: int, kind: LedgerKind = "real") -> Head:
+def pay(path: Path, *rounds: int, kind: LedgerKind = "real") -> ChainHead:
     with open_ledger(path, kind) as ledger:
         accounts = ledger.register(["ann", "bob"], 1_000)
         for number in rounds:
@@ -244,8 +244,8 @@ def test_dying_while_a_ledger_is_made_loses_nothing(
 def test_an_anchor_never_goes_back(tmp_path: Path) -> None:
     anchor = Anchor(tmp_path / "x.head")
     info = Info("id", "epsilon", "real", 0)
-    heads = [Head(number, info.digest().hex()) for number in (5, 4, 5, 99, 6)]
-    anchor.write(Note("id", Head(0, "0" * 64), tmp_path))
+    heads = [ChainHead(number, info.digest().hex()) for number in (5, 4, 5, 99, 6)]
+    anchor.write(Note("id", ChainHead(0, "0" * 64), tmp_path))
     for head, expected in zip(heads, [5, 5, 5, 99, 99], strict=True):
         anchor.advance(head)
         note = anchor.read()

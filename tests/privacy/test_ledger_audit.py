@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedmuster.core.errors import StateError
-from fedmuster.privacy.ledger import Head, Ledger, accept_clock, adopt, audit
+from fedmuster.privacy.ledger import ChainHead, Ledger, accept_clock, adopt, audit
 from fedmuster.privacy.ledger.guards import beside
 from fedmuster.privacy.ledger.reading import Payment, history, summarise
 
@@ -33,7 +33,7 @@ class TickingClock:
         return int(self.seconds * 1e9)
 
 
-def write(path: Path, *rounds: tuple[str, int, Sequence[int]], clock: Any = None) -> Head:
+def write(path: Path, *rounds: tuple[str, int, Sequence[int]], clock: Any = None) -> ChainHead:
     """Debits of one unit each by (run, round, clients)."""
     with Ledger.open(
         path, currency="epsilon", kind="simulated", clock=clock or TickingClock()
@@ -46,7 +46,7 @@ def write(path: Path, *rounds: tuple[str, int, Sequence[int]], clock: Any = None
 
 
 def write_journal(
-    folder: Path, run: str, cohorts: Mapping[int, Sequence[int]], head: Head | None = None
+    folder: Path, run: str, cohorts: Mapping[int, Sequence[int]], head: ChainHead | None = None
 ) -> Path:
     """As a run keeps it, but for what no auditor needs."""
     folder.mkdir(parents=True)
@@ -135,7 +135,7 @@ def test_who_was_asked_without_a_debit_is_found(path: Path, tmp_path: Path) -> N
 def test_a_run_that_saw_more_than_the_ledger_has(path: Path, tmp_path: Path) -> None:
     """An old copy that was adopted: the runs of later days give it away."""
     write(path, ("a", 1, [0]))
-    run = write_journal(tmp_path / "run", "a", {1: [0]}, Head(50, "0" * 64))
+    run = write_journal(tmp_path / "run", "a", {1: [0]}, ChainHead(50, "0" * 64))
     (fault,) = audit(path, [run]).faults
     assert "was restored from an old backup: 47 entries are missing" in fault
     assert "(run a) knows entry 50" in fault
@@ -178,8 +178,8 @@ def test_summary_and_history(path: Path) -> None:
     )
     summary = summarise(path, top=2)
     assert summary.head == head
-    assert (summary.clients, summary.unspent, summary.debits, summary.runs) == (10, 7, 7, 2)
-    assert summary.at_least == {50: 2, 90: 1, 99: 1, 100: 1}
+    assert (summary.clients, summary.clients_unspent, summary.debits, summary.runs) == (10, 7, 7, 2)
+    assert summary.clients_at_least_percent == {50: 2, 90: 1, 99: 1, 100: 1}
     assert [(each.identity, each.spent_units) for each in summary.top] == [
         ("client-0", 4),
         ("client-1", 2),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedmuster.core.errors import BudgetError, DataError, LedgerError
 from fedmuster.core.records import IntArray
-from fedmuster.privacy.ledger import Head, Ledger, verify
+from fedmuster.privacy.ledger import ChainHead, Ledger, verify
 
 
 def open_ledger(path: Path, **options: Any) -> Ledger:
@@ -187,9 +187,9 @@ def test_a_head_is_required(path: Path, tmp_path: Path) -> None:
             ledger.require(head)
         sequence, digest = ledger.head
         with pytest.raises(LedgerError, match="old backup: 5 entries are missing"):
-            ledger.require(Head(sequence + 5, digest))
+            ledger.require(ChainHead(sequence + 5, digest))
         with pytest.raises(LedgerError, match="not the ledger that the run knows"):
-            ledger.require(Head(sequence - 1, digest))
+            ledger.require(ChainHead(sequence - 1, digest))
     with open_ledger(tmp_path / "other") as other, pytest.raises(LedgerError, match="not the led"):
         other.require(heads[0])
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fedmuster.core.errors import LedgerError
-from fedmuster.privacy.ledger import Head, Ledger, accept_clock, adopt, verify
+from fedmuster.privacy.ledger import ChainHead, Ledger, accept_clock, adopt, verify
 from fedmuster.privacy.ledger.guards import Anchor
 
 CLIENTS = [f"client-{k}" for k in range(50)]
@@ -30,7 +30,7 @@ def open_ledger(path: Path, **options: Any) -> Ledger:
     return Ledger.open(path, currency="epsilon", kind="simulated", **options)
 
 
-def pay(path: Path, *rounds: int, **options: Any) -> Head:
+def pay(path: Path, *rounds: int, **options: Any) -> ChainHead:
     with open_ledger(path, **options) as ledger:
         accounts = ledger.register(CLIENTS, 1_000)
         for number in rounds:

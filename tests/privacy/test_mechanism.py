@@ -179,7 +179,7 @@ def test_the_noise_is_for_whole_units_never_for_more_than_was_paid() -> None:
 
 
 def test_currencies_and_caps() -> None:
-    assert [m.currency for m in (Laplace(), Laplace(mode="per-coordinate"), Gaussian())] == [
+    assert [m.currency.key for m in (Laplace(), Laplace(mode="per-coordinate"), Gaussian())] == [
         "epsilon",
         "epsilon-per-coordinate",
         "rho",
@@ -204,7 +204,7 @@ def test_whole_vector_epsilon_is_honest() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    mechanism: Laplace | Gaussian = field(default_factory=Laplace)
+    mechanism: Mechanism = field(default_factory=Laplace)
 
 
 @pytest.mark.parametrize(

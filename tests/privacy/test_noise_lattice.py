@@ -24,7 +24,7 @@ from fedmuster.privacy.discrete_noise import (
     into_l1_ball,
     into_l2_ball,
 )
-from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
+from fedmuster.privacy.mechanisms import Gaussian, Laplace
 from fedmuster.privacy.randomness import RandomBytes, secure_bytes, seeded_bytes
 
 SIGNIFICANCE = 1e-6  # of each statistical test; the seeds are fixed
@@ -182,7 +182,7 @@ def test_the_attack_on_numpys_laplace_works() -> None:
     assert betrayed / 2000 > 0.27
 
 
-MECHANISMS: list[tuple[Mechanism, float]] = [
+MECHANISMS: list[tuple[Laplace | Gaussian, float]] = [
     (Laplace(clip=1.0), 1.0),
     (Laplace(clip=0.7), 0.013),
     (Laplace(mode="per-coordinate", clip=0.3), 3.0),
@@ -191,7 +191,9 @@ MECHANISMS: list[tuple[Mechanism, float]] = [
 
 
 @pytest.mark.parametrize(("mechanism", "amount"), MECHANISMS)
-def test_every_output_could_come_from_every_update(mechanism: Mechanism, amount: float) -> None:
+def test_every_output_could_come_from_every_update(
+    mechanism: Laplace | Gaussian, amount: float
+) -> None:
     """All outputs are multiples of one grid, whatever the update; and whole noise has no gaps."""
     grid = mechanism._lattice(amount)[0].grid
     random_bytes = seeded_bytes(stream(1, NOISE))

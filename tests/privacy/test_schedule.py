@@ -4,6 +4,7 @@ import math
 import tomllib
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -20,7 +21,6 @@ from fedmuster.privacy.schedules import (
     Harmonic,
     Listed,
     Schedule,
-    SpendingRule,
     Uniform,
     to_amount,
     to_units,
@@ -45,7 +45,7 @@ SCHEDULES: list[Schedule] = [
 ]
 
 
-def costs(rule: SpendingRule, cap_units: int, count: int = PARTICIPATIONS) -> IntArray:
+def costs(rule: Schedule, cap_units: int, count: int = PARTICIPATIONS) -> IntArray:
     return units_of_next(rule, cap_units, np.arange(count))
 
 
@@ -125,6 +125,8 @@ def test_clients_differ_in_how_often_they_took_part() -> None:
 class HalfThenAll:
     """A user's own: half of the budget at first, then nothing, then all the rest."""
 
+    name: ClassVar[str] = "half-then-all"
+
     def spent_share(self, count: IntArray) -> FloatArray:
         return np.array([0.0, 0.5, 0.5, 1.0])[np.minimum(count, 3)]
 
@@ -132,6 +134,8 @@ class HalfThenAll:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
     """A user's own, written out."""
+
+    name: ClassVar[str] = "table"
 
     table: tuple[float, ...]
 
@@ -159,7 +163,7 @@ def test_a_rule_that_cannot_be_kept_is_refused(table: tuple[float, ...], said: s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    schedule: Geometric | Uniform | Harmonic | Listed = field(default_factory=Geometric)
+    schedule: Schedule = field(default_factory=Geometric)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

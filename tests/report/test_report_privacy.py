@@ -355,7 +355,10 @@ def test_the_promise_in_words() -> None:
         "The cap: Laplace: ε = 40 of the update.",
     ]
     *_, cap = in_words(_promise(coordinate), None)
-    assert cap == "The cap: ε = 40 per coordinate; of a whole update that times its coordinates."
+    assert cap == (
+        "The cap: Laplace per coordinate: ε = 40 of each coordinate; the ε of a whole update grows "
+        "with its coordinates."
+    )
     without = replace(_promise(vector), unprotected=frozenset(["random"]))
     assert statement(without) == ()
     assert statement(replace(_promise(vector), privacy=None)) == ()

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray, tabulate
 from fedmuster.core.config import require
-from fedmuster.privacy.schedules import Geometric, Schedule, SpendingRule
+from fedmuster.privacy.schedules import Geometric, Schedule
 
 
 def repeats(labels: IntArray) -> int:
@@ -24,7 +24,7 @@ def repeats(labels: IntArray) -> int:
 # The privacy that a client has left.
 
 
-def remaining_privacy(count: IntArray, rule: SpendingRule) -> FloatArray:
+def remaining_privacy(count: IntArray, rule: Schedule) -> FloatArray:
     """``p = 1 - spent / eps_bar`` after ``count`` participations (PAUSE Eq. 7).
 
     Under the geometric schedule (PAUSE Eq. 6) that is ``e^(-eta c)`` whatever the budget: 1

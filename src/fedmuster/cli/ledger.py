@@ -1,167 +1,136 @@
-"""What ``fedmuster ledger`` shows."""
+"""The commands of ``fedmuster ledger``."""
 
-import json
-import math
-import sys
 from pathlib import Path
 
-from fedmuster.cli.display import console, show_table
-from fedmuster.privacy.accounting import Method, tighter_epsilon, zcdp_epsilon
-from fedmuster.privacy.ledger import Verification, accept_clock, adopt, audit, verify
-from fedmuster.privacy.ledger.chain import Head
-from fedmuster.privacy.ledger.guards import utc
-from fedmuster.privacy.ledger.reading import Standing, Summary, history, summarise
-from fedmuster.privacy.schedules import to_amount
+import click
 
-_SHOWN_FAULTS = 20
+from fedmuster.core.errors import ConfigError
 
 
-def show_ledger(path: Path, *, as_json: bool) -> None:
-    """Totals, how much of the budgets is spent, and who has spent most."""
-    summary = summarise(path)
-    if as_json:
-        _print_json(_to_table(summary))
-        return
-    _say(f"{path}: a ledger of {summary.info.kind} budgets in {summary.info.currency}")
-    _say(f"id {summary.info.id}, made {utc(summary.info.created_us)}")
-    _say_head(summary.head, summary.newest_us)
-    _say(f"{summary.clients:,} clients, {summary.debits:,} debits by {summary.runs:,} runs")
-    rows = [("nothing", f"{summary.unspent:,}")]
-    rows += [(f"{level} % or more", f"{count:,}") for level, count in summary.at_least.items()]
-    show_table("How much of their cap clients have spent", ("spent", "clients"), rows)
-    if summary.top:
-        show_table(
-            "Who has spent most of it",
-            ("client", "spent", "cap", "share", "debits"),
-            [_row(standing) for standing in summary.top],
-        )
+@click.group()
+def ledger() -> None:
+    """Look into a ledger of privacy budgets, check it, and mend what an operator may mend."""
 
 
-def show_client(
-    path: Path, identity: str, *, delta: float | None, method: Method, as_json: bool
+_LEDGER = click.argument("path", metavar="LEDGER", type=click.Path(path_type=Path))
+
+
+@ledger.command("show")
+@_LEDGER
+@click.option("--client", help="One client's debits, in order.")
+@click.option("--delta", type=float, help="With --client: the ε that its debits are at this δ.")
+@click.option(
+    "--method",
+    help="With --delta: how to compose the debits. Laplace noise: rdp (default) or pld, which is "
+    "tighter and needs the extra accounting. Gaussian noise: rdp.",
+)
+@click.option(
+    "--mechanism",
+    help="The mechanism that the ledger belongs to, as module:Class or file.py:Class, where "
+    "fedmuster does not know what its currency means.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs; amounts in billionths.")
+def show_ledger(
+    path: Path,
+    client: str | None,
+    delta: float | None,
+    method: str | None,
+    mechanism: str | None,
+    as_json: bool,
 ) -> None:
-    """One client's debits, in order; with ``delta`` also what they amount to together."""
-    info, standing, payments = history(path, identity)
-    composed = None
-    if delta is not None:
-        amounts = [to_amount(payment.units) for payment in payments]
-        composed = _composed(info.currency, amounts, delta, method)
-    if as_json:
-        debits = [payment._asdict() for payment in payments]
-        table = {"currency": info.currency, **standing._asdict(), "debits": debits}
-        _print_json(table if composed is None else {**table, "delta": delta, "epsilon": composed})
-        return
-    _say(
-        f"{identity} (account {standing.account:,}): spent {_amount(standing.spent_units)} of "
-        f"{_amount(standing.cap_units)} {info.currency} in {standing.debits:,} debits"
-    )
-    if composed is not None:
-        whose = " of each coordinate" if info.currency == "epsilon-per-coordinate" else ""
-        _say(f"which is ε = {composed:.6g}{whose} at δ = {delta:g}, composed by {method}")
-    rows = [
-        (
-            f"{payment.sequence:,}",
-            utc(payment.time_us),
-            payment.run,
-            f"{payment.round:,}",
-            _amount(payment.units),
-            _amount(payment.spent_units),
+    """Show how much each client has spent."""
+    from fedmuster.cli import ledger_views
+
+    if client is not None:
+        ledger_views.show_client(
+            path, client, delta=delta, method=method, mechanism=mechanism, as_json=as_json
         )
-        for payment in payments
-    ]
-    show_table("Debits", ("entry", "time", "run", "round", info.currency, "in all"), rows)
+    elif delta is not None:
+        raise ConfigError("--delta needs --client: debits are composed client by client")
+    else:
+        ledger_views.show_ledger(path, mechanism=mechanism, as_json=as_json)
 
 
-def verify_and_tell(path: Path) -> None:
-    """Exit code 1 if the ledger cannot be believed."""
-    _tell(path, verification := verify(path), verification.remarks, [])
+@ledger.command("export")
+@_LEDGER
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A name that ends in .csv, .json or .parquet.",
+)
+def export_ledger(path: Path, out: Path) -> None:
+    """Write every entry, with its digest, to a file."""
+    from fedmuster.cli.ledger_views import export
+
+    export(path, out)
 
 
-def audit_and_tell(path: Path, run_folders: list[Path], client_name: str) -> None:
-    """Exit code 1 if the ledger cannot be believed, or a run has asked without a debit."""
+@ledger.command("verify")
+@_LEDGER
+def verify_ledger(path: Path) -> None:
+    """Check every digest, balance and cap. Exit code 1 if anything is wrong."""
+    from fedmuster.cli.ledger_views import show_faults
+    from fedmuster.privacy.ledger import verify
+
+    verification = verify(path)
+    show_faults(path, verification, verification.remarks, [])
+
+
+@ledger.command("audit")
+@_LEDGER
+@click.option(
+    "--journal",
+    "run_folders",
+    multiple=True,
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="A run folder: was every client debited that the run asked? May be given many times.",
+)
+@click.option(
+    "--client-name",
+    default="client-{}",
+    show_default=True,
+    help="What a simulation's client {} is called in the ledger; federations say it themselves.",
+)
+def audit_ledger(path: Path, run_folders: tuple[Path, ...], client_name: str) -> None:
+    """Verify; list what is odd; compare with runs. Exit code 1 if anything is wrong."""
+    from fedmuster.cli.ledger_views import show_faults
+    from fedmuster.privacy.ledger import audit
+
     found = audit(path, run_folders, client_name=client_name)
-    _tell(path, found.verification, found.remarks, found.faults)
+    show_faults(path, found.verification, found.remarks, found.faults)
 
 
-def adopt_and_tell(path: Path) -> None:
-    """Accept a ledger that is not known here."""
-    _say(f"adopted: {adopt(path)}")
-    _say(
+@ledger.command("adopt")
+@_LEDGER
+def adopt_ledger(path: Path) -> None:
+    """Accept a ledger that came from elsewhere as the newest copy there is.
+
+    To be used when a ledger was moved to this machine, or the files that keep its head were lost.
+    If another copy has been debited since, or will be, clients spend more than they were promised,
+    and nobody can tell: make sure that this one is the newest, and the only one. The chain will
+    say who adopted it and when.
+    """
+    from fedmuster.cli.ledger_views import say
+    from fedmuster.privacy.ledger import adopt
+
+    say(f"adopted: {adopt(path)}")
+    say(
         "From now on this copy counts. Other copies must never be written to again: what they "
         "debit, this one does not know. The chain says that it was adopted."
     )
 
 
-def accept_clock_and_tell(path: Path) -> None:
-    """Accept that the newest entries are from the future."""
-    _say(f"accepted: {accept_clock(path)}")
+@ledger.command("accept-clock")
+@_LEDGER
+def accept_ledger_clock(path: Path) -> None:
+    """Accept a clock that is behind the ledger's newest entry.
 
+    To be used when that entry was written while the clock was wrong, and it is right now. The
+    chain will say who accepted it and when.
+    """
+    from fedmuster.cli.ledger_views import say
+    from fedmuster.privacy.ledger import accept_clock
 
-def _tell(
-    path: Path, verification: Verification, remarks: list[str], faults_of_runs: list[str]
-) -> None:
-    faults = [*verification.faults, *faults_of_runs]
-    num_faults = verification.num_faults + len(faults_of_runs)
-    for fault in faults[:_SHOWN_FAULTS]:
-        _say(f"FAULT: {fault}")
-    if num_faults > _SHOWN_FAULTS:
-        _say(f"… and {num_faults - _SHOWN_FAULTS:,} more faults")
-    for remark in remarks:
-        _say(f"remark: {remark}")
-    if num_faults:
-        _say(f"{path}: {num_faults:,} {'faults' if num_faults > 1 else 'fault'}")
-        sys.exit(1)
-    _say(
-        f"{path}: good. {verification.clients:,} clients, {verification.debits:,} debits; every "
-        "digest, balance and cap was computed anew"
-    )
-    if verification.head is not None:
-        _say_head(verification.head)
-
-
-def _to_table(summary: Summary) -> dict[str, object]:
-    return {
-        **summary.info._asdict(),
-        "head": summary.head._asdict(),
-        "newest_us": summary.newest_us,
-        "clients": summary.clients,
-        "debits": summary.debits,
-        "runs": summary.runs,
-        "clients_unspent": summary.unspent,
-        "clients_at_least_percent": summary.at_least,
-        "top": [standing._asdict() for standing in summary.top],
-    }
-
-
-def _composed(currency: str, amounts: list[float], delta: float, method: Method) -> float:
-    """The ε of all these debits at ``delta``."""
-    if currency == "rho":  # sums are exact already; there is nothing to compose more tightly
-        return zcdp_epsilon(math.fsum(amounts), delta)
-    return tighter_epsilon(amounts, delta, method)
-
-
-def _row(standing: Standing) -> tuple[str, ...]:
-    return (
-        standing.identity,
-        _amount(standing.spent_units),
-        _amount(standing.cap_units),
-        f"{standing.spent_units / standing.cap_units:.1%}",
-        f"{standing.debits:,}",
-    )
-
-
-def _say_head(head: Head, newest_us: int | None = None) -> None:
-    when = "" if newest_us is None else f", {utc(newest_us)}"
-    _say(f"head: entry {head.sequence:,}{when}, {head.digest}")
-
-
-def _amount(units: int) -> str:
-    return f"{to_amount(units):.9g}"
-
-
-def _print_json(table: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(table, indent=2, ensure_ascii=False) + "\n")
-
-
-def _say(line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    say(f"accepted: {accept_clock(path)}")

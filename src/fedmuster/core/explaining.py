@@ -1,6 +1,7 @@
 """What an explanation is made of: one round as the policy saw it, and the rule it chooses by."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -158,7 +159,7 @@ def parts_in_words(moment: Moment, client: int, parts: Parts) -> str:
     return f" ({told})" if told else ""
 
 
-class Rule:
+class Rule(ABC):
     """How a policy chooses, in words; a policy returns its own from ``Policy.rule``.
 
     A subclass has a ``formula``, the rule in words, or overrides ``about``.
@@ -190,10 +191,10 @@ class Rule:
         """What the cohort is worth, where that is a number."""
         return None
 
+    @abstractmethod
     def chosen(self, moment: Moment, client: int) -> str:
         """Why the client was chosen; continues "client 3 was chosen: "."""
-        raise NotImplementedError
 
+    @abstractmethod
     def passed_over(self, moment: Moment, client: int) -> str:
         """Why an available client was not chosen; continues "client 3 was not chosen: "."""
-        raise NotImplementedError

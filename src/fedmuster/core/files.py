@@ -25,11 +25,16 @@ def write_file(path: Path, image: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names of new and renamed files in ``folder`` durable."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(directory)  # the rename itself
+        os.fsync(handle)
     finally:
-        os.close(directory)
+        os.close(handle)
 
 
 # ``.npz`` images of many small arrays, of which numpy and zipfile make one at their leisure.

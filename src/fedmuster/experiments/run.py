@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fedmuster
-from fedmuster.core.errors import BudgetError, LedgerError
+from fedmuster.core.errors import BudgetError
 from fedmuster.core.files import write_file
 from fedmuster.core.records import Problem
 from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import RoundRow, Simulation
+from fedmuster.privacy.budget import require_ledger
 
 SPEC_NAME = "spec.toml"
 
@@ -45,12 +46,8 @@ def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
             checkpoint.round, checkpoint.elapsed_seconds
         ):
             return
-        debited = checkpoint is not None and checkpoint.budget is not None
-        if debited and not cell.ledger(folder).exists():  # a new one would give everybody all back
-            raise LedgerError(
-                f"{cell.ledger(folder)} is gone, from which this run has debited: restore the "
-                "newest copy"
-            )
+        if checkpoint is not None and checkpoint.budget is not None:
+            require_ledger(cell.ledger(folder))
         simulation = cell.simulation(folder, run=journal.run)
         stack.callback(simulation.close)
         if checkpoint is not None:

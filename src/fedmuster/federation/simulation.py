@@ -213,16 +213,8 @@ class Simulation(Generic[S]):
         """Why privacy ends the run, if it does: too few clients can be asked once more."""
         if self.budget is None:
             return None
-        problem, able = self.selector.problem, int(np.count_nonzero(self.budget.able))
-        # At edge servers the cohort size is a limit, and nobody's wish.
-        wanted = 1 if problem.num_edges > 0 else min(problem.cohort_size, problem.num_clients)
-        if able >= wanted:
-            return None
-        cohort = "one" if problem.num_edges > 0 else f"a cohort of {problem.cohort_size:,}"
-        return (
-            f"privacy ends the run: {able:,} of {problem.num_clients:,} clients have budget left, "
-            f"fewer than {cohort}"
-        )
+        problem = self.selector.problem
+        return self.budget.ending(cohort_size=problem.cohort_size, num_edges=problem.num_edges)
 
     @property
     def repeatable(self) -> bool:

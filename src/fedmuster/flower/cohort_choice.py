@@ -17,7 +17,7 @@ from fedmuster.flower.flower_log import say, some, warn
 from fedmuster.flower.muster_settings import Settings
 from fedmuster.flower.node_messages import InFlight, Questions
 from fedmuster.flower.node_roster import Roster
-from fedmuster.privacy.budget import Budget, Grant
+from fedmuster.privacy.budget import Budget, Grant, require_ledger
 
 _LOOK_SECONDS = 0.5
 _LOST_AFTER_SECONDS = 3600.0
@@ -103,11 +103,7 @@ class Chooser:
                 f"{source} was written {'without' if budget is None else 'with'} privacy"
             )
         if budget is not None:
-            if not self._ledger.exists():  # a new one would return every client's budget
-                raise StateError(
-                    f"{self._ledger} is gone, from which this run has debited: restore the newest "
-                    "copy"
-                )
+            require_ledger(self._ledger)
             self._open_budget()
             assert self.budget is not None
             self.budget.load(budget, after_round=self.selector.round - 1)
@@ -135,7 +131,11 @@ class Chooser:
                 else f"{online} nodes are online, but none has said who it is for "
                 f"{self._first_patience:g} s: see their logs, or wait longer"
             )
-        self._check_privacy()
+        settings = self._settings
+        if self.budget is not None:
+            size, edges = settings.cohort_size, settings.num_edges
+            if (ending := self.budget.ending(cohort_size=size, num_edges=edges)) is not None:
+                raise EndedError(ending)
         free = int(np.count_nonzero(available))
         if free < self._least:
             warn(
@@ -326,20 +326,6 @@ class Chooser:
         # Asked before a crash: what they sent then may be out, so they must not send again.
         may[self.budget.debited(self.selector.round)] = False
         return may
-
-    def _check_privacy(self) -> None:
-        """End the run when too few clients have budget left, as a simulation does."""
-        if self.budget is None:
-            return
-        able = int(np.count_nonzero(self.budget.able))
-        wanted = (
-            1 if self._settings.num_edges else min(self._settings.cohort_size, self.num_clients)
-        )
-        if able < wanted:
-            raise EndedError(
-                f"privacy ends the run: {able:,} of {self.num_clients:,} clients have budget left, "
-                f"fewer than a cohort of {wanted:,}"
-            )
 
     def _tell_paid(self) -> None:
         """Log how many clients are left out because a ServerApp died in this round."""

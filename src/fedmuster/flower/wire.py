@@ -16,13 +16,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Self, TypeGuard, get_args
+from typing import Any, ClassVar, Final, Self, TypeGuard
 
 from flwr.app import ConfigRecord, ConfigRecordValues, Message, MessageType, RecordDict
 
-from fedmuster.core.config import named, to_table
+from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError, DataError
-from fedmuster.privacy.mechanisms import Mechanism
+from fedmuster.privacy.mechanisms import Mechanism, received_mechanism
 
 RECORD: Final = "fedmuster"
 """The key of the ``ConfigRecord`` in messages and replies."""
@@ -158,10 +158,8 @@ class PrivacyGrant:
         Raises:
             DataError: the JSON describes none.
         """
-        kinds: dict[str, type[Mechanism]] = {kind.name: kind for kind in get_args(Mechanism)}
         try:
-            table = json.loads(self.mechanism)
-            return named(kinds, table, key=("mechanism",), what="mechanism")
+            return received_mechanism(json.loads(self.mechanism))
         except (ValueError, RecursionError, ConfigError) as error:
             raise DataError(f"grant: the mechanism cannot be read: {error}") from None
 

@@ -1,8 +1,9 @@
 """BSFL: bandit scheduling for federated learning."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -22,13 +23,6 @@ from fedmuster.policies.score_columns import EVERYBODY, published
 from fedmuster.solvers.best_cohort import Solver, best_cohort
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.instance import BruteForce
-
-BANDIT_TERMS: Final = {
-    "mean_speed": "mean of (shortest latency) / latency so far; no answer counts as 0",
-    "generalisation": "alpha g: positive if its data were used less than their share",
-    "privacy": "gamma p: p is the share of its privacy budget that is left",
-    "cluster": "clients of one cluster count less together",
-}
 
 
 @dataclass(slots=True)
@@ -117,6 +111,43 @@ class BottleneckBandit:
         return columns
 
 
+class BottleneckPolicy(PolicyTraits, ABC):
+    """A policy that leaves everything to a :class:`BottleneckBandit` of its settings."""
+
+    __slots__ = ()
+    terms: ClassVar[Mapping[str, str]] = {
+        "mean_speed": "mean of (shortest latency) / latency so far; no answer counts as 0",
+        "generalisation": "alpha g: positive if its data were used less than their share",
+        "privacy": "gamma p: p is the share of its privacy budget that is left",
+        "cluster": "clients of one cluster count less together",
+    }
+
+    @property
+    @abstractmethod
+    def bandit(self) -> BottleneckBandit:
+        """The bandit with this policy's settings."""
+
+    def init(self, problem: Problem) -> BanditState:
+        """Nobody observed yet."""
+        return self.bandit.init(problem)
+
+    def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
+        """The best cohort by BSFL's Eq. 13 or PAUSE's Eq. 14."""
+        return self.bandit.select(state, view, rng)
+
+    def observe(self, state: BanditState, selection: Selection, feedback: Feedback) -> None:
+        """Update counts and means of the cohort (BSFL Eq. 10, 11; PAUSE Eq. 12)."""
+        self.bandit.speed.update(state.speed, feedback)
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return self.bandit.rule()
+
+    def scores(self, state: BanditState, view: RoundView) -> Mapping[str, FloatArray]:
+        """The index of each client, its terms, and what it adds to a cohort besides."""
+        return self.bandit.scores(state, view)
+
+
 def clusters_for(reward: CohortReward, problem: Problem) -> IntArray:
     """The clusters that ``reward`` looks at: none, unless it charges for repeats."""
     if reward.rho == 0:
@@ -130,12 +161,9 @@ def clusters_for(reward: CohortReward, problem: Problem) -> IntArray:
     return problem.clusters
 
 
-# BSFL: bandit scheduling for federated learning.
-
-
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BSFL(PolicyTraits):
+class BSFL(BottleneckPolicy):
     """Fast cohorts that still use everybody's data.
 
     The index of a client is the upper confidence bound of its speed ``tau_min / tau``,
@@ -174,7 +202,6 @@ class BSFL(PolicyTraits):
     """
 
     name: ClassVar[str] = "bsfl"
-    terms: ClassVar[Mapping[str, str]] = BANDIT_TERMS
 
     alpha: float = 2.0
     beta: float = 1.0
@@ -188,33 +215,10 @@ class BSFL(PolicyTraits):
         check_speed(self)
 
     @property
-    def _speed(self) -> SpeedEstimator:
-        return SpeedEstimator(estimator=self.estimator, tau_min_seconds=self.tau_min_seconds)
-
-    @property
-    def _bandit(self) -> BottleneckBandit:
+    def bandit(self) -> BottleneckBandit:
+        """Eq. 8 to 13."""
         return BottleneckBandit(
-            speed=self._speed,
+            speed=SpeedEstimator(estimator=self.estimator, tau_min_seconds=self.tau_min_seconds),
             reward=CohortReward(alpha=self.alpha, beta=self.beta),
             solver=self.solver,
         )
-
-    def init(self, problem: Problem) -> BanditState:
-        """Nobody observed yet."""
-        return self._bandit.init(problem)
-
-    def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
-        """The best cohort by Eq. 13."""
-        return self._bandit.select(state, view, rng)
-
-    def observe(self, state: BanditState, selection: Selection, feedback: Feedback) -> None:
-        """Update counts and means of the cohort (Eq. 10, 11)."""
-        self._speed.update(state.speed, feedback)
-
-    def rule(self) -> Rule:
-        """How it chooses, in words."""
-        return self._bandit.rule()
-
-    def scores(self, state: BanditState, view: RoundView) -> Mapping[str, FloatArray]:
-        """The index of each client, its terms, and what it adds to a cohort besides."""
-        return self._bandit.scores(state, view)

@@ -1,19 +1,14 @@
 """PAUSE: privacy-aware active user selection."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
-
-from numpy.random import Generator
 
 from fedmuster.bandits.means import MeanEstimator, SampleMean
 from fedmuster.bandits.rewards import CohortReward, check_reward
 from fedmuster.bandits.speed import SpeedEstimator, check_speed
 from fedmuster.core.config import check_types
-from fedmuster.core.explaining import Rule
-from fedmuster.core.policy import POLICIES, PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
-from fedmuster.policies.bsfl import BANDIT_TERMS, BanditState, BottleneckBandit
+from fedmuster.core.policy import POLICIES
+from fedmuster.policies.bsfl import BottleneckBandit, BottleneckPolicy
 from fedmuster.privacy.schedules import Geometric, Schedule
 from fedmuster.solvers.best_cohort import Solver
 from fedmuster.solvers.bottleneck import Exact
@@ -21,7 +16,7 @@ from fedmuster.solvers.bottleneck import Exact
 
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PAUSE(PolicyTraits):
+class PAUSE(BottleneckPolicy):
     """Fast cohorts that use everybody's data and spare everybody's privacy.
 
     The index is BSFL's, ``ucb(k, t) = zeta mean + sqrt((m+1) ln t / c_k)`` (Eq. 11–13). Round t
@@ -70,7 +65,6 @@ class PAUSE(PolicyTraits):
     """
 
     name: ClassVar[str] = "pause"
-    terms: ClassVar[Mapping[str, str]] = BANDIT_TERMS
 
     alpha: float = 100.0
     beta: float = 2.0
@@ -88,35 +82,12 @@ class PAUSE(PolicyTraits):
         check_speed(self)
 
     @property
-    def _speed(self) -> SpeedEstimator:
-        return SpeedEstimator(
-            estimator=self.estimator, tau_min_seconds=self.tau_min_seconds, zeta=self.zeta
-        )
-
-    @property
-    def _bandit(self) -> BottleneckBandit:
+    def bandit(self) -> BottleneckBandit:
+        """Eq. 10 to 14."""
         return BottleneckBandit(
-            speed=self._speed,
+            speed=SpeedEstimator(
+                estimator=self.estimator, tau_min_seconds=self.tau_min_seconds, zeta=self.zeta
+            ),
             reward=CohortReward.of(self),
             solver=self.solver,
         )
-
-    def init(self, problem: Problem) -> BanditState:
-        """Nobody observed yet."""
-        return self._bandit.init(problem)
-
-    def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
-        """The best cohort by Eq. 14."""
-        return self._bandit.select(state, view, rng)
-
-    def observe(self, state: BanditState, selection: Selection, feedback: Feedback) -> None:
-        """Update counts and means of the cohort (Eq. 12)."""
-        self._speed.update(state.speed, feedback)
-
-    def rule(self) -> Rule:
-        """How it chooses, in words."""
-        return self._bandit.rule()
-
-    def scores(self, state: BanditState, view: RoundView) -> Mapping[str, FloatArray]:
-        """The index of each client, its terms, and what it adds to a cohort besides."""
-        return self._bandit.scores(state, view)

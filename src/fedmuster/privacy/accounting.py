@@ -1,24 +1,94 @@
-"""What a client's debits amount to: zCDP and Rényi DP as (ε, δ), and tighter sums of many ε.
+"""What a client's debits amount to: currencies, their sums, and conversions to (ε, δ).
 
-The ledger adds up ε, which is exact and always right. With a small δ the same debits amount to
-less. That is worth printing; caps stay in the ledger's own currency.
+The ledger adds up amounts of one currency, which is exact and always right. With a small δ the
+same debits amount to less. That is worth printing; caps stay in the ledger's own currency.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from fedmuster.core.arrays import FloatArray
 from fedmuster.core.errors import ConfigError, MissingExtraError
-from fedmuster.core.records import FloatArray
+
+Composition = Callable[[Sequence[float], float], float]
+"""``(amounts, delta) -> ε``: what one client's debits amount to at δ."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Currency:
+    """What a ledger counts. The amounts of several releases add up to an amount of them all.
+
+    The sum must be right for any number of releases, also where later ones depend on earlier ones:
+    a mechanism with Gaussian differential privacy counts µ², which adds up, and not µ.
+
+    Args:
+        key: the currency's name in ledger files. A key means one thing for ever; a mechanism whose
+            amounts compose in another way needs another key.
+        symbol: ``ε`` for amounts that are an ε themselves, else the letter to print.
+        measure: the notion of privacy that an amount is of; empty for pure ε.
+        per_coordinate: True where an amount bounds each coordinate by itself, not the update.
+        methods: by name, how one client's amounts become an ε at δ; the first is the default.
+            Amounts that are an ε themselves also have ``basic``, their sum.
+
+    Example:
+        >>> count = Currency(key="mu-squared", symbol="µ²", measure="Gaussian DP")
+        >>> count.title, count.is_epsilon
+        ('µ² (Gaussian DP)', False)
+    """
+
+    key: str
+    symbol: str
+    measure: str = ""
+    per_coordinate: bool = False
+    methods: Mapping[str, Composition] = field(default_factory=dict)
+
+    @property
+    def is_epsilon(self) -> bool:
+        """Whether an amount is an ε itself."""
+        return self.symbol == "ε"
+
+    @property
+    def title(self) -> str:
+        """For axes and columns: the symbol, what it is of, and whether it is per coordinate."""
+        measure = f" ({self.measure})" if self.measure else ""
+        return f"{self.symbol}{measure}{' per coordinate' if self.per_coordinate else ''}"
+
+    @property
+    def subject(self) -> str:
+        """What an amount bounds."""
+        return "each coordinate" if self.per_coordinate else "the update"
+
+    def compose(
+        self, amounts: Sequence[float], delta: float, method: str | None = None
+    ) -> tuple[float, str]:
+        """The ε at ``delta`` of one client's debits, and the name of the method that computed it.
+
+        Raises:
+            ConfigError: the currency has no such method, or δ is none.
+        """
+        known = {**self.methods, **({"basic": _added} if self.is_epsilon else {})}
+        chosen = next(iter(known), "") if method is None else method
+        if chosen not in known:
+            raise ConfigError(
+                f"{self.key}: no method {chosen!r} turns its amounts into an ε at δ; expected "
+                f"one of: {', '.join(known) or 'nothing (its mechanism declares none)'}"
+            )
+        return known[chosen](amounts, _check_delta(delta)), chosen
+
+
+def _added(amounts: Sequence[float], delta: float) -> float:
+    return math.fsum(amounts)
+
 
 Method = Literal["basic", "rdp", "pld"]
 
 COARSEST_RATE: Final = 2.0**-10 * (1 + 2.0**-10)
 """What a step of the lattice costs at most: a noise scale is at least 2^10 steps, but for the
 clip's rounding down to whole steps, by less than one in 2^10."""
-
 _ORDERS: Final[FloatArray] = 1 + np.logspace(-3, 9, 4096)
 """Orders α of Rényi DP. Each of them gives a valid ε, so a finite choice of them is safe."""
 
@@ -67,7 +137,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     _check_delta(delta)
     if not 0 <= rho < math.inf:
         raise ConfigError(f"zcdp_epsilon: rho = {rho!r}, expected a number >= 0")
-    return rdp_epsilon(_ORDERS, gaussian_rdp(rho, _ORDERS), delta)
+    return rdp_epsilon(_ORDERS, _ORDERS * rho, delta)  # α ρ by definition (Bun and Steinke 2016)
 
 
 def largest_rho(epsilon: float, delta: float) -> float:
@@ -83,11 +153,6 @@ def largest_rho(epsilon: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if zcdp_epsilon(middle, delta) <= epsilon else (low, middle)
     return low
-
-
-def gaussian_rdp(rho: float, order: FloatArray) -> FloatArray:
-    """Rényi DP of ``rho``-zCDP: ``α rho``, by definition (Bun and Steinke 2016)."""
-    return order * rho
 
 
 def laplace_rdp(epsilon: float, order: FloatArray, *, rate: float = COARSEST_RATE) -> FloatArray:

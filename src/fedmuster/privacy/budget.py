@@ -1,4 +1,4 @@
-"""What a run may still ask of its clients, and what they have given.
+"""The privacy budgets of a run's clients.
 
 The order is the promise: check and debit in the ledger, and only when that is on disk ask the
 client. So every client that was asked has paid, also if it never answered, and a crash at any
@@ -15,12 +15,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
-from fedmuster.core.errors import DataError, StateError
-from fedmuster.core.records import BoolArray, FloatArray, IntArray
+from fedmuster.core.errors import DataError, LedgerError, StateError
 from fedmuster.core.streams import PRIVACY, stream
-from fedmuster.privacy.ledger import Head, Ledger
-from fedmuster.privacy.mechanisms import Laplace, Mechanism
+from fedmuster.privacy.ledger import ChainHead, Ledger
+from fedmuster.privacy.mechanisms import Laplace, Mechanism, require_own_currency
 from fedmuster.privacy.randomness import RandomBytes, secure_bytes, seeded_bytes
 from fedmuster.privacy.schedules import (
     UNITS_PER_ONE,
@@ -37,13 +37,13 @@ class Privacy:
     """What every client is promised, and how it is kept: ``[privacy]`` of an experiment.
 
     Args:
-        epsilon: ε_bar, which no client ever spends more than, over all runs on the same ledger.
-            With Gaussian noise it holds together with the mechanism's δ.
+        epsilon: ε_bar, which no client ever spends more than, over all runs on the same ledger;
+            it holds together with the mechanism's δ, if that has one.
         schedule: how much of it a client spends the i-th time it is asked.
         mechanism: how updates are clipped and made noisy.
         noise: ``seeded`` repeats, for simulations, and protects nobody; ``secure`` comes from the
             operating system, and no round is ever released twice.
-        ledger: the file that remembers who has spent what; None for one in each run's own
+        ledger: the file that remembers what each client has spent; None for one in each run's own
             folder, so that compared runs do not spend each other's budgets.
     """
 
@@ -55,17 +55,18 @@ class Privacy:
 
     def __post_init__(self) -> None:
         check_types(self)
+        require_own_currency(self.mechanism)
         fits = 0 < self.epsilon <= 1e6 and to_units(self.cap) >= 1
         require(fits, self, "epsilon", "a number from 1e-9 (a unit of the ledger) to a million")
 
     @property
     def cap(self) -> float:
-        """ε_bar in what the ledger counts: the same ε, or the ρ that amounts to (ε, δ)."""
+        """ε_bar in the mechanism's currency."""
         return self.mechanism.cap(self.epsilon)
 
     @property
     def simulated(self) -> bool:
-        """Whether the noise protects nobody."""
+        """Whether the noise is seeded, which protects no client."""
         return self.noise == "seeded"
 
 
@@ -73,10 +74,7 @@ class Privacy:
 class PrivacyRow:
     """What clients have spent after a round, in the ledger's currency; NaN without a ledger.
 
-    Args:
-        spent_max: by the one that has spent most.
-        spent_mean: on average over all.
-        num_exhausted: how many can never be asked again.
+    ``num_exhausted`` is how many clients can never be asked again.
     """
 
     spent_max: float = np.nan
@@ -117,13 +115,18 @@ class Budget:
         self._cap_units = to_units(privacy.cap)
         everyone = len(identities)
         self._spent, self._count, self._next_units = np.zeros((3, everyone), dtype=np.int64)
-        self._able = np.ones(everyone, dtype=np.bool_)
-        self._left = np.ones(everyone)
-        self._open: tuple[int, set[int]] = (0, set())  # the round, and who has not sent yet
+        self.able: BoolArray = np.ones(everyone, dtype=np.bool_)
+        """bool[K], the clients that can be asked once more."""
+        self.left: FloatArray = np.ones(everyone)
+        """[K], the share of the budget that each client has left (PAUSE Eq. 7)."""
+        self._open: tuple[int, set[int]] = (
+            0,
+            set(),
+        )  # round, clients that may send
         self._replayed_until: int | None = None  # a round, where rounds are played again
         self._ledger = Ledger.open(
             path,
-            currency=privacy.mechanism.currency,
+            currency=privacy.mechanism.currency.key,
             kind="simulated" if privacy.simulated else "real",
             exclusive_for=run,
         )
@@ -134,20 +137,24 @@ class Budget:
             self._ledger.close()
             raise
 
-    @property
-    def left(self) -> FloatArray:
-        """[K], the share of the budget that each client has left (PAUSE Eq. 7)."""
-        return self._left
+    def ending(self, *, cohort_size: int, num_edges: int = 0) -> str | None:
+        """Why privacy ends the run: too few clients can be asked once more; None while it goes on.
 
-    @property
-    def able(self) -> BoolArray:
-        """bool[K], who can be asked once more."""
-        return self._able
+        At edge servers the cohort size is a limit and no aim, so one client is enough there.
+        """
+        able, clients = int(np.count_nonzero(self.able)), len(self.able)
+        if able >= (1 if num_edges > 0 else min(cohort_size, clients)):
+            return None
+        cohort = "one" if num_edges > 0 else f"a cohort of {cohort_size:,}"
+        return (
+            f"privacy ends the run: {able:,} of {clients:,} clients have budget left, "
+            f"fewer than {cohort}"
+        )
 
     def join(self, identities: Sequence[str]) -> None:
         """Let new clients join, in order, behind those that are there; their accounts are on disk.
 
-        Who is known to the ledger, from other runs or from before a crash, has spent what it says.
+        A client that the ledger knows, from other runs or from before a crash, keeps its balance.
         """
         newcomers = self._ledger.register(identities, self._cap_units)
         twice = np.flatnonzero(np.isin(newcomers, self._accounts))
@@ -159,24 +166,24 @@ class Budget:
             np.concatenate([values, np.zeros(count, dtype=np.int64)])
             for values in (self._spent, self._count, self._next_units)
         )
-        self._able = np.concatenate([self._able, np.ones(count, dtype=np.bool_)])
-        self._left = np.concatenate([self._left, np.ones(count)])
+        self.able = np.concatenate([self.able, np.ones(count, dtype=np.bool_)])
+        self.left = np.concatenate([self.left, np.ones(count)])
         self._read_balances(slice(first, None))
         if self._replayed_until is not None:
             self._wind_back(self._replayed_until, first=first)
 
     def debited(self, round_: int) -> IntArray:
-        """int64[n], increasing: who has paid for this round of this run, also before a crash.
+        """int64[n], increasing: the clients that paid for this round, also before a crash.
 
-        With secure noise they must not be asked for it again: what they sent may be out. Whoever
-        joined in that round is among them once it has joined again.
+        With secure noise they must not be asked for it again: what they sent may be out. A client
+        that joined in that round is among them once it has joined again.
         """
         since, _ = self._ledger.debits_of(self._run, after_round=round_ - 1)
         later, _ = self._ledger.debits_of(self._run, after_round=round_)
         return np.sort(self._clients_of(since[: len(since) - len(later)]))  # they come by round
 
     def debit(self, round_: int, clients: IntArray) -> Grant:
-        """Let these clients pay for this round, durably, or fail before anybody is asked.
+        """Let these clients pay for this round, durably, or fail before any client is asked.
 
         A round that is played again after a crash finds its debits: they are not repeated.
         """
@@ -229,12 +236,12 @@ class Budget:
 
     def standing(self) -> PrivacyRow:
         """What has been spent so far."""
-        if len(self._spent) == 0:  # a federation that nobody has joined yet
+        if len(self._spent) == 0:  # a federation without clients so far
             return PrivacyRow(spent_max=0.0, spent_mean=0.0)
         return PrivacyRow(
             spent_max=to_amount(int(self._spent.max())),
             spent_mean=float(self._spent.mean()) / UNITS_PER_ONE,
-            num_exhausted=int(np.count_nonzero(~self._able)),
+            num_exhausted=int(np.count_nonzero(~self.able)),
         )
 
     def to_bytes(self) -> bytes:
@@ -247,7 +254,8 @@ class Budget:
     def load(self, image: bytes, *, after_round: int) -> None:
         """Continue after a checkpoint: the ledger must hold all that it held then.
 
-        Its clients must be here, in the same order; more may follow, who have joined since.
+        The checkpoint's clients must be here, in the same order; clients that joined since may
+        follow them.
 
         With simulated noise, rounds that were debited after it are played again. Not if clients
         have paid for other runs meanwhile, for those would not be the same rounds: then what was
@@ -260,7 +268,7 @@ class Budget:
             raise StateError(
                 f"budget: the checkpoint is of {clients:,} clients, {len(self._accounts):,} came"
             )
-        self._ledger.require(Head(**noted))
+        self._ledger.require(ChainHead(**noted))
         self._read_balances()
         self._replayed_until = None
         if self.privacy.simulated:
@@ -291,7 +299,7 @@ class Budget:
         self._update(np.unique(clients))
 
     def _clients_of(self, accounts: IntArray) -> IntArray:
-        """Whose accounts these are, in order, without those of clients that are not here (yet)."""
+        """The clients of these accounts, in order, without clients that are not here (yet)."""
         order = np.argsort(self._accounts)
         here = accounts[np.isin(accounts, self._accounts)]
         clients: IntArray = order[np.searchsorted(self._accounts, here, sorter=order)]
@@ -308,8 +316,8 @@ class Budget:
         spent = self._spent[clients]
         units = units_of_next(self.privacy.schedule, self._cap_units, self._count[clients])
         self._next_units[clients] = units
-        self._able[clients] = (units > 0) & (spent + units <= self._cap_units)
-        self._left[clients] = 1.0 - spent / self._cap_units  # PAUSE Eq. 7
+        self.able[clients] = (units > 0) & (spent + units <= self._cap_units)
+        self.left[clients] = 1.0 - spent / self._cap_units  # PAUSE Eq. 7
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -324,3 +332,11 @@ class Protection:
         """Open the ledger; clients of a simulation are called by their number."""
         identities = [f"client-{number}" for number in range(num_clients)]
         return Budget(self.privacy, self.ledger, run=self.run, identities=identities, seed=seed)
+
+
+def require_ledger(path: Path) -> None:
+    """Refuse to continue a run whose ledger is gone: a new one would give every budget back."""
+    if not path.exists():
+        raise LedgerError(
+            f"{path} is gone, from which this run has debited: restore the newest copy"
+        )

@@ -1,21 +1,22 @@
-"""Privacy is counted in integers: sums are exact, and no rounding can pass a cap."""
+"""How much of its budget a client spends the i-th time it takes part, in whole units.
+
+Privacy is counted in integers: sums are exact, and no rounding can pass a cap.
+"""
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Final, Literal, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError, DataError
+from fedmuster.core.registry import Registry
 
 UNITS_PER_ONE: Final = 10**9
-"""One unit is a billionth of ε (or of ρ)."""
-
-Currency = Literal["epsilon", "epsilon-per-coordinate", "rho"]
-"""What a ledger counts: ε of the whole update, ε of each coordinate of it, or ρ of zCDP."""
+"""A unit of a ledger is a billionth of its currency."""
 
 _MOST = 10**6  # a larger ε promises nothing; its units are whole numbers in float64, too
 MOST_UNITS: Final = _MOST * UNITS_PER_ONE
@@ -32,21 +33,36 @@ def to_units(amount: float) -> int:
 
 
 def to_amount(units: int) -> float:
-    """Units as ε (or ρ)."""
+    """Units as an amount of the currency."""
     return units / UNITS_PER_ONE
 
 
-# How much of its budget a client spends the i-th time it takes part.
+class Schedule(Protocol):
+    """How the participations of a client share its budget out.
 
+    A schedule of your own is a frozen dataclass with a ``name`` and this method.
+    """
 
-class SpendingRule(Protocol):
-    """Anything with a share: the schedules below, or your own in Python."""
+    name: ClassVar[str]
 
     def spent_share(self, count: IntArray) -> FloatArray:
-        """``F(count)``, the share of the budget that the first ``count`` participations spend."""
+        """``F(count)``, the share of the budget that the first ``count`` participations spend.
+
+        The share never falls, and is at most 1.
+        """
         ...
 
 
+SCHEDULES: Final[Registry[Schedule]] = Registry(
+    "schedule",
+    Schedule,
+    modules=("fedmuster.privacy.schedules",),
+    methods=("spent_share",),
+    group="fedmuster.schedules",
+)
+
+
+@SCHEDULES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Geometric:
     """``eps_i = eps_bar (e^eta - 1) e^(-eta i)``: less every time, for ever (PAUSE Eq. 6).
@@ -66,11 +82,12 @@ class Geometric:
         require(0 < self.eta < math.inf, self, "eta", "a number > 0")
 
     def spent_share(self, count: IntArray) -> FloatArray:
-        """See :class:`SpendingRule`."""
+        """See :class:`Schedule`."""
         share: FloatArray = -np.expm1(-self.eta * count)  # PAUSE Eq. 6, summed
         return share
 
 
+@SCHEDULES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uniform:
     """The same every time, for a fixed number of participations; then the client is exhausted.
@@ -90,10 +107,11 @@ class Uniform:
         require(self.participations >= 1, self, "participations", "an integer >= 1")
 
     def spent_share(self, count: IntArray) -> FloatArray:
-        """See :class:`SpendingRule`."""
+        """See :class:`Schedule`."""
         return np.minimum(count, self.participations) / self.participations
 
 
+@SCHEDULES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Harmonic:
     """``eps_i`` in proportion to ``(i + a)^-(p+1)``: falls off more slowly than geometric.
@@ -117,11 +135,12 @@ class Harmonic:
             require(0 < getattr(self, name) < math.inf, self, name, "a number > 0")
 
     def spent_share(self, count: IntArray) -> FloatArray:
-        """See :class:`SpendingRule`."""
+        """See :class:`Schedule`."""
         share: FloatArray = -np.expm1(-self.power * np.log1p(count / self.offset))
         return share
 
 
+@SCHEDULES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
     """Shares of the budget, written out: the first participation, the second, and so on.
@@ -142,29 +161,26 @@ class Listed:
         require(total <= 1 + 1e-12, self, "shares", f"a sum of at most 1, not {total:.6g}")
 
     def spent_share(self, count: IntArray) -> FloatArray:
-        """See :class:`SpendingRule`."""
+        """See :class:`Schedule`."""
         sums = np.minimum(np.cumsum((0.0, *self.shares)), 1.0)
         share: FloatArray = sums[np.minimum(count, len(self.shares))]
         return share
 
 
-Schedule = Geometric | Uniform | Harmonic | Listed
-
-
-def units_of_next(rule: SpendingRule, cap_units: int, count: IntArray) -> IntArray:
+def units_of_next(schedule: Schedule, cap_units: int, count: IntArray) -> IntArray:
     """What the participation after ``count`` others costs; sums to at most ``cap_units``.
 
     0 for a client that is exhausted.
     """
-    before, after = (_spent_units(rule, cap_units, c) for c in (count, count + 1))
+    before, after = (_spent_units(schedule, cap_units, c) for c in (count, count + 1))
     if (after < before - 1).any():  # one unit may be rounding
-        raise DataError(f"{rule} gives back what was spent, expected a share that never falls")
+        raise DataError(f"{schedule} gives back what was spent, expected a share that never falls")
     units: IntArray = np.maximum(after - before, 0)
     return units
 
 
-def _spent_units(rule: SpendingRule, cap_units: int, count: IntArray) -> IntArray:
-    share = rule.spent_share(count)
+def _spent_units(schedule: Schedule, cap_units: int, count: IntArray) -> IntArray:
+    share = schedule.spent_share(count)
     if not ((share >= 0.0) & (share <= 1.0)).all():  # NaN compares false
-        raise DataError(f"{rule} spends a share of {share}, expected numbers from 0 to 1")
+        raise DataError(f"{schedule} spends a share of {share}, expected numbers from 0 to 1")
     return np.floor(cap_units * share).astype(np.int64)

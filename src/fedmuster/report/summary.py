@@ -12,7 +12,6 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.privacy.budget import Privacy
 from fedmuster.report.edge_metrics import network_metrics
-from fedmuster.report.promise import symbol
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import Difference, Interval, Metric, interval, paired
 from fedmuster.report.target import Target, final, find_target
@@ -185,12 +184,12 @@ def _time_to(target: Target) -> Metric:
 
 def _spending(comparison: Comparison, privacy: Privacy) -> tuple[Metric, ...]:
     """What clients have spent in the end; NaN for a policy without privacy."""
-    unit = symbol(privacy)
+    unit = privacy.mechanism.currency
     about: Literal["privacy"] = "privacy"
     spent = [
         Metric(
             key=f"{column}_at_end",
-            title=f"{who} {unit} spent",
+            title=f"{who} {unit.title} spent",
             unit="",
             of=partial(_at_end, column),
             about=about,
@@ -199,7 +198,8 @@ def _spending(comparison: Comparison, privacy: Privacy) -> tuple[Metric, ...]:
         )
         for column, who in (("spent_max", "Largest"), ("spent_mean", "Mean"))
     ]
-    if privacy.mechanism.currency != "epsilon" and comparison.num_parameters is not None:
+    says_it_all = unit.is_epsilon and not unit.per_coordinate
+    if not says_it_all and comparison.num_parameters is not None:
         spent.append(_whole_update(privacy, comparison.num_parameters))
     exhausted = Metric(
         key="exhausted_at_end",

@@ -18,9 +18,8 @@ from fedmuster.experiments.database import plain_errors
 from fedmuster.experiments.journal import FILE_NAME
 from fedmuster.experiments.run import versions
 from fedmuster.experiments.spec import LEDGER_NAME
-from fedmuster.privacy.ledger.chain import Head
+from fedmuster.privacy.ledger.chain import ChainHead, read_info
 from fedmuster.privacy.ledger.guards import Note, beside
-from fedmuster.privacy.ledger.schema import read_info
 
 Image = dict[str, bytes]
 """The contents of files by name."""
@@ -88,7 +87,7 @@ def _replace(path: Path, image: bytes) -> None:
 def _first_head(ledger: Path, image: bytes) -> bytes:
     with plain_errors(ledger), closing(_in_memory(image)) as database:
         info = read_info(ledger, database)
-    return Note(info.id, Head(0, info.digest().hex()), ledger).to_bytes()
+    return Note(info.id, ChainHead(0, info.digest().hex()), ledger).to_bytes()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -104,7 +103,7 @@ def _in_memory(image: bytes) -> sqlite3.Connection:
 
 # Whether two machines compute the same bits.
 
-_NOT_IN_RUNS: Final = ("adapters", "claims", "flower", "cli", "report", "testing")
+_NOT_IN_RUNS: Final = ("adapters", "cli", "flower", "report", "testing")
 """Rooms of this package that stand above experiments or beside them."""
 
 

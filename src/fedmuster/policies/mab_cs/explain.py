@@ -128,16 +128,3 @@ def drawn_words(moment: Moment, fraction: float) -> str | None:
         f"only {several(count, 'client')} drawn at random are asked for their times "
         f"(a chance of {percent(count / moment.num_available)})"
     )
-
-
-def schedule_rule(request_fraction: float) -> ShortSchedule:
-    """The rule of FedCS: by the mean times."""
-    return ShortSchedule(
-        formula="one after the other the client that prolongs the round least, by "
-        "mean_update_seconds and mean_upload_seconds",
-        update="mean_update_seconds",
-        upload="mean_upload_seconds",
-        unseen_first=False,
-        unit="s",
-        request_fraction=request_fraction,
-    )

@@ -1,5 +1,6 @@
 """FedCS: a short schedule, by what clients took last."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,7 +14,7 @@ from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
-from fedmuster.policies.mab_cs.explain import schedule_rule
+from fedmuster.policies.mab_cs.explain import ShortSchedule
 from fedmuster.policies.mab_cs.resources import Resources, ResourceState, in_order, requested
 from fedmuster.policies.score_columns import EVERYBODY
 from fedmuster.solvers.schedule import added_seconds, greedy_schedule
@@ -21,9 +22,65 @@ from fedmuster.solvers.schedule import added_seconds, greedy_schedule
 _LAST = Resources(mean=WindowedMean(window=1))
 
 
+class ScheduledByTimes(PolicyTraits, ABC):
+    """A policy that runs Algorithm 1 with ``f = -T_inc`` on mean times; the unseen count as 0 s."""
+
+    __slots__ = ()
+    terms: ClassVar[Mapping[str, str]] = {
+        "mean_update_seconds": "how long it takes to train",
+        "mean_upload_seconds": "how long it takes to upload",
+    }
+    request_fraction: float
+
+    @property
+    @abstractmethod
+    def resources(self) -> Resources:
+        """The estimator of both times."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(0 < self.request_fraction <= 1, self, "request_fraction", "a number in (0, 1]")
+
+    def init(self, problem: Problem) -> ResourceState:
+        """Nobody observed yet."""
+        return self.resources.init(problem.num_clients)
+
+    def select(self, state: ResourceState, view: RoundView, rng: Generator) -> Selection:
+        """Algorithm 1."""
+        rows = requested(view, self.request_fraction, rng)
+        return in_order(view, rows, greedy_schedule(*state.of(rows), view.num_to_choose, rng))
+
+    def observe(self, state: ResourceState, selection: Selection, feedback: Feedback) -> None:
+        """Learn the times of the cohort."""
+        self.resources.observe(state, feedback)
+
+    def rule(self) -> Rule:
+        """How it chooses, in words."""
+        return ShortSchedule(
+            formula="one after the other the client that prolongs the round least, by "
+            "mean_update_seconds and mean_upload_seconds",
+            update="mean_update_seconds",
+            upload="mean_upload_seconds",
+            unseen_first=False,
+            unit="s",
+            request_fraction=self.request_fraction,
+        )
+
+    def scores(self, state: ResourceState, view: RoundView) -> Mapping[str, FloatArray]:
+        """``f({}, k) = -T_inc`` of each client that was seen, and both times it is made of."""
+        update, upload = state.of(EVERYBODY)
+        columns = {
+            "score": -added_seconds(update, upload),
+            "mean_update_seconds": update,
+            "mean_upload_seconds": upload,
+        }
+        seen = {name: np.where(state.count > 0, of, np.nan) for name, of in columns.items()}
+        return {**seen, "times_asked": state.count.astype(np.float64)}
+
+
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FedCS(PolicyTraits):
+class FedCS(ScheduledByTimes):
     """Adds the client that prolongs the round least, by the times that each took last.
 
     Each round a random ``ceil(K C)`` clients say how long they took last for the update
@@ -66,64 +123,18 @@ class FedCS(PolicyTraits):
     """
 
     name: ClassVar[str] = "fedcs"
-    terms: ClassVar[Mapping[str, str]] = {
-        "mean_update_seconds": "how long it takes to train",
-        "mean_upload_seconds": "how long it takes to upload",
-    }
 
     request_fraction: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        require(0 < self.request_fraction <= 1, self, "request_fraction", "a number in (0, 1]")
-
-    def init(self, problem: Problem) -> ResourceState:
-        """Nobody observed yet."""
-        return _LAST.init(problem.num_clients)
-
-    def select(self, state: ResourceState, view: RoundView, rng: Generator) -> Selection:
-        """Algorithm 1 on the last times."""
-        return shortest_schedule(state, view, self.request_fraction, rng)
-
-    def observe(self, state: ResourceState, selection: Selection, feedback: Feedback) -> None:
-        """Remember the times of the cohort."""
-        _LAST.observe(state, feedback)
-
-    def rule(self) -> Rule:
-        """How it chooses, in words."""
-        return schedule_rule(self.request_fraction)
-
-    def scores(self, state: ResourceState, view: RoundView) -> Mapping[str, FloatArray]:
-        """``f(S, k)`` of the first choice, and the times."""
-        return first_scores(state)
-
-
-def shortest_schedule(
-    state: ResourceState, view: RoundView, request_fraction: float, rng: Generator
-) -> Selection:
-    """Algorithm 1 with ``f = -T_inc`` on the means of ``state``; the unseen count as 0 s."""
-    rows = requested(view, request_fraction, rng)
-    return in_order(view, rows, greedy_schedule(*state.of(rows), view.num_to_choose, rng))
-
-
-def first_scores(state: ResourceState) -> dict[str, FloatArray]:
-    """``-T_inc({}, k)`` of each client that was seen, and both times that it is made of."""
-    update, upload = state.of(EVERYBODY)
-    columns = {
-        "score": -added_seconds(update, upload),
-        "mean_update_seconds": update,
-        "mean_upload_seconds": upload,
-    }
-    seen = {name: np.where(state.count > 0, of, np.nan) for name, of in columns.items()}
-    return {**seen, "times_asked": state.count.astype(np.float64)}
-
-
-# Extended FedCS: a short schedule, by what clients took the last few times.
+    @property
+    def resources(self) -> Resources:
+        """The last times alone."""
+        return _LAST
 
 
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExtendedFedCS(PolicyTraits):
+class ExtendedFedCS(ScheduledByTimes):
     """FedCS by the means of the last few times, with which MAB-CS compares.
 
     As :class:`FedCS`: Algorithm 1 with ``f = -T_inc`` (1), (2), but
@@ -159,36 +170,15 @@ class ExtendedFedCS(PolicyTraits):
     """
 
     name: ClassVar[str] = "extended-fedcs"
-    terms: ClassVar[Mapping[str, str]] = FedCS.terms
 
     request_fraction: float = 1.0
     window: int = 5
 
     def __post_init__(self) -> None:
-        check_types(self)
-        require(0 < self.request_fraction <= 1, self, "request_fraction", "a number in (0, 1]")
+        ScheduledByTimes.__post_init__(self)
         require(self.window >= 1, self, "window", "an integer >= 1")
 
     @property
-    def _resources(self) -> Resources:
+    def resources(self) -> Resources:
+        """The means over the window."""
         return Resources(mean=WindowedMean(window=self.window))
-
-    def init(self, problem: Problem) -> ResourceState:
-        """Nobody observed yet."""
-        return self._resources.init(problem.num_clients)
-
-    def select(self, state: ResourceState, view: RoundView, rng: Generator) -> Selection:
-        """Algorithm 1 on the moving averages."""
-        return shortest_schedule(state, view, self.request_fraction, rng)
-
-    def observe(self, state: ResourceState, selection: Selection, feedback: Feedback) -> None:
-        """Average the times of the cohort."""
-        self._resources.observe(state, feedback)
-
-    def rule(self) -> Rule:
-        """How it chooses, in words."""
-        return schedule_rule(self.request_fraction)
-
-    def scores(self, state: ResourceState, view: RoundView) -> Mapping[str, FloatArray]:
-        """``f(S, k)`` of the first choice, and the times."""
-        return first_scores(state)

@@ -1,4 +1,4 @@
-"""Naive MAB-CS: a bandit on how much each client prolongs a round."""
+"""MAB-CS: bandits on how much clients prolong a round (naive), or on their times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -156,15 +156,13 @@ def _turns(selection: Selection, clients: IntArray, update: FloatArray) -> IntAr
     return np.argsort(turn[np.searchsorted(selection.clients, clients)])
 
 
-# Element-wise MAB-CS: a short schedule, by optimistic times.
-
 _ALL = Resources(mean=SampleMean())
 
 
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElementWiseMABCS(PolicyTraits):
-    """FedCS on times that are the shorter, the less is known of them.
+    """FedCS applied to optimistic (lower-confidence-bound) time estimates.
 
     Of a random ``ceil(K C)`` clients Algorithm 1 adds the one with the largest
     ``f(S, k) = -T'_inc(S, k)`` (7) until m are chosen: ``T_inc`` (1) on

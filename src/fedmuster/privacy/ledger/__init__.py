@@ -1,15 +1,15 @@
 """A ledger of privacy budgets that an auditor can accept; docs/ledger.md has its format."""
 
-from fedmuster.privacy.ledger.auditing import Audit, audit
-from fedmuster.privacy.ledger.chain import Head, LedgerKind
-from fedmuster.privacy.ledger.ledger import Balances, Debit, Ledger
+from fedmuster.privacy.ledger.chain import ChainHead, LedgerKind
+from fedmuster.privacy.ledger.debits import Balances, Debit, Ledger
+from fedmuster.privacy.ledger.reading import Audit, audit
 from fedmuster.privacy.ledger.verification import Verification, accept_clock, adopt, verify
 
 __all__ = [
     "Audit",
     "Balances",
+    "ChainHead",
     "Debit",
-    "Head",
     "Ledger",
     "LedgerKind",
     "Verification",

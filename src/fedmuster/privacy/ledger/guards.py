@@ -1,9 +1,8 @@
-"""What must hold before anything is written: the right file, whole and newest; a sane clock."""
+"""Checks before anything is written: the right file, whole and newest; a sane clock."""
 
 import fcntl
 import json
 import os
-import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,18 +10,17 @@ from typing import Final, NamedTuple
 
 from fedmuster.core.errors import LedgerError
 from fedmuster.core.files import write_file
-from fedmuster.privacy.ledger.chain import Entry, Head, Info, Last, digest_at, last_entry, link
-from fedmuster.privacy.ledger.schema import plain_errors
+from fedmuster.privacy.ledger.chain import Chain, ChainHead, Entry, Info, Last, link, plain_errors
 
 STATE_FOLDER_VARIABLE: Final = "FEDMUSTER_STATE"
 _TITLE: Final = "fedmuster-ledger-head-1"
 
 
 class Note(NamedTuple):
-    """What an anchor says: this ledger, there, has come so far."""
+    """What an anchor says: the ledger with this id, at this place, ends at this head."""
 
     ledger: str
-    head: Head
+    head: ChainHead
     place: Path
 
     def to_line(self) -> bytes:
@@ -35,31 +33,31 @@ class Note(NamedTuple):
 
 
 class Anchor:
-    """One such file."""
+    """A file outside the ledger that names the ledger's newest committed entry."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> Note | None:
-        """What it says; None if it is not there."""
-        try:
-            with plain_errors(self.path), self.path.open("rb") as file:
+        """What the file says; None if it is missing."""
+        with plain_errors(self.path):
+            try:
+                file = self.path.open("rb")
+            except FileNotFoundError:
+                return None
+            with file:
                 fcntl.flock(file, fcntl.LOCK_SH)
                 return self._parse(file.read())
-        except LedgerError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise
 
     def write(self, note: Note) -> None:
-        """Make it anew."""
+        """Replace the file."""
         with plain_errors(self.path):
             write_file(self.path, note.to_bytes())
 
-    def advance(self, head: Head) -> Head:
-        """Let it name ``head``, unless it is further already: two processes may pass each other.
+    def advance(self, head: ChainHead) -> ChainHead:
+        """Name ``head``, unless the file names a later one: two processes may pass each other.
 
-        What it names then.
+        Returns the head that the file names then.
         """
         with plain_errors(self.path), self.path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -72,7 +70,7 @@ class Anchor:
             return head
 
     def check_writable(self) -> None:
-        """Complain now rather than after a debit."""
+        """Raise an error before a debit if the file cannot be written."""
         with plain_errors(self.path):
             os.close(os.open(self.path, os.O_RDWR))
 
@@ -80,7 +78,7 @@ class Anchor:
         try:
             line, place, rest = image.decode().split("\n")
             title, ledger, sequence, digest = line.split(" ")
-            note = Note(ledger, Head(int(sequence), digest), Path(json.loads(place)))
+            note = Note(ledger, ChainHead(int(sequence), digest), Path(json.loads(place)))
         except (ValueError, TypeError) as error:
             raise _damaged(self.path) from error
         if title != _TITLE or rest or note.to_bytes() != image:
@@ -103,15 +101,13 @@ def beside(path: Path) -> Anchor:
 def once_at(path: Path) -> Note | None:
     """What the state folder knows of a real ledger with entries at ``path``; None if nothing."""
     with plain_errors(state_folder()):
-        for file in sorted(state_folder().glob("*.head")):
-            note = Anchor(file).read()
-            if note is not None and note.place == path and note.head.sequence > 0:
-                return note
-    return None
+        notes = [Anchor(file).read() for file in sorted(state_folder().glob("*.head"))]
+    known = (note for note in notes if note and note.place == path and note.head.sequence > 0)
+    return next(known, None)
 
 
 def state_folder() -> Path:
-    """Where a user's programs keep what must survive, but belongs to no project."""
+    """The folder in which a user's programs keep state that belongs to no project."""
     if named := os.environ.get(STATE_FOLDER_VARIABLE):
         if not Path(named).is_absolute():
             raise LedgerError(
@@ -137,17 +133,14 @@ def _damaged(path: Path) -> LedgerError:
     )
 
 
-# What must hold before anything is written: the right file, whole and newest; a sane clock.
-
 LARGEST_STEP_BACK_US: Final = 60_000_000
 _TAIL: Final = 256
-_MICROSECONDS: Final = 1_000_000
 
 
 class OpenFiles:
-    """The ledger and its log as they were when we opened them.
+    """The ledger and its log as they were when they were opened.
 
-    SQLite goes on writing into a file that was deleted or replaced, and nobody would ever see it.
+    SQLite goes on writing into a file that was deleted or replaced, where no reader finds it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -170,14 +163,15 @@ class OpenFiles:
                 )
 
 
-def check_tail(path: Path, database: sqlite3.Connection, info: Info) -> None:
+def check_tail(chain: Chain) -> None:
     """The newest entries fit together, and the balances count as many debits as there are."""
+    path, database, _ = chain
     rows = database.execute(
         "SELECT * FROM (SELECT * FROM entries ORDER BY sequence DESC LIMIT ?) ORDER BY sequence",
         (_TAIL,),
     ).fetchall()
     before = rows[0][0] - 1 if rows else 0
-    stored = digest_at(database, info, before)
+    stored = chain.digest_at(before)
     digest = b"" if stored is None else bytes.fromhex(stored)
     for expected, row in enumerate(rows, start=before + 1):
         digest = link(digest, row[: len(Entry._fields)])
@@ -195,29 +189,26 @@ def check_tail(path: Path, database: sqlite3.Connection, info: Info) -> None:
         )
 
 
-def check_contains(
-    path: Path, database: sqlite3.Connection, info: Info, head: Head, *, source: str
-) -> None:
+def check_contains(chain: Chain, head: ChainHead, *, source: str) -> None:
     """The chain has this entry, with this digest."""
-    if digest_at(database, info, head.sequence) == head.digest:
+    if chain.digest_at(head.sequence) == head.digest:
         return
-    last = last_entry(database, info).sequence
+    last = chain.last().sequence
     if last < head.sequence:
         raise LedgerError(
-            f"{path} was restored from an old backup: {head.sequence - last:,} entries are "
+            f"{chain.path} was restored from an old backup: {head.sequence - last:,} entries are "
             f"missing (it ends at entry {last:,}, {source} knows entry {head.sequence:,}); "
             "restore the newest copy, with its -wal file if it has one"
         )
     raise LedgerError(
-        f"{path} is not the ledger that {source} knows: entry {head.sequence:,} is another one; "
-        "it was restored from an old backup and written to, tampered with, or replaced"
+        f"{chain.path} is not the ledger that {source} knows: entry {head.sequence:,} is another "
+        "one; it was restored from an old backup and written to, tampered with, or replaced"
     )
 
 
-def check_anchors(
-    path: Path, database: sqlite3.Connection, info: Info, anchors: Iterable[Anchor]
-) -> None:
-    """The ledger is the newest of its kind, as far as anybody outside of it knows."""
+def check_anchors(chain: Chain, anchors: Iterable[Anchor]) -> None:
+    """The ledger has every entry that the files outside of it know."""
+    path, info = chain.path, chain.info
     for anchor in anchors:
         note = anchor.read()
         if note is None:
@@ -231,11 +222,11 @@ def check_anchors(
                 f"{path} was replaced by another ledger ({info.id}): {anchor.path} belongs to "
                 f"{note.ledger}; put each ledger back in its place"
             )
-        check_contains(path, database, info, note.head, source=str(anchor.path))
+        check_contains(chain, note.head, source=str(anchor.path))
 
 
 def time_of_next(path: Path, last: Last, now_us: int) -> int:
-    """When the next entry is written; never earlier than the last, if need be by a small lie."""
+    """The time of the next entry: now, but never earlier than the last entry."""
     if now_us < last.time_us - LARGEST_STEP_BACK_US:
         raise LedgerError(
             f"{path}: the clock says {utc(now_us)}, but the newest entry is of "
@@ -253,7 +244,7 @@ def utc(time_us: int) -> str:
         '2023-11-14 22:13:20 UTC'
     """
     try:
-        return f"{datetime.fromtimestamp(time_us // _MICROSECONDS, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):  # a year that no calendar has
         return f"{time_us} µs after 1970"
 

@@ -3,7 +3,6 @@
 import getpass
 import os
 import socket
-import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,13 +16,15 @@ from fedmuster.core.arrays import IntArray
 from fedmuster.core.errors import LedgerError
 from fedmuster.privacy.ledger.chain import (
     ENTRY_KINDS,
+    Chain,
+    ChainHead,
     Entry,
-    Head,
     Info,
     digest_of_identities,
     integer_table,
-    last_entry,
     link,
+    reading,
+    require_there,
 )
 from fedmuster.privacy.ledger.guards import (
     LARGEST_STEP_BACK_US,
@@ -32,31 +33,23 @@ from fedmuster.privacy.ledger.guards import (
     check_contains,
     utc,
 )
-from fedmuster.privacy.ledger.schema import open_to_read, read_info
 from fedmuster.privacy.ledger.writer import Clock, Writer
 from fedmuster.privacy.schedules import MOST_UNITS
 
 MOST_FAULTS: Final = 100
-_CHUNK: Final = 5_000  # so many times the largest debit fits into int64
+_CHUNK: Final = 5_000  # rows; the sum of that many largest debits fits into int64
 _COLUMNS: Final = len(Entry._fields)
 
 
 @dataclass(kw_only=True, slots=True)
 class Verification:
-    """What was found.
+    """What was found in a ledger; a good one has no faults.
 
-    Args:
-        info: what the ledger is; None if not even that could be read.
-        head: its newest entry.
-        clients: how many accounts there are.
-        debits: how many debits there are.
-        faults: what does not fit and where, the first :data:`MOST_FAULTS`; empty for a good ledger.
-        num_faults: how many there are in all.
-        remarks: what could not be checked here.
+    ``faults`` holds the first :data:`MOST_FAULTS` of ``num_faults``; ``remarks`` what could not be
+    checked here.
     """
 
-    info: Info | None = None
-    head: Head | None = None
+    head: ChainHead | None = None
     clients: int = 0
     debits: int = 0
     faults: list[str] = field(default_factory=list)
@@ -72,21 +65,25 @@ class Verification:
 
 def verify(path: Path) -> Verification:
     """Check the file, the chain, every balance and cap, and the heads that are kept outside."""
-    if not path.exists():
-        raise LedgerError(f"{path} is not there")
+    require_there(path)
     path = path.resolve()
     result = Verification()
     try:
-        with open_to_read(path) as database:
-            info = read_info(path, database)
+        with reading(path) as chain:
+            info = chain.info
         outside = _heads_outside(path, info, result)  # first: meanwhile others may append
-        with open_to_read(path) as database:
-            result.info = info
-            _check_file(database, result)
-            _check_chain_and_balances(database, info, result)
+        with reading(path) as chain:
+            for (line,) in chain.database.execute(f"PRAGMA integrity_check({MOST_FAULTS})"):
+                if line != "ok":
+                    result.blame(f"SQLite's integrity check: {line}")
+            accounts = _Accounts(chain, result)
+            _check_chain(chain, accounts, result)
+            accounts.check_balances()
+            result.head = chain.last().head
+            result.clients = len(accounts.identities)
             for source, head in outside:
                 try:
-                    check_contains(path, database, info, head, source=source)
+                    check_contains(chain, head, source=source)
                 except LedgerError as error:
                     result.blame(str(error))
     except LedgerError as error:
@@ -96,7 +93,7 @@ def verify(path: Path) -> Verification:
     return result
 
 
-def _heads_outside(path: Path, info: Info, result: Verification) -> list[tuple[str, Head]]:
+def _heads_outside(path: Path, info: Info, result: Verification) -> list[tuple[str, ChainHead]]:
     heads = []
     for anchor in anchors_of(path, info):
         try:
@@ -116,25 +113,8 @@ def _heads_outside(path: Path, info: Info, result: Verification) -> list[tuple[s
     return heads
 
 
-def _check_file(database: sqlite3.Connection, result: Verification) -> None:
-    for (line,) in database.execute(f"PRAGMA integrity_check({MOST_FAULTS})"):
-        if line != "ok":
-            result.blame(f"SQLite's integrity check: {line}")
-
-
-def _check_chain_and_balances(
-    database: sqlite3.Connection, info: Info, result: Verification
-) -> None:
-    accounts = _Accounts(database, result)
-    _check_chain(database, info, accounts, result)
-    accounts.check_balances()
-    last = last_entry(database, info)
-    result.head = Head(last.sequence, last.digest.hex())
-    result.clients = len(accounts.identities)
-
-
 def require_sound(path: Path) -> None:
-    """Complain unless every entry and balance is in order."""
+    """Refuse a ledger in which an entry or a balance is not in order."""
     found = verify(path)
     if found.num_faults > 0:
         raise LedgerError(
@@ -143,12 +123,10 @@ def require_sound(path: Path) -> None:
         )
 
 
-def _check_chain(
-    database: sqlite3.Connection, info: Info, accounts: "_Accounts", result: Verification
-) -> None:
-    digest, time_us, expected = info.digest(), info.created_us, 1
+def _check_chain(chain: Chain, accounts: "_Accounts", result: Verification) -> None:
+    digest, time_us, expected = chain.info.digest(), chain.info.created_us, 1
     runs: set[int] = set()
-    cursor = database.execute("SELECT * FROM entries ORDER BY sequence")
+    cursor = chain.database.execute("SELECT * FROM entries ORDER BY sequence")
     while rows := cursor.fetchmany(_CHUNK):
         for row in rows:
             entry, stored = Entry._make(row[:_COLUMNS]), row[_COLUMNS]
@@ -184,8 +162,8 @@ def _check_chain(
 class _Accounts:
     """What the accounts table claims, against what the entries say."""
 
-    def __init__(self, database: sqlite3.Connection, result: Verification) -> None:
-        rows = database.execute("SELECT * FROM accounts ORDER BY account").fetchall()
+    def __init__(self, chain: Chain, result: Verification) -> None:
+        rows = chain.database.execute("SELECT * FROM accounts ORDER BY account").fetchall()
         self.identities: list[str] = [row[1] for row in rows]
         self.numbers, self.caps, self.claimed_spent, self.claimed_debits = integer_table(
             ((row[0], *row[2:]) for row in rows), width=4
@@ -251,7 +229,7 @@ class _Accounts:
         return f"account {account:,} ({self.identities[account - 1]})"
 
 
-# What a person in charge may accept. Each leaves an entry in the chain, for the auditor.
+# What an operator may accept. Each leaves an entry in the chain, for the auditor.
 
 
 def adopt(path: Path, *, clock: Clock = time.time_ns) -> str:
@@ -271,14 +249,14 @@ def adopt(path: Path, *, clock: Clock = time.time_ns) -> str:
         with writer.transaction(anchors=known) as links:
             links.add("adopt", text=text)
         for anchor in missing:
-            anchor.write(Note(writer.info.id, links.head, writer.path))
+            anchor.write(Note(writer.chain.info.id, links.head, writer.path))
         return text
 
 
 def accept_clock(path: Path, *, clock: Clock = time.time_ns) -> str:
     """Accept that the newest entries bear a time later than now; what was noted."""
     with _alone(path, "accept-clock", clock) as writer:
-        last_us = last_entry(writer.database, writer.info).time_us
+        last_us = writer.chain.last().time_us
         now_us = clock() // 1000
         if now_us >= last_us - LARGEST_STEP_BACK_US:
             raise LedgerError(
@@ -293,8 +271,7 @@ def accept_clock(path: Path, *, clock: Clock = time.time_ns) -> str:
 
 @contextmanager
 def _alone(path: Path, purpose: str, clock: Clock) -> Iterator[Writer]:
-    if not path.exists():
-        raise LedgerError(f"{path} is not there")
+    require_there(path)
     writer = Writer(path.resolve(), exclusive_for=purpose, clock=clock)
     try:
         yield writer

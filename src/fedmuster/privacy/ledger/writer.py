@@ -1,4 +1,4 @@
-"""One process that may append to a ledger: checks, commit, anchors, in this order, every time."""
+"""One process that may append to a ledger: lock, creation, checks, commit, anchors."""
 
 import fcntl
 import glob
@@ -7,12 +7,25 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 from uuid import uuid4
 from weakref import WeakSet
 
 from fedmuster.core.errors import LedgerError
-from fedmuster.privacy.ledger.chain import Head, Info, LedgerKind, Links, last_entry
+from fedmuster.core.files import sync_folder
+from fedmuster.privacy.ledger.chain import (
+    Chain,
+    ChainHead,
+    EntryKind,
+    Info,
+    Last,
+    LedgerKind,
+    lay_out,
+    link,
+    open_to_write,
+    plain_errors,
+    read_info,
+)
 from fedmuster.privacy.ledger.guards import (
     Anchor,
     Note,
@@ -26,8 +39,6 @@ from fedmuster.privacy.ledger.guards import (
     state_folder,
     time_of_next,
 )
-from fedmuster.privacy.ledger.schema import lay_out, open_to_write, plain_errors, read_info
-from fedmuster.privacy.schedules import Currency
 
 
 class WriterLock:
@@ -46,14 +57,15 @@ class WriterLock:
             try:
                 fcntl.flock(self._file, wanted | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = _read(self._file)
+                self._file.seek(0)
+                holder = self._file.read() or "another process that shares it with others"
                 self._file.close()
                 raise LedgerError(
                     f"{ledger} is in use by {holder}: wait until it is done, or give this run a "
                     "ledger of its own"
                 ) from None
             _OPEN.add(self)
-            # Nobody is alone now but we: what an earlier run left here is out of date.
+            # This process has the lock, so what an earlier run left here is out of date.
             self._file.truncate(0)
             if exclusive_for is not None:
                 self._file.write(f"run {exclusive_for!r} (process {os.getpid()} on ")
@@ -67,7 +79,7 @@ class WriterLock:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Wait for, and be, the only one who makes a ledger in this folder."""
+    """Wait until no other process makes a ledger in this folder, and keep others from it."""
     with plain_errors(folder):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -77,16 +89,11 @@ def folder_lock(folder: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _read(file: TextIO) -> str:
-    file.seek(0)
-    return file.read() or "another process that shares it with others"
-
-
 _OPEN: WeakSet[WriterLock] = WeakSet()
 
 
 def _let_go_in_child() -> None:
-    """A forked child inherits the lock; were it to outlive us, nobody could resume the run."""
+    """A forked child inherits the lock; if it outlived its parent, no run could be resumed."""
     for lock in _OPEN:
         lock.close()
 
@@ -94,15 +101,12 @@ def _let_go_in_child() -> None:
 os.register_at_fork(after_in_child=_let_go_in_child)
 
 
-# How a ledger comes into being: whole and with its anchors, or not at all.
-
-
-def create_if_missing(path: Path, *, currency: Currency, kind: LedgerKind, now_us: int) -> None:
+def create_if_missing(path: Path, *, currency: str, kind: LedgerKind, now_us: int) -> None:
     """Make an empty ledger, unless there is one, or there must have been one.
 
     The anchors come first and the ledger's name last, all of it under a lock. A crash on the way
-    leaves anchors of a ledger without entries, which are no loss: the next attempt goes over
-    them. So a ledger with entries has had its anchors from the beginning.
+    leaves anchors of a ledger without entries, which the next attempt overwrites. So a ledger with
+    entries has had its anchors from the beginning.
     """
     with folder_lock(path.parent):
         if os.path.lexists(path):
@@ -110,9 +114,9 @@ def create_if_missing(path: Path, *, currency: Currency, kind: LedgerKind, now_u
         _refuse_if_lost(path, kind)
         with plain_errors(path):
             for left in path.parent.glob(f".{glob.escape(path.name)}.*.new*"):
-                left.unlink()  # of a process that died here; the lock says that nobody is at it
+                left.unlink()  # of a process that died; under the lock no live one has it
         info = Info(str(uuid4()), currency, kind, now_us)
-        start = Head(0, info.digest().hex())
+        start = ChainHead(0, info.digest().hex())
         unnamed = path.with_name(f".{path.name}.{info.id}.new")
         with plain_errors(path):
             try:
@@ -125,7 +129,7 @@ def create_if_missing(path: Path, *, currency: Currency, kind: LedgerKind, now_u
             except BaseException:
                 unnamed.unlink(missing_ok=True)
                 raise
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
 
 def _refuse_if_lost(path: Path, kind: LedgerKind) -> None:
@@ -148,20 +152,43 @@ def _refuse_if_lost(path: Path, kind: LedgerKind) -> None:
         )
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)  # the new name
-    finally:
-        os.close(handle)
-
-
-# One process that may append to a ledger: checks, commit, anchors, in this order, every time.
-
 Clock = Callable[[], int]
 """Nanoseconds since 1970, as ``time.time_ns``."""
 
 _APPEND: Final = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class Links:
+    """Entries to be appended in one transaction, with the same time."""
+
+    def __init__(self, last: Last, time_us: int) -> None:
+        self.sequence, _, self.digest = last
+        self.rows: list[tuple[object, ...]] = []
+        """The columns of each entry, and its digest."""
+        self._time_us = time_us
+
+    @property
+    def head(self) -> ChainHead:
+        """The newest entry."""
+        return ChainHead(self.sequence, self.digest.hex())
+
+    def add(
+        self,
+        kind: EntryKind,
+        *,
+        run: int = 0,
+        in_round: int = 0,
+        account: int = 0,
+        clients: int = 0,
+        units: int = 0,
+        text: str = "",
+    ) -> int:
+        """Link one more entry; its sequence number."""
+        self.sequence += 1
+        entry = (self.sequence, self._time_us, kind, run, in_round, account, clients, units, text)
+        self.digest = link(self.digest, entry)
+        self.rows.append((*entry, self.digest))
+        return self.sequence
 
 
 class Writer:
@@ -179,12 +206,12 @@ class Writer:
             raise
         try:
             with plain_errors(path):
-                self.database.execute("BEGIN IMMEDIATE")  # now the log is there, too
+                self.database.execute("BEGIN IMMEDIATE")  # now the log exists, too
                 self._files = OpenFiles(path)
-                self.info = read_info(path, self.database)
-                self.anchors = anchors_of(path, self.info)
-                check_tail(path, self.database, self.info)
-                self._seen = self._head()
+                self.chain = Chain(path, self.database, read_info(path, self.database))
+                self.anchors = anchors_of(path, self.chain.info)
+                check_tail(self.chain)
+                self._seen = self.chain.last().head
                 self.database.execute("ROLLBACK")
         except BaseException:
             self.close()
@@ -202,7 +229,7 @@ class Writer:
                 anchor.check_writable()
                 note = anchor.read()
                 if note is not None and note.place != self.path:  # so that it is missed there
-                    anchor.write(Note(self.info.id, links.head, self.path))
+                    anchor.write(Note(self.chain.info.id, links.head, self.path))
 
     @contextmanager
     def transaction(
@@ -216,11 +243,12 @@ class Writer:
             self.database.execute("BEGIN IMMEDIATE")
             try:
                 self._files.check()
-                check_contains(
-                    self.path, self.database, self.info, self._seen, source="this process"
-                )
-                check_anchors(self.path, self.database, self.info, anchors)
-                links = self._continued(clock_may_go_back)
+                check_contains(self.chain, self._seen, source="this process")
+                check_anchors(self.chain, anchors)
+                last, now_us = self.chain.last(), self._clock() // 1000
+                if not clock_may_go_back:
+                    now_us = time_of_next(self.path, last, now_us)
+                links = Links(last, now_us)
                 yield links
                 self.database.executemany(_APPEND, links.rows)
                 self.database.execute("COMMIT")
@@ -228,30 +256,18 @@ class Writer:
                 if self.database.in_transaction:
                     self.database.execute("ROLLBACK")
                 raise
-            self._files.check()  # or the commit went into a file that nobody will find
+            self._files.check()  # or the commit went into a file that no reader finds
             self._seen = links.head
             self._move(anchors, links.head)
 
-    def _move(self, anchors: Sequence[Anchor], head: Head) -> None:
+    def _move(self, anchors: Sequence[Anchor], head: ChainHead) -> None:
         try:
             for anchor in anchors:
                 noted = anchor.advance(head)
                 if noted != head:  # by another process with this ledger, or with a copy of it?
-                    check_contains(
-                        self.path, self.database, self.info, noted, source=anchor.path.name
-                    )
+                    check_contains(self.chain, noted, source=anchor.path.name)
         except LedgerError as error:
             raise LedgerError(
                 f"{self.path}: the entries up to {head.sequence:,} are on record, but their head "
                 f"could not be noted: {error}"
             ) from error
-
-    def _continued(self, clock_may_go_back: bool) -> Links:
-        last = last_entry(self.database, self.info)
-        now_us = self._clock() // 1000
-        time_us = now_us if clock_may_go_back else time_of_next(self.path, last, now_us)
-        return Links(sequence=last.sequence, digest=last.digest, time_us=time_us)
-
-    def _head(self) -> Head:
-        last = last_entry(self.database, self.info)
-        return Head(last.sequence, last.digest.hex())

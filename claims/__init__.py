@@ -1,0 +1,12 @@
+"""The claims of the papers, by name on the command line: ``fedmuster claims``."""
+
+from typing import Final
+
+from claims import bsfl, cocs, fedsuv, flower, mab_cs, pause
+from claims.claim import Claim
+
+CLAIMS: Final[dict[str, Claim]] = {
+    claim.name: claim
+    for paper in (bsfl, pause, mab_cs, fedsuv, cocs, flower)
+    for claim in paper.CLAIMS
+}
