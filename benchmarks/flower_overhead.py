@@ -24,9 +24,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from benchmarks.measure import RESULTS, write
-from fedmuster.adapters.flower import Muster, ReportingMod
-from fedmuster.adapters.flower.in_process import InProcessGrid, Node
 from fedmuster.core.records import FloatArray
+from fedmuster.flower import Muster, ReportingMod
+from fedmuster.flower.in_process import InProcessGrid, Node
 
 CASES = ((10, 10), (100, 10), (100, 100), (1_000, 1_000))  # nodes, and how many train in a round
 POLICIES = ("random", "bsfl")

@@ -29,7 +29,7 @@ from torch import nn
 from benchmarks.training.plain_loops import with_slices
 from benchmarks.training.turns import Turns
 from benchmarks.training.workloads import WORKLOADS, Tensors, Workload
-from fedmuster.adapters.flower.grids.views import ThroughGrid
+from fedmuster.flower.grid_views import ThroughGrid
 from fedmuster.training.training_records import FederatedData
 
 ACTORS = 2

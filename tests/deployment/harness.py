@@ -8,7 +8,6 @@ its process group; all of it is killed at the end.
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,64 +22,25 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from tests.forks import FORKS
 
+from fedmuster.flower import loopback
+from fedmuster.flower.loopback import as_option, free_ports, kill_all, processes
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BIN = Path(sys.executable).parent
 
-# Nothing is downloaded or reported, tasks are picked up at once, a process has one thread.
+# Tasks are picked up at once.
 SETTINGS = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ADDRESS": "local",  # whatever cluster somebody else may have started here
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
 }
 
 
 def environment(home: Path) -> dict[str, str]:
     """What every process of the federation that lives in `home` finds in its environment."""
-    home.mkdir(parents=True, exist_ok=True)
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     state = str(home.parent / "state")  # what fedmuster keeps of ledgers outside of them
-    return {
-        **os.environ,
-        **SETTINGS,
-        "PATH": path,
-        "FLWR_HOME": str(home),
-        "FEDMUSTER_STATE": state,
-    }
-
-
-def processes(home: Path, command: str = "") -> list[int]:
-    """The ids of the processes that have this home, and `command` in their command line."""
-    mark = f"FLWR_HOME={home}".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile, or is somebody else's
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if command in line and line:  # a zombie has no line
-                    found.append(int(entry.name))
-    return found
-
-
-def kill_all(home: Path, command: str = "") -> list[int]:
-    """`kill -9` them; who they were."""
-    victims = processes(home, command)
-    for victim in victims:
-        with suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
-    return victims
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return {**loopback.environment(home), **SETTINGS, "FEDMUSTER_STATE": state}
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> float:
@@ -95,7 +55,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> f
 
 def settings_line(settings: Mapping[str, str | float]) -> str:
     """As Flower's command line takes settings: `client-id="a" slowness=0.5`."""
-    return " ".join(f"{key.replace('_', '-')}={json.dumps(settings[key])}" for key in settings)
+    return as_option({key.replace("_", "-"): value for key, value in settings.items()})
 
 
 def simulate(app: Path, folder: Path, *, nodes: int, seconds: float, **config: str | float) -> str:
@@ -104,9 +64,9 @@ def simulate(app: Path, folder: Path, *, nodes: int, seconds: float, **config: s
     Flower starts a local SuperLink for it, which stays when the run is over: it is killed here.
     """
     home = folder / "home"
-    ports = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": free_port()}
-    ports["FLWR_LOCAL_CONTROL_API_PORT"] = free_port()
-    surroundings = environment(home) | {name: str(port) for name, port in ports.items()}
+    names = ("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT")
+    ports = dict(zip(names, map(str, free_ports(2)), strict=True))
+    surroundings = environment(home) | ports
     command = ["flwr", "run", str(app), "--stream"]
     command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
     command += ["--run-config", settings_line(config)] if config else []
@@ -144,14 +104,11 @@ class Federation:
         self.keys = folder / "keys"
         self.secure = secure
         self.environment = environment(self.home)
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.superlink: subprocess.Popen[bytes] | None = None
         self.supernodes: dict[str, ForkServerProcess] = {}
         how = f'root-certificates = "{self.keys}/ca.crt"' if secure else "insecure = true"
-        address = f'address = "127.0.0.1:{self.port}"'
-        (self.home / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{address}\n{how}\n'
-        )
+        loopback.write_connection(self.home, self.port, how)
         if secure:
             maker = EXAMPLES / "flower-deployment" / "make_keys.py"
             subprocess.run([sys.executable, maker, self.keys, "8"], check=True)
@@ -189,9 +146,7 @@ class Federation:
     def _answers(self) -> bool:
         assert self.superlink is not None
         assert self.superlink.poll() is None, self.log("superlink")
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-            return True
-        return False
+        return loopback.listens(self.port)
 
     def kill_superlink(self) -> None:
         """`kill -9` the SuperLink."""
@@ -216,7 +171,7 @@ class Federation:
 
         self.supernodes[name] = FORKS.Process(
             target=run_supernode,
-            args=(arguments, free_port(), self.folder / f"{name}.log", self.environment),
+            args=(arguments, free_ports(1)[0], self.folder / f"{name}.log", self.environment),
         )
         self.supernodes[name].start()
 

@@ -5,9 +5,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from tests.deployment.harness import BIN, EXAMPLES, environment, kill_all, simulate
+import pytest
+from tests.deployment.harness import BIN, EXAMPLES, environment, simulate
 
 from fedmuster.experiments.journal import JournalReader
+from fedmuster.flower.loopback import kill_all
+
+pytestmark = [pytest.mark.flower, pytest.mark.ray, pytest.mark.slow]
 
 
 def fedmuster(*arguments: str | Path, folder: Path) -> str:

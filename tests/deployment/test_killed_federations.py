@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from tests.deployment.harness import Federation, federation, wait_until
 from tests.faults.auditor import audit_ledger
 
@@ -20,6 +21,8 @@ from fedmuster.policies.pause import PAUSE
 
 APP = Path(__file__).parent / "app"
 CLIENTS = [f"client-{number}" for number in range(4)]
+
+pytestmark = [pytest.mark.flower, pytest.mark.slow]
 
 
 def start_supernodes(fed: Federation, *clients: str, slowness: float) -> None:

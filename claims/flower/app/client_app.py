@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedmuster.adapters.flower import ReportingMod
+from fedmuster.flower import ReportingMod
 
 from .task import CLIENT, start
 

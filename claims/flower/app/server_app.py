@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, Context, MetricRecord, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-from fedmuster.adapters.flower import Muster
+from fedmuster.flower import Muster
 from fedmuster.training.training_records import Engine
 
 from .task import CLIENT, start

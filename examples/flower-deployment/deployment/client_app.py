@@ -7,7 +7,7 @@ from flwr.clientapp import ClientApp
 from sklearn.metrics import log_loss
 
 from deployment.task import create_model, fit, get_parameters, load_data, set_parameters
-from fedmuster.adapters.flower import ReportingMod
+from fedmuster.flower import ReportingMod
 
 app = ClientApp(mods=[ReportingMod()])
 

@@ -6,7 +6,7 @@ from flwr.serverapp.strategy import FedAvg
 from sklearn.metrics import log_loss
 
 from deployment.task import create_model, get_parameters, load_test_data, set_parameters
-from fedmuster.adapters.flower import Muster
+from fedmuster.flower import Muster
 from fedmuster.policies.bsfl import BSFL
 
 app = ServerApp()

@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedmuster.adapters.flower import PrivateMod, ReportingMod
+from fedmuster.flower import PrivateMod, ReportingMod
 from private.task import create_model, fit, get_parameters, load_data, set_parameters
 
 app = ClientApp(mods=[PrivateMod(), ReportingMod()])  # PrivateMod first: the last before sending

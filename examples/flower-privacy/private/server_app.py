@@ -7,7 +7,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from sklearn.metrics import log_loss
 
-from fedmuster.adapters.flower import Muster
+from fedmuster.flower import Muster
 from fedmuster.policies.pause import PAUSE
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.mechanisms import Gaussian

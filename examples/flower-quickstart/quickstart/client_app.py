@@ -4,7 +4,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from sklearn.metrics import log_loss
 
-from fedmuster.adapters.flower import ReportingMod
+from fedmuster.flower import ReportingMod
 from quickstart.task import create_model, fit, get_parameters, load_data, set_parameters
 
 app = ClientApp(mods=[ReportingMod()])  # fedmuster, line 2: was ClientApp()

@@ -4,7 +4,7 @@ from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from fedmuster.adapters.flower import Muster
+from fedmuster.flower import Muster
 from fedmuster.policies.bsfl import BSFL
 from quickstart.task import create_model, get_parameters
 

@@ -1,1 +1,1 @@
-"""Where fedmuster meets other systems."""
+"""The former home of :mod:`fedmuster.flower`."""

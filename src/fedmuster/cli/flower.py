@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from fedmuster.adapters.flower.readiness import Finding, Readiness
+    from fedmuster.flower.app_check import Finding
 
 
 @click.group()
@@ -18,21 +18,23 @@ def flower() -> None:
 
 @flower.command("check")
 @click.argument("app", metavar="APP", type=click.Path(path_type=Path))
-@click.option("--rehearse", is_flag=True, help="Play one round, all nodes in one process.")
+@click.option(
+    "--rehearse/--no-rehearse",
+    default=True,
+    show_default=True,
+    help="Play one round where nothing must change, all nodes in one process.",
+)
 @click.option("--nodes", type=click.IntRange(min=1), help="Of the rehearsal [default: as needed].")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=1),
     default=120.0,
     show_default=True,
-    help="After which an import or a rehearsal is ended.",
+    help="After which the app's process is ended.",
 )
-@click.option(
-    "--run-config", default="", help="Of the rehearsal, as for flwr run: 'key=1 other=\"text\"'."
-)
-@click.option(
-    "--node-config", default="", help="Of all nodes of the rehearsal, as for flower-supernode."
-)
+@click.option("--run-config", default="", help="As for flwr run: 'key=1 other=\"text\"'.")
+@click.option("--federation-config", default="", help="As for flwr run: 'num-supernodes=8'.")
+@click.option("--node-config", default="", help="Of all nodes, as for flower-supernode.")
 @click.pass_context
 def check_command(
     context: click.Context,
@@ -41,35 +43,34 @@ def check_command(
     nodes: int | None,
     seconds: float,
     run_config: str,
+    federation_config: str,
     node_config: str,
 ) -> None:
     """Say whether the Flower app in the folder APP is ready, and what to write where it is not.
 
-    Exit code 0 if it is, 1 if something must change. The app's modules are imported; nothing else
-    of it runs, unless it is rehearsed.
+    The app is imported and its ServerApp runs with every start() held back, in a process of its own
+    and an empty folder. Exit code 0 if the app is ready, 1 if something must change.
     """
-    from fedmuster.adapters.flower import readiness
+    from fedmuster.flower.app_check import check
 
-    found = readiness.check(app, import_seconds=seconds)
-    _show(found)
-    if rehearse and found.importable:
-        count = nodes or max(found.nodes, 4)
-        click.echo(f"\nA round with {count} nodes:")
-        played = readiness.rehearse(
-            app, nodes=count, seconds=seconds, run_config=run_config, node_config=node_config
-        )
-        _show(played)
-        found = readiness.Readiness(findings=found.findings + played.findings)
-    click.echo(f"\n{_verdict(found)}")
-    context.exit(0 if found.ready else 1)
-
-
-def _show(found: "Readiness") -> None:
-    for finding in found.findings:
-        _show_finding(finding)
+    count = 0
+    for finding in check(
+        app,
+        rehearse=rehearse,
+        nodes=nodes,
+        seconds=seconds,
+        run_config=run_config,
+        node_config=node_config,
+        federation_config=federation_config,
+    ):
+        _show(finding)
+        count += finding.level == "must change"
+    verdict = f"Not ready: {count} thing{'s' * (count != 1)} must change." if count else "Ready."
+    click.echo(f"\n{verdict}")
+    context.exit(1 if count else 0)
 
 
-def _show_finding(finding: "Finding") -> None:
+def _show(finding: "Finding") -> None:
     colour = {"ok": "green", "note": "yellow", "must change": "red"}[finding.level]
     place = f"{finding.where}: " if finding.where else ""
     width = min(shutil.get_terminal_size().columns, 100)
@@ -81,10 +82,3 @@ def _show_finding(finding: "Finding") -> None:
     click.echo(f"{level}{finding.about:<13}" + f"\n{indent}".join(lines))
     for line in finding.write.splitlines():
         click.echo(f"{indent}| {line}")
-
-
-def _verdict(found: "Readiness") -> str:
-    if found.ready:
-        return "Ready."
-    count = len(found.must_change)
-    return f"Not ready: {count} thing{'s' * (count != 1)} must change."

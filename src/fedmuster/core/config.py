@@ -86,6 +86,9 @@ def kind_of(kinds: Mapping[str, type[T]], name: Any, *, key: Key, what: str) -> 
     """The class of that name in ``kinds``, or of that address outside (``module:Class``)."""
     try:
         if isinstance(name, str) and is_outside(name):
+            known, _, rest = name.partition(":")
+            if known in kinds:
+                raise ConfigError(f"cannot read {rest!r} after {known!r}, expected key=value")
             kind: type[Any] = outside_class(name)
             if isinstance(kinds, Registry):
                 kinds.require(kind, name)

@@ -8,7 +8,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore import log
 
-from fedmuster.adapters.flower import PrivateMod, ReportingMod
+from fedmuster.flower import PrivateMod, ReportingMod
 
 
 def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

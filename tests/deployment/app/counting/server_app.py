@@ -5,7 +5,7 @@ from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from fedmuster.adapters.flower import Muster
+from fedmuster.flower import Muster
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.schedules import Uniform
 

@@ -1,1 +1,0 @@
-"""Who is there, who is busy, whom the policy chooses, and who has paid."""

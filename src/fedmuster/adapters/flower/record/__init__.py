@@ -1,1 +1,0 @@
-"""The run folder: what survives the server."""

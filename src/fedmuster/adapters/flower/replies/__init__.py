@@ -1,1 +1,0 @@
-"""What came back, told apart, and what of it is believed."""

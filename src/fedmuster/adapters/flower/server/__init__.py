@@ -1,1 +1,0 @@
-"""Muster: our methods in place of a strategy's, while the strategy's own loop runs."""

@@ -1,0 +1,281 @@
+"""Sorts Flower's replies into what a strategy may aggregate and what is refused."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app.message import make_message
+from flwr.serverapp.strategy import Strategy
+
+from fedmuster.core.errors import DataError
+from fedmuster.flower.array_forms import Forms
+from fedmuster.flower.metric_names import loss_names
+from fedmuster.flower.strategy_loop import layers, setting_of
+from fedmuster.flower.wire import Release, Report, strip
+
+REFUSED = 199
+"""The code of errors in place of refused replies; Flower's own codes are smaller."""
+_LARGEST_WEIGHT = 2.0**53
+"""More than any client has samples, and small enough that sums of weights do not overflow."""
+
+
+class Answer(NamedTuple):
+    """A reply that counts."""
+
+    client: int
+    reply: Message
+    metrics: MetricRecord
+    report: Report | None
+    elapsed_seconds: float
+    model: ArrayRecord
+
+
+class ReplyRule(NamedTuple):
+    """What a strategy expects of replies.
+
+    ``weighted_by`` is the metric by which it weighs updates. Flower's own aggregations want one
+    ArrayRecord and one MetricRecord; a user's own are ``free`` to want others, beside the model
+    under ``model_key``.
+    """
+
+    weighted_by: str | None = None
+    free: bool = False
+    model_key: str | None = None
+
+    @classmethod
+    def of(cls, strategy: Strategy, method: Literal["train", "evaluate"]) -> "ReplyRule":
+        """The rule of the innermost strategy, which aggregates."""
+        innermost = list(layers(strategy))[-1]
+        own = getattr(type(innermost), f"aggregate_{method}").__module__
+        weighted_by = getattr(innermost, "weighted_by_key", None)
+        return cls(
+            weighted_by=weighted_by,
+            free=own.partition(".")[0] != "flwr",
+            model_key=setting_of(strategy, "arrayrecord_key", None),
+        )
+
+
+class Promise(NamedTuple):
+    """In a private run every update must be released for the amount that its client has paid."""
+
+    run: str
+    round: int
+    amounts: Mapping[int, float]
+
+    def check(self, client: int, content: RecordDict) -> None:
+        """Refuse an update that is not private, or was released for another round."""
+        release = Release.of(content)
+        if release is None:
+            raise DataError(
+                "it is not private, though its client has paid: put PrivateMod() into the mods of "
+                "the ClientApp"
+            )
+        if release != Release(run=self.run, round=self.round, amount=self.amounts[client]):
+            raise DataError(f"it was released for something else: {release}")
+
+
+class Passed(NamedTuple):
+    """The content of a usable reply: all its arrays, the model among them, and its metrics."""
+
+    arrays: tuple[ArrayRecord, ...]
+    model: ArrayRecord
+    metrics: MetricRecord
+
+
+class TrainCheck:
+    """Checks whether a strategy can aggregate a reply.
+
+    Args:
+        forms: of the arrays of the model that clients were given.
+        rule: what the strategy expects of replies.
+        promise: what was promised to clients; None where nothing was.
+    """
+
+    def __init__(self, forms: Forms, *, rule: ReplyRule, promise: Promise | None = None) -> None:
+        self._forms = forms
+        self._rule = rule
+        self._promise = promise
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the model's arrays."""
+        return self._forms.names
+
+    def passed(self, client: int, reply: Message) -> Passed:
+        """The content of a reply; a :class:`DataError` says what is wrong with it."""
+        content = reply.content
+        if self._promise is not None:
+            self._promise.check(client, content)
+        # Not content.array_records, which takes as long as everything else.
+        arrays = {key: each for key, each in content.items() if isinstance(each, ArrayRecord)}
+        if len(arrays) != 1 and not self._rule.free:
+            raise DataError(f"it holds {len(arrays)} ArrayRecords, expected one")
+        model = self._model_of(arrays)
+        for record in arrays.values():
+            # Beside the model there may be anything, under the same names if both come from lists.
+            self._forms.check(record, like_model=record is model)
+        return Passed(tuple(arrays.values()), model, checked_metrics(content, self._rule))
+
+    def _model_of(self, arrays: Mapping[str, ArrayRecord]) -> ArrayRecord:
+        """The record that the strategy names; empty where several could be the model."""
+        if len(arrays) == 1:
+            return next(iter(arrays.values()))
+        return arrays.get(self._rule.model_key or "", ArrayRecord())
+
+    def ease(self, passed: Passed) -> None:
+        """Spare the strategy the parsing of arrays that have passed."""
+        for record in passed.arrays:
+            self._forms.ease(record)
+
+    def usable(self, client: int, reply: Message) -> bool:
+        """Whether :meth:`passed` accepts the reply."""
+        try:
+            self.passed(client, reply)
+        except DataError:
+            return False
+        return True
+
+
+def checked_metrics(
+    content: RecordDict, rule: ReplyRule, *, finite_loss: bool = True
+) -> MetricRecord:
+    """The metrics of a reply, with a weight and a finite loss.
+
+    Others may be NaN, as the AUC of a client with one class: these are no signals, and the strategy
+    decides what becomes of them.
+    """
+    records = [record for record in content.values() if isinstance(record, MetricRecord)]
+    if len(records) != 1 and not rule.free:
+        raise DataError(f"it holds {len(records)} MetricRecords, expected one")
+    metrics = records[0] if records else MetricRecord()
+    for record in records if finite_loss else ():
+        for name in loss_names(record):
+            value = record[name]
+            values = value if isinstance(value, list) else (value,)
+            if not all(map(math.isfinite, values)):
+                raise DataError(f"its metric {name!r} is not finite")
+    if rule.weighted_by is not None and not (rule.free and rule.weighted_by not in metrics):
+        weight = metrics.get(rule.weighted_by)
+        if weight is None or isinstance(weight, list) or not 0 < weight < _LARGEST_WEIGHT:
+            raise DataError(f"its metric {rule.weighted_by!r} is {weight}, expected a number > 0")
+    return metrics
+
+
+@dataclass(kw_only=True, slots=True)
+class RoundReplies:
+    """The sorted replies of a round.
+
+    Args:
+        answers: those that count, by client.
+        failures: error replies, with the client that failed.
+        refused: replies that cannot be right, with their client and why.
+        strangers: replies to no message of this round, or second ones: how many, by reason.
+    """
+
+    answers: list[Answer] = field(default_factory=list)
+    failures: list[tuple[int, Message]] = field(default_factory=list)
+    refused: list[tuple[int, Message, str]] = field(default_factory=list)
+    strangers: Counter[str] = field(default_factory=Counter)
+
+
+def sort_replies(
+    replies: Iterable[Message],
+    client_of: Mapping[str, int],
+    elapsed: Mapping[str, float],
+    check: TrainCheck,
+) -> RoundReplies:
+    """Tell answers from failures, refused replies, copies and late replies.
+
+    A reply is matched by the message that it answers, not by its sender: an error that the
+    SuperLink makes carries the SuperLink's own id. ``client_of`` and ``elapsed`` have the client
+    and the seconds of each sent message.
+    """
+    found = RoundReplies()
+    seen: set[str] = set()
+    for reply in replies:
+        asked = reply.metadata.reply_to_message_id
+        client = client_of.get(asked)
+        if client is None:
+            found.strangers["to no message of this round"] += 1
+        elif asked in seen:
+            found.strangers["a second one to the same message"] += 1
+        elif reply.has_error():
+            found.failures.append((client, reply))
+        else:
+            try:
+                found.answers.append(_answer(reply, client, elapsed[asked], check))
+            except DataError as error:
+                found.refused.append((client, reply, str(error)))
+        seen.add(asked)
+    _, odd = alike([answer.reply for answer in found.answers], model=check.names)
+    strange = {reply.metadata.reply_to_message_id: reason for reply, reason in odd}
+    for answer in found.answers:
+        if (asked := answer.reply.metadata.reply_to_message_id) in strange:
+            found.refused.append((answer.client, answer.reply, strange[asked]))
+    found.answers = sorted(
+        (a for a in found.answers if a.reply.metadata.reply_to_message_id not in strange),
+        key=lambda answer: answer.client,
+    )
+    return found
+
+
+def _answer(reply: Message, client: int, elapsed: float, check: TrainCheck) -> Answer:
+    passed = check.passed(client, reply)
+    report = Report.of(reply.content)
+    strip(reply.content)  # strategies and their loggers need not know
+    check.ease(passed)
+    return Answer(client, reply, passed.metrics, report, elapsed, passed.model)
+
+
+def refused(reply: Message, reason: str) -> Message:
+    """An error in place of a reply, so that the strategy counts it as one."""
+    error = Error(code=REFUSED, reason=f"refused by fedmuster: {reason}")
+    return make_message(reply.metadata, error=error)
+
+
+def alike(
+    replies: Sequence[Message], *, model: frozenset[str] = frozenset()
+) -> tuple[list[Message], list[tuple[Message, str]]]:
+    """The replies of the usual form and errors, and the others with the reason.
+
+    Flower's strategies give up the whole run if one reply has an odd key. Usual are the arrays of
+    the ``model``, and among these the form that most replies have.
+    """
+    forms = [None if reply.has_error() else frozenset(_form(reply.content)) for reply in replies]
+    kinds = Counter(each for each in forms if each is not None)
+    if len(kinds) <= 1:
+        return list(replies), []
+    usual = max(
+        kinds, key=lambda form: (_arrays(form) == model, kinds[form], sorted(map(str, form)))
+    )
+    good, odd = [], []
+    for reply, its in zip(replies, forms, strict=True):
+        if its is None or its == usual:
+            good.append(reply)
+        else:
+            strange = sorted({key for _, key, *_ in its ^ usual})
+            odd.append((reply, f"it differs from the others in its keys: {', '.join(strange)}"))
+    return good, odd
+
+
+Part = tuple[str, str, int]
+"""A record's name, a key in it, and what that is: an array, a number, or so many numbers."""
+_ARRAY, _NUMBER = -2, -1
+
+
+def _form(content: RecordDict) -> Iterator[Part]:
+    """What Flower wants to be the same in all replies of a round."""
+    for name, record in content.items():
+        if isinstance(record, ArrayRecord):
+            for key in record:
+                yield name, key, _ARRAY
+        elif isinstance(record, MetricRecord):
+            for key, value in record.items():
+                yield name, key, len(value) if isinstance(value, list) else _NUMBER
+
+
+def _arrays(form: frozenset[Part]) -> frozenset[str]:
+    return frozenset(key for _, key, kind in form if kind == _ARRAY)

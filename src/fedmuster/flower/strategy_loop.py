@@ -1,0 +1,143 @@
+"""The user's strategy: the strategies that it wraps, its four methods and its own round numbers."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedmuster.flower.flower_log import warn
+
+
+def named_layers(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
+    """A strategy and every strategy that it holds, outermost first, with dotted attribute names."""
+    seen: set[int] = set()
+    waiting = [("", strategy)]
+    while waiting:
+        prefix, layer = waiting.pop(0)
+        if id(layer) in seen:
+            continue
+        seen.add(id(layer))
+        yield prefix, layer
+        waiting += [
+            (f"{prefix}.{name}".lstrip("."), value)
+            for name, value in vars(layer).items()
+            if isinstance(value, Strategy)
+        ]
+
+
+def layers(strategy: Strategy) -> Iterator[Strategy]:
+    """A strategy and every strategy that it holds, outermost first."""
+    return (layer for _, layer in named_layers(strategy))
+
+
+def setting_of(strategy: Strategy, name: str, default: Any) -> Any:
+    """An attribute of the innermost layer that has it."""
+    found = [getattr(layer, name) for layer in layers(strategy) if hasattr(layer, name)]
+    return found[-1] if found else default
+
+
+Configure = Callable[[int, ArrayRecord, ConfigRecord, Grid], Iterable[Message]]
+
+
+class Methods(NamedTuple):
+    """The four methods that the loop of ``Strategy.start`` calls."""
+
+    configure_train: Configure
+    aggregate_train: Callable[
+        [int, Iterable[Message]], tuple[ArrayRecord | None, MetricRecord | None]
+    ]
+    configure_evaluate: Configure
+    aggregate_evaluate: Callable[[int, Iterable[Message]], MetricRecord | None]
+
+    @classmethod
+    def of(cls, strategy: Strategy) -> "Methods":
+        """The strategy's own methods."""
+        return cls(*(getattr(strategy, name) for name in cls._fields))
+
+
+def has_own_start(strategy: Strategy) -> bool:
+    """Whether the user wrote the strategy's loop."""
+    return type(strategy).start is not Strategy.start or "start" in vars(strategy)
+
+
+@contextmanager
+def in_place(strategy: Strategy, methods: Methods) -> Iterator[None]:
+    """Let the strategy's own loop call ``methods`` instead of its own.
+
+    An attribute of the object hides the method of its class, also for a ``start`` that users wrote.
+    """
+    own = {name: vars(strategy)[name] for name in methods._fields if name in vars(strategy)}
+    vars(strategy).update(methods._asdict())
+    try:
+        yield
+    finally:
+        for name in methods._fields:
+            del vars(strategy)[name]
+        vars(strategy).update(own)
+
+
+class LoopRounds:
+    """Counts rounds as the strategy's own loop does, over several starts.
+
+    Flower's loop trains once a round and counts from 1 at each start. A ``start`` written by the
+    user may train several times a round, count from 0, or end early. Such a loop does not say which
+    training is the last of a round. So where rounds have several trainings (seen at the second
+    training of the first round), a round that a crash cuts short begins anew.
+
+    Example:
+        >>> rounds = LoopRounds()
+        >>> for number in (1, 2, 3):
+        ...     rounds.trains(number)
+        >>> rounds.done
+        3
+        >>> continued = LoopRounds(rounds.to_plain())
+        >>> continued.trains(1)
+        >>> continued.number(1), continued.done
+        (4, 4)
+    """
+
+    def __init__(self, plain: Sequence[int | bool] = (0, False, 0)) -> None:
+        begun, several, ended_for = plain
+        self.several = bool(several)
+        """Whether a round was seen to train more than once."""
+        self.done = int(begun) - (self.several and not ended_for)
+        """Rounds begun so far, including the open one."""
+        self._ended_for = int(ended_for)
+        self._before = self.done
+        self._latest: int | None = None
+
+    def over(self, rounds_asked: int) -> bool:
+        """Whether the rounds are done, or the loop ended by itself when asked for that many."""
+        return self.done >= rounds_asked or self._ended_for >= rounds_asked
+
+    def as_flower_counts(self, rounds_asked: int) -> bool:
+        """Whether the loop trained exactly once in each of these rounds."""
+        return not self.several and self.done == rounds_asked
+
+    def number(self, server_round: int) -> int:
+        """The loop's ``server_round``, counted since the first start."""
+        return self._before + server_round
+
+    def trains(self, server_round: int) -> None:
+        """Note that the loop trains in its ``server_round``."""
+        self._ended_for = 0
+        if server_round != self._latest:
+            self.done += 1
+        elif not self.several:
+            self.several = True
+            warn(
+                "start of the strategy trains more than once a round: each training counts as a "
+                "round for fedmuster, and a round that a crash cuts short is begun anew"
+            )
+        self._latest = server_round
+
+    def end(self, rounds_asked: int) -> None:
+        """Note that the loop ended regularly when asked for ``rounds_asked`` rounds in all."""
+        self._ended_for = rounds_asked
+
+    def to_plain(self) -> tuple[int, bool, int]:
+        """The state for the record."""
+        return self.done, self.several, self._ended_for
