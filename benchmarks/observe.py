@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import in_turns, write
+from fedmuster import POLICIES
 from fedmuster.core.records import Feedback, Problem, Selection
-from fedmuster.policies import POLICIES
 
 CLIENTS = (1_000, 10_000, 100_000, 1_000_000)
 SIZE = 100

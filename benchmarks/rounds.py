@@ -7,8 +7,8 @@ many numbers with bare numpy as the reference.
 import numpy as np
 
 from benchmarks.measure import in_turns, write
+from fedmuster import BSFL, Genie
 from fedmuster.federation import Simulation
-from fedmuster.policies import BSFL, Genie
 from fedmuster.policies.bsfl import BanditState
 from fedmuster.worlds import BSFLGroups
 

@@ -4,10 +4,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmuster import BSFL, POLICIES, AllClients, Genie, Random
 from fedmuster.core.errors import StateError
 from fedmuster.core.policy import Policy
 from fedmuster.federation import Simulation
-from fedmuster.policies import BSFL, POLICIES, AllClients, Genie, Random
 from fedmuster.privacy.schedules import Geometric
 from fedmuster.worlds import (
     Bernoulli,

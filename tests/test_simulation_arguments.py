@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmuster import Problem, Selector
+from fedmuster import BSFL, AllClients, LinUCB, Problem, Random, Selector
 from fedmuster.core.errors import ConfigError, FedmusterWarning
 from fedmuster.core.records import Feedback
 from fedmuster.federation import Simulation
-from fedmuster.policies import BSFL, AllClients, LinUCB, Random
 from fedmuster.worlds import BSFLRates, ContextualWorld, TraceWorld
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from fedmuster import BSFL, Random
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import PolicyError
 from fedmuster.core.records import IntArray, Truth
 from fedmuster.federation import EdgeRow, RoundRow, Simulation
-from fedmuster.policies import BSFL, Random
 from fedmuster.worlds import BSFLRates
 from fedmuster.worlds.round_time import RoundTime
 from fedmuster.worlds.setting import Setting

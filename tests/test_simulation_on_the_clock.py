@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedmuster import BSFL, REFL, SAFA, FedSUV, NaiveMABCS, Random
 from fedmuster.core.errors import ConfigError
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Simulation, Watch
-from fedmuster.policies import BSFL, REFL, SAFA, FedSUV, NaiveMABCS, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import Logistic

@@ -10,8 +10,8 @@ import numpy as np
 from claims.bsfl.training import CIFAR
 from claims.claim import Claim, Evidence, Finding, RunCells, play
 from claims.measures import INTERVALS, number, points, settled
+from fedmuster import BSFL
 from fedmuster.core.records import FloatArray
-from fedmuster.policies import BSFL
 from fedmuster.report.runs import Run
 from fedmuster.report.statistics import interval, paired
 from fedmuster.report.tables import Table

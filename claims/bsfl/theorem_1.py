@@ -12,11 +12,11 @@ from claims.claim import Claim, Evidence, Finding, RunCells, play
 from claims.claim import seeds as first_seeds
 from claims.growth import Growth, growth, theorem_1_use
 from claims.measures import number
+from fedmuster import BSFL, CSUCB, CSUCBQ, RBCSF, Random
 from fedmuster.bandits.rewards import CohortReward
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import BSFL, CSUCB, CSUCBQ, RBCSF, Random
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import interval
 from fedmuster.report.tables import Table

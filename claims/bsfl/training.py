@@ -10,10 +10,10 @@ import numpy as np
 
 from claims.claim import Claim, Evidence, Finding, RunCells, play, seeds
 from claims.measures import beaten, each, names, reached_text, settled, work_text
+from fedmuster import BSFL, CSUCB, CSUCBQ, RBCSF, PowerOfChoice, Random
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import BSFL, CSUCB, CSUCBQ, RBCSF, PowerOfChoice, Random
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import interval
 from fedmuster.report.summary import Summary, summarise

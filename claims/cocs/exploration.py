@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from claims.cocs.network import Utilities
+from fedmuster import COCS
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.experiments.journal import JournalReader
-from fedmuster.policies import COCS
 from fedmuster.policies.cocs.hypercubes import ZoomingCubes
 from fedmuster.report.curves import Curve
 from fedmuster.report.statistics import mean_and_half_width

@@ -7,9 +7,9 @@ from typing import Any, Final, Self
 import numpy as np
 
 from claims.growth import first_informative_round
+from fedmuster import COCS, CUCB, LinUCB, Oracle, Random
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
-from fedmuster.policies import COCS, CUCB, LinUCB, Oracle, Random
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import Difference, Interval, interval, paired
 from fedmuster.solvers.assignment import AssignmentSolver, LagrangianAssignment

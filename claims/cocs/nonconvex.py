@@ -25,11 +25,11 @@ from claims.cocs.utility_findings import (
     utility_over_rounds,
 )
 from claims.measures import INTERVALS, number, percent
+from fedmuster import COCS, LinUCB, Oracle
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import COCS, LinUCB, Oracle
 from fedmuster.policies.cocs.hypercubes import ZoomingCubes
 from fedmuster.report.statistics import interval, paired
 from fedmuster.report.tables import Table

@@ -20,11 +20,11 @@ from claims.cocs.placements import (
     true_problems,
 )
 from claims.measures import INTERVALS, number, percent
+from fedmuster import COCS, Oracle
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.policy import Policy
 from fedmuster.core.streams import stream
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import COCS, Oracle
 from fedmuster.report.statistics import interval, paired
 from fedmuster.report.tables import Table
 from fedmuster.worlds import EdgeNetwork

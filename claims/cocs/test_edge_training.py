@@ -13,8 +13,8 @@ from claims.cocs import accuracy_sweeps as sweeps
 from claims.cocs.accuracy_findings import Accuracies, side_by_side
 from claims.cocs.edge_training import CIFAR, CIFAR_FULL, LOGISTIC, STANDARDISED, TRAINING, EdgeTask
 from claims.cocs.network import FIVE
+from fedmuster import COCS, CUCB, LinUCB, Oracle, Random
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import COCS, CUCB, LinUCB, Oracle, Random
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.solvers.assignment import FLGreedy
 from fedmuster.training.networks import COCSCNN

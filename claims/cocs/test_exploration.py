@@ -9,13 +9,13 @@ import pytest
 from claims.cocs.exploration import Exploration, Pairs, offers, recount, selections
 from claims.cocs.network import RegretBound, order
 from claims.growth import share_used
+from fedmuster import COCS
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.records import BoolArray
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out
-from fedmuster.policies import COCS
 from fedmuster.policies.cocs.hypercubes import Control, EqualCubes, SuccessRates, ZoomingCubes
 from fedmuster.worlds import EdgeNetwork
 

@@ -24,11 +24,11 @@ from claims.cocs.utility_findings import (
 )
 from claims.growth import share_used
 from claims.measures import INTERVALS, percent, points
+from fedmuster import BSFL, COCS, Lifted, Oracle
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import BSFL, COCS, Lifted, Oracle
 from fedmuster.policies.cocs.hypercubes import EqualCubes, ZoomingCubes
 from fedmuster.report.statistics import interval
 from fedmuster.report.tables import Table

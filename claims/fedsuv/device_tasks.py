@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from claims.claim import seeds
 from claims.measures import model_text, work_text
+from fedmuster import REFL, SAFA, FedSUV, Oort, Random
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Watch
-from fedmuster.policies import REFL, SAFA, FedSUV, Oort, Random
 from fedmuster.training.aggregation import Aggregation, FedAvg, FedYogi
 from fedmuster.training.data import CIFAR10, MNIST, AudioMNIST, Data, Digits, FashionMNIST
 from fedmuster.training.local_sgd import LocalSGD

@@ -15,11 +15,11 @@ import numpy as np
 from claims.claim import Claim, Evidence, Finding, RunCells, play, seeds
 from claims.fedsuv.device_tasks import FEDSUV
 from claims.measures import INTERVALS, beaten, different_clients, number, percent
+from fedmuster import FedSUV, Oort, Random
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Watch
-from fedmuster.policies import FedSUV, Oort, Random
 from fedmuster.policies.fedsuv.candidates import ELIMINATED
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.score_series import plane

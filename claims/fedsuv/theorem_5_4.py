@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedmuster import FedSUV
 from fedmuster.bandits.linear import LinearModel
 from fedmuster.bandits.means import utility_radius, validity_radius
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView
 from fedmuster.core.streams import POLICY, WORLD, stream
-from fedmuster.policies import FedSUV
 from fedmuster.policies.fedsuv import candidates as box
 from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
 from fedmuster.policies.fedsuv.kernel import Kernel

@@ -17,10 +17,10 @@ from claims.fedsuv.theorem_5_4 import (
     gains_for,
     theorem_for,
 )
+from fedmuster import FedSUV
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Watch
-from fedmuster.policies import FedSUV
 from fedmuster.report.curves import Curve
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import mean_and_half_width

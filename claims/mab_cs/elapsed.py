@@ -38,10 +38,10 @@ from claims.mab_cs.lte_cell import (
     policies,
 )
 from claims.measures import INTERVALS, in_percent
+from fedmuster import Random
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import Random
 from fedmuster.report.curves import Curve, plotted_rounds
 from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import mean_and_half_width

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from fedmuster import ElementWiseMABCS, ExtendedFedCS, FedCS, NaiveMABCS
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray, IntArray, RoundView
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.policies import ElementWiseMABCS, ExtendedFedCS, FedCS, NaiveMABCS
 from fedmuster.policies.mab_cs.resources import requested
 from fedmuster.solvers.schedule import finish_seconds, greedy_schedule
 from fedmuster.worlds import LTECell

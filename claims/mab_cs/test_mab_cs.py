@@ -15,12 +15,12 @@ from claims.mab_cs import scores as mab_cs_scores
 from claims.mab_cs.elapsed import differences
 from claims.mab_cs.lte_cell import ELEMENT_WISE, EXTENDED, FEDCS, NAIVE, RIVALS, cell
 from claims.measures import settled_accuracy
+from fedmuster import ElementWiseMABCS, ExtendedFedCS, FedCS, NaiveMABCS
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
 from fedmuster.core.streams import stream
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Simulation
-from fedmuster.policies import ElementWiseMABCS, ExtendedFedCS, FedCS, NaiveMABCS
 from fedmuster.report.edge_rows import Scores
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.solvers.schedule import finish_seconds

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from fedmuster import PAUSE
 from fedmuster.bandits.rewards import CohortReward
 from fedmuster.bandits.speed import SpeedEstimator
 from fedmuster.federation import Simulation
-from fedmuster.policies import PAUSE
 from fedmuster.policies.bsfl import BanditState
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem

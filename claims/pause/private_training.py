@@ -14,9 +14,9 @@ from claims.measures import model_text, work_text
 from claims.pause import private_findings as findings
 from claims.pause.networks import KAPPA, LARGE, SMALL, Network, sa_pause
 from claims.pause.private_findings import NO_PRIVACY
+from fedmuster import AllClients, ClusteredSampling, FastestInExpectation, Random
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import AllClients, ClusteredSampling, FastestInExpectation, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
 from fedmuster.report.summary import summarise

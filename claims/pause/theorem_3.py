@@ -19,11 +19,11 @@ from claims.growth import (
 )
 from claims.measures import number
 from claims.pause.networks import KAPPA, LARGE, SMALL, Network, sa_pause
+from fedmuster import FastestInExpectation, Genie, Random
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, FloatArray, RoundView, Selection, Truth
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation.regret import CohortJudge
-from fedmuster.policies import FastestInExpectation, Genie, Random
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import interval
 from fedmuster.report.tables import Table

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from fedmuster import BSFL
 from fedmuster.cli.explain import explain
 from fedmuster.core.errors import ConfigError, FedmusterError, StateError
 from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader
@@ -15,7 +16,6 @@ from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out
 from fedmuster.federation import Checkpoint, RoundRow
-from fedmuster.policies import BSFL
 from fedmuster.worlds.real_federation import Federation
 
 WORLD = {"name": "bsfl-rates", "num_clients": 8, "cohort_size": 3}

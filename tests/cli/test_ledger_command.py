@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from fedmuster import Random
 from fedmuster.cli import main
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
-from fedmuster.policies import Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.ledger import Ledger
 from fedmuster.worlds import PauseGroups

@@ -7,16 +7,16 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from fedmuster import BSFL, POLICIES
 from fedmuster.cli import cli, display
 from fedmuster.cli.list_command import registries
 from fedmuster.core.config import named
 from fedmuster.core.errors import UnknownNameError
-from fedmuster.policies import BSFL, POLICIES
 
 OUTSIDE = '''
 from dataclasses import dataclass
 from typing import ClassVar
-from fedmuster.policies import Random
+from fedmuster import Random
 
 @dataclass(frozen=True, kw_only=True)
 class EpsGreedy(Random):

@@ -7,13 +7,13 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from fedmuster import AllClients, Random
 from fedmuster.cli import cli, display
 from fedmuster.experiments.journal import JournalReader, Standing, standing
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out
 from fedmuster.federation import Horizon
-from fedmuster.policies import AllClients, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.schedules import Uniform
 from fedmuster.worlds import PauseGroups

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedmuster import BSFL, ClusteredSampling
 from fedmuster.core.errors import ConfigError, DataError, FeedbackError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.state import to_arrays
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.policies import BSFL, ClusteredSampling
 from fedmuster.policies.clustered_sampling import DirectionState
 from fedmuster.testing import CHECKS, Check, Knowledge
 

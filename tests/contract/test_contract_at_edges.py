@@ -28,8 +28,8 @@ from fedmuster.testing import (
     Knowledge,
     check_policy,
     knowledges,
-    learning,
 )
+from fedmuster.testing import learning_checks as learning
 
 AT_EDGES = Knowledge(num_edges=3)
 BONUS = 0.1

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedmuster.testing import learning, newcomers, ties
+from fedmuster.testing import cohort_checks as newcomers
+from fedmuster.testing import cohort_checks as ties
+from fedmuster.testing import learning_checks as learning
 from fedmuster.testing.tiny_federation import Knowledge, TinyFederation, lively, varied_seconds
 
 AT_EDGES = Knowledge(num_edges=3)

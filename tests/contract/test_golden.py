@@ -16,6 +16,17 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from fedmuster import (
+    BSFL,
+    CSUCB,
+    CSUCBQ,
+    PAUSE,
+    POLICIES,
+    RBCSF,
+    FastestInExpectation,
+    Genie,
+    PowerOfChoice,
+)
 from fedmuster.bandits.means import DiscountedMean, WindowedMean
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
@@ -28,17 +39,6 @@ from fedmuster.core.records import (
     Truth,
 )
 from fedmuster.core.streams import stream
-from fedmuster.policies import (
-    BSFL,
-    CSUCB,
-    CSUCBQ,
-    PAUSE,
-    POLICIES,
-    RBCSF,
-    FastestInExpectation,
-    Genie,
-    PowerOfChoice,
-)
 from fedmuster.privacy.schedules import Geometric
 from fedmuster.testing import assert_cohort_is_optimal, replay
 from fedmuster.testing.playing import Cohort

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedmuster import PowerOfChoice
 from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.policies import PowerOfChoice
 from fedmuster.policies.power_of_choice import LossState
 
 LOSS = np.array([0.1, 0.4, 0.2, 0.5, 0.3])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from fedmuster import BSFL, CSUCB, PAUSE, Random
 from fedmuster.core.policy import Policy, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.federation import Simulation
-from fedmuster.policies import BSFL, CSUCB, PAUSE, Random
 from fedmuster.policies.bsfl import BanditState, BottleneckBandit
 from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.privacy.schedules import Uniform

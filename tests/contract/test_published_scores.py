@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmuster import BSFL, CSUCB, CSUCBQ, PAUSE, RBCSF, PowerOfChoice
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Problem
 from fedmuster.core.selector import Selector
-from fedmuster.policies import BSFL, CSUCB, CSUCBQ, PAUSE, RBCSF, PowerOfChoice
 
 K, M, ROUNDS = 9, 3, 40
 

@@ -5,9 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedmuster.bandits.means import DiscountedMean, WindowedMean
-from fedmuster.core.policy import Policy
-from fedmuster.policies import (
+from fedmuster import (
     BSFL,
     COCS,
     PAUSE,
@@ -23,6 +21,8 @@ from fedmuster.policies import (
     PowerOfChoice,
     Random,
 )
+from fedmuster.bandits.means import DiscountedMean, WindowedMean
+from fedmuster.core.policy import Policy
 from fedmuster.policies.cocs.hypercubes import ZoomingCubes
 from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
 from fedmuster.solvers.annealing import Annealing

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from fedmuster import BSFL, Random
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import DataError, PolicyError
 from fedmuster.core.policy import CohortRule, PolicyTraits
@@ -23,7 +24,6 @@ from fedmuster.core.records import (
 )
 from fedmuster.core.selector import Selector
 from fedmuster.core.state import to_arrays
-from fedmuster.policies import BSFL, Random
 
 K, M, D = 6, 2, 3
 REACH = np.array([[k != 5 and k != 0, k != 5 and k != 1] for k in range(K)])

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tests.forks import FORKS
 
+from fedmuster import BSFL
 from fedmuster.core.errors import StateError
 from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader, rounds_done
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Simulation
-from fedmuster.policies import BSFL
 from fedmuster.worlds import BSFLRates, Markov
 
 ROUNDS = 2000

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.forks import FORKS
 
+from fedmuster import Random
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core import state as states
 from fedmuster.core.policy import Policy
@@ -20,7 +21,6 @@ from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader, rou
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import EdgeRow, Simulation
-from fedmuster.policies import Random
 from fedmuster.policies.cocs.policy import COCS
 from fedmuster.worlds import BSFLRates, EdgeNetwork
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmuster import BSFL, COCS
 from fedmuster.bandits.rewards import CohortReward
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.errors import ConfigError, StateError
@@ -16,7 +17,6 @@ from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader, sta
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Checkpoint, RoundRow
-from fedmuster.policies import BSFL, COCS
 from fedmuster.worlds import WORLDS, BSFLRates
 from fedmuster.worlds.real_federation import Federation
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from fedmuster import PAUSE
 from fedmuster.core.errors import ConfigError, MissingExtraError, StateError
 from fedmuster.experiments import cell_images, ray_journey, run
 from fedmuster.experiments.cell_images import bits_here, image_of, put
@@ -26,7 +27,6 @@ from fedmuster.experiments.ray_journey import News, play
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
 from fedmuster.experiments.sweep import find_cells
-from fedmuster.policies import PAUSE
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.ledger import verify
 from fedmuster.training.data import MNIST

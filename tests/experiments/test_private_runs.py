@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedmuster import PAUSE, AllClients, ClusteredSampling, PowerOfChoice, Random
 from fedmuster.core.errors import BudgetError, ConfigError, LedgerError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, IntArray
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
-from fedmuster.policies import PAUSE, AllClients, ClusteredSampling, PowerOfChoice, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.ledger import Ledger
 from fedmuster.privacy.mechanisms import Laplace

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fedmuster import BSFL, Random
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.run import SPEC_NAME
@@ -16,7 +17,6 @@ from fedmuster.experiments.sweep import (
     lay_out,
     lay_out_or_complete,
 )
-from fedmuster.policies import BSFL, Random
 from fedmuster.policies.genie import Genie
 from fedmuster.solvers.annealing import Annealing
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from tests.forks import FORKS
 
+from fedmuster import BSFL, SAFA, FedCS, PowerOfChoice, Random
 from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import BSFL, SAFA, FedCS, PowerOfChoice, Random
 from fedmuster.report.runs import load
 from fedmuster.training.aggregation import FedAdam
 from fedmuster.training.local_sgd import LocalSGD

@@ -16,7 +16,7 @@ from fedmuster.experiments.sweep import EXPERIMENT_NAME, complete, lay_out, run_
 POLICY = """
 from dataclasses import dataclass
 from typing import ClassVar
-from fedmuster.policies import Random
+from fedmuster import Random
 
 @dataclass(frozen=True, kw_only=True)
 class Mine(Random):

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from fedmuster import PAUSE, Random
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
-from fedmuster.policies import PAUSE, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.mechanisms import Gaussian, Laplace
 from fedmuster.privacy.schedules import Geometric, Harmonic, Listed, Uniform

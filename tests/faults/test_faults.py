@@ -22,10 +22,10 @@ from tests.faults.children import Child, Fault, Outcome, released
 from tests.faults.scenarios import private_run
 from tests.faults.watching import RELEASES
 
+from fedmuster import PAUSE
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.run import SPEC_NAME, prepare
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
-from fedmuster.policies import PAUSE
 from fedmuster.privacy.budget import Privacy
 from fedmuster.worlds import PauseGroups
 

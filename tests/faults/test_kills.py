@@ -14,10 +14,10 @@ from tests.faults.children import Child, released
 from tests.faults.scenarios import private_run
 from tests.faults.watching import RELEASES
 
+from fedmuster import PAUSE, Random
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import SPEC_NAME, prepare
 from fedmuster.experiments.spec import LEDGER_NAME
-from fedmuster.policies import PAUSE, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.schedules import Uniform
 

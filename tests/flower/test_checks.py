@@ -13,6 +13,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from fedmuster import BSFL, COCS, Genie, Lifted, Random
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
 from fedmuster.flower.muster_settings import (
@@ -22,7 +23,6 @@ from fedmuster.flower.muster_settings import (
     nodes_to_evaluate,
 )
 from fedmuster.flower.strategy_loop import setting_of
-from fedmuster.policies import BSFL, COCS, Genie, Lifted, Random
 
 
 def private(strategy: Strategy, clients: int) -> Strategy:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmuster import BSFL, CSUCB
 from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem
 from fedmuster.core.selector import Selector
 from fedmuster.flower.answer_times import Clock, queue_seconds
-from fedmuster.policies import BSFL, CSUCB
 
 EVERYONE = np.arange(10)
 TRUE = np.linspace(1.0, 10.0, 10)

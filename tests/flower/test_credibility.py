@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmuster import Oort
 from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import Feedback, FloatArray, Problem
 from fedmuster.core.selector import Selector
 from fedmuster.flower.answer_feedback import Credibility
-from fedmuster.policies import Oort
 
 TEN = np.arange(10)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 
+from fedmuster import COCS
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Problem
 from fedmuster.core.selector import Selector
@@ -15,7 +16,6 @@ from fedmuster.flower.in_process import InProcessGrid, Node
 from fedmuster.flower.muster_settings import EdgeGroups
 from fedmuster.flower.node_roster import Roster
 from fedmuster.flower.wire import Facts
-from fedmuster.policies import COCS
 
 
 def _roster(edges: Mapping[str, tuple[str, ...]]) -> Roster:

@@ -32,12 +32,12 @@ from flwr.serverapp.strategy import (
 )
 from tests.flower.tiny_app import evaluated, federation, model, nodes, quick, trained
 
+from fedmuster import BSFL, COCS, SAFA, AllClients, FedSUV, Oort, PowerOfChoice, Random
 from fedmuster.core.errors import CallOrderError, ConfigError, InUseError, StateError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.journal import Journal, JournalReader
 from fedmuster.flower import EdgeGroups, Muster, ReportingMod
 from fedmuster.flower.in_process import InProcessGrid, Node
-from fedmuster.policies import BSFL, COCS, SAFA, AllClients, FedSUV, Oort, PowerOfChoice, Random
 
 
 def start(muster: Muster, grid: Any, rounds: int = 3, **more: Any) -> Result:
@@ -704,7 +704,7 @@ MINE = """
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmuster.policies import Random
+from fedmuster import Random
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mine(Random):

@@ -11,11 +11,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from tests.flower.tiny_app import Train, model, nodes, trained
 
+from fedmuster import PAUSE, PowerOfChoice, Random
 from fedmuster.core.errors import ConfigError, LedgerError, StateError
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.flower import Muster, PrivateMod, ReportingMod
 from fedmuster.flower.in_process import InProcessGrid
-from fedmuster.policies import PAUSE, PowerOfChoice, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.ledger import audit
 from fedmuster.privacy.ledger.reading import summarise

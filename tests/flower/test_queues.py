@@ -12,9 +12,9 @@ from flwr.app import Context, Message
 from flwr.serverapp.strategy import FedAvg
 from tests.flower.tiny_app import client_app, model, nodes, quick, trained
 
+from fedmuster import BSFL
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.flower.in_process import InProcessGrid, Node
-from fedmuster.policies import BSFL
 
 pytestmark = pytest.mark.slow
 

@@ -16,6 +16,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedmuster import BSFL, POLICIES, Random
 from fedmuster.core.errors import ConfigError, InUseError, StateError
 from fedmuster.experiments.journal import JournalReader, standing
 from fedmuster.experiments.run import execute, prepare
@@ -24,7 +25,6 @@ from fedmuster.federation import RoundRow
 from fedmuster.flower import model_file
 from fedmuster.flower import run_record as records
 from fedmuster.flower.run_record import Record, Saved, client_table
-from fedmuster.policies import BSFL, POLICIES, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.mechanisms import Gaussian
 from fedmuster.training.trainer import LearningRow

@@ -9,10 +9,10 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
+from fedmuster import Random
 from fedmuster.flower import Muster
 from fedmuster.flower.in_process import InProcessGrid, Node
 from fedmuster.flower.reporting_mod import ReportingMod
-from fedmuster.policies import Random
 
 Train = Callable[[Message, Context], Message]
 

@@ -8,6 +8,7 @@ import pytest
 from numpy.random import Generator
 from tests.policies.small_networks import KINDS, rounds
 
+from fedmuster import POLICIES
 from fedmuster.core.config import named, to_table
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError
@@ -15,7 +16,6 @@ from fedmuster.core.policy import CohortRule, Policy, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.state import NoState
-from fedmuster.policies import POLICIES
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.clustered_sampling import ClusteredSampling
 from fedmuster.policies.lifted import Lifted

@@ -25,7 +25,7 @@ from fedmuster.privacy.randomness import seeded_bytes
 from fedmuster.privacy.schedules import SCHEDULES
 from fedmuster.report import figures
 from fedmuster.report.page import to_html
-from fedmuster.report.page.page_data import page_data
+from fedmuster.report.page_data import page_data
 from fedmuster.report.promise import in_words
 from fedmuster.report.runs import load
 from fedmuster.report.summary import summarise

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedmuster import POLICIES, Random
 from fedmuster.bandits.rewards import CohortReward
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.policy import Policy
@@ -19,7 +20,6 @@ from fedmuster.experiments.journal import Journal
 from fedmuster.experiments.run import prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Checkpoint, EdgeRow, RoundRow
-from fedmuster.policies import POLICIES, Random
 from fedmuster.privacy.budget import Privacy, PrivacyRow
 from fedmuster.training.trainer import LearningRow
 from fedmuster.training.training import Training

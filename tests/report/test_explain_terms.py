@@ -8,18 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmuster.bandits.means import DiscountedMean, WindowedMean
-from fedmuster.bandits.rewards import repeats
-from fedmuster.core.edges import EdgeView
-from fedmuster.core.policy import Policy
-from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Problem
-from fedmuster.core.selector import Selector
-from fedmuster.core.streams import POLICY, stream
-from fedmuster.experiments.journal import rounds_done
-from fedmuster.experiments.replay import play_again
-from fedmuster.experiments.run import execute, prepare
-from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import (
+from fedmuster import (
     BSFL,
     COCS,
     CSUCB,
@@ -37,10 +26,22 @@ from fedmuster.policies import (
     Random,
     TiFL,
 )
+from fedmuster.bandits.means import DiscountedMean, WindowedMean
+from fedmuster.bandits.rewards import repeats
+from fedmuster.core.edges import EdgeView
+from fedmuster.core.explaining import Moment
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Problem
+from fedmuster.core.selector import Selector
+from fedmuster.core.streams import POLICY, stream
+from fedmuster.experiments.journal import rounds_done
+from fedmuster.experiments.replay import play_again
+from fedmuster.experiments.run import execute, prepare
+from fedmuster.experiments.spec import Experiment
 from fedmuster.policies.explaining.best_set import BestSet, Swaps
 from fedmuster.policies.explaining.simple_rules import Untold, rule_of
 from fedmuster.policies.tifl import ByTier
-from fedmuster.report.explain import Moment, explain, find_run, from_replay, rule_for
+from fedmuster.report.explain import explain, find_run, from_replay, rule_for
 
 K, M = 9, 3
 Round = tuple[BoolArray, IntArray, dict[str, FloatArray]]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tests.report.edge_runs import WORLD, edge_row, write_network, write_small
 
+from fedmuster import Random
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.errors import StateError
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import EdgeRow
-from fedmuster.policies import Random
 from fedmuster.report.curves import moving_means, running_totals, window
 from fedmuster.report.edge_rows import Network
 from fedmuster.report.edge_views import budget_check, spread_of_shares

@@ -3,8 +3,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from fedmuster import Random
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies import Random
 from fedmuster.report.participation import (
     choice_density,
     group_shares,

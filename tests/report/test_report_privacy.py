@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
+from fedmuster import PAUSE, AllClients, Random
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out
-from fedmuster.policies import PAUSE, AllClients, Random
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.ledger.guards import STATE_FOLDER_VARIABLE
 from fedmuster.privacy.mechanisms import Gaussian, Laplace

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from fedmuster import BSFL, Random
 from fedmuster.bandits.rewards import CohortReward
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.experiments.journal import FILE_NAME, Journal
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out, run_cells
-from fedmuster.policies import BSFL, Random
 from fedmuster.report.runs import load
 from fedmuster.worlds import BSFLRates
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmuster import BSFL, Genie, Random
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError, UnknownNameError
 from fedmuster.core.registry import outside_class
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Simulation
-from fedmuster.policies import BSFL, Genie, Random
 from fedmuster.worlds import WORLDS, Markov
 
 MY_WORLD = '''
