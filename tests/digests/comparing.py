@@ -83,14 +83,9 @@ def _found(case: Case) -> Found:
             found["report"] = of_report(run / "report")
         if case.explain:
             for name, cell in zip(found, cells, strict=True):
-                for client in ("0", "5"):
-                    told = command("explain", str(cell), *_asked(case.explain, client))
-                    found[name][f"explain {client}"] = of_explanation(told)
+                asked = ("--round", str(case.explain), "--client", "5")
+                found[name]["explain"] = of_explanation(command("explain", str(cell), *asked))
     return found
-
-
-def _asked(round_number: int, client: str) -> tuple[str, ...]:
-    return "--round", str(round_number), "--client", client
 
 
 def _differences(expected: Found | None, found: Found | Exception, *, exact: bool) -> Iterator[str]:

@@ -58,9 +58,14 @@ _SCRIPT_DATA = re.compile(r'<script[^>]*type="application/json"[^>]*>(.*?)</scri
 
 
 def of_explanation(text: str) -> str:
-    """Of the numbers in the tables that ``fedmuster explain`` prints."""
-    rows = [line for line in text.splitlines() if line.startswith("│")]
-    return digest(sorted(" ".join(_NUMBER.findall(row)) for row in rows))
+    """Of the numbers in the tables of ``fedmuster explain``, without those in sentences."""
+    rows = [line.split("│") for line in text.splitlines() if line.startswith("│")]
+    return digest(sorted([number for cell in row for number in _numbers_of(cell)] for row in rows))
+
+
+def _numbers_of(cell: str) -> list[str]:
+    words = _NUMBER.sub("", cell).split()
+    return _NUMBER.findall(cell) if len(words) <= 2 else []
 
 
 def digest(value: Any) -> str:
