@@ -13,6 +13,7 @@ from tests.digests.cases import Case, cases
 from tests.digests.digesting import COHORTS, Digests, of_explanation, of_report, of_run
 from tests.digests.machine import fingerprint
 from tests.digests.playing import command, play
+from tests.digests.selecting import select_by
 
 Found = dict[str, Digests]
 """Digests by run: ``label/seed-0``."""
@@ -75,6 +76,8 @@ def _play_all(only: str, *, quick: bool) -> Iterator[tuple[Case, Found | Excepti
 
 def _found(case: Case) -> Found:
     with TemporaryDirectory() as folder:
+        if case.selectors:
+            return {name: select_by(name, Path(folder)) for name in case.selectors}
         cells = play(case, Path(folder))
         run = Path(folder) / "run"
         found = {f"{cell.parent.name}/{cell.name}": of_run(cell) for cell in cells}

@@ -106,10 +106,10 @@ def _ledger(database: sqlite3.Connection) -> list[Any]:
 def _rows(database: sqlite3.Connection, query: str) -> list[dict[str, Any]]:
     cursor = database.execute(query)
     names = [column[0] for column in cursor.description]
-    return [dict(zip(names, map(_opened, row), strict=True)) for row in cursor]
+    return [dict(zip(names, map(opened, row), strict=True)) for row in cursor]
 
 
-def _opened(cell: Any) -> Any:
+def opened(cell: Any) -> Any:
     """The arrays of an ``.npz`` image, or the values of a JSON text; anything else as it is."""
     if isinstance(cell, bytes) and zipfile.is_zipfile(io.BytesIO(cell)):
         with np.load(io.BytesIO(cell), allow_pickle=False) as archive:
@@ -123,14 +123,15 @@ def _opened(cell: Any) -> Any:
 
 
 def _value(cell: str) -> float | str:
+    """A number or a name; what has several words is wording."""
     try:
         return float(cell)
     except ValueError:
-        return cell
+        return "…" if " " in cell else cell
 
 
 def _numbers_in(data: Any) -> Any:
-    """Numbers and their order by key; texts are wording, unless they are numbers."""
+    """Numbers, by key and in their order; texts are wording."""
     if isinstance(data, Mapping):
         return {key: _numbers_in(value) for key, value in data.items()}
     if isinstance(data, list):

@@ -1,4 +1,4 @@
-"""Play a case: the only place that touches fedmuster."""
+"""Play a case, in the same way as the command line does."""
 
 import contextlib
 import io
