@@ -39,9 +39,6 @@ def standardised(attributes: FloatArray) -> FloatArray:
     return np.asarray(result)
 
 
-# Ridge regressions: what a context predicts, and how sure that is.
-
-
 @dataclass(slots=True)
 class RidgeState:
     """For each client the inverse of ``H = lambda I + sum c c'`` and ``b = sum y c``."""

@@ -50,9 +50,6 @@ def utility_radius(num_clients: int, round_: int, delta: float) -> float:
     return math.sqrt(beta)  # FedSUV Eq. 5
 
 
-# The mean of what was observed of each client: of all samples, the last few, or the recent.
-
-
 @dataclass(slots=True)
 class MeanState:
     """Observations ever (``c_k``), their estimated mean, and what the estimator must remember."""

@@ -21,9 +21,6 @@ def repeats(labels: IntArray) -> int:
     return len(labels) - len(np.unique(labels))
 
 
-# The privacy that a client has left.
-
-
 def remaining_privacy(count: IntArray, rule: Schedule) -> FloatArray:
     """``p = 1 - spent / eps_bar`` after ``count`` participations (PAUSE Eq. 7).
 
@@ -31,9 +28,6 @@ def remaining_privacy(count: IntArray, rule: Schedule) -> FloatArray:
     before the first round (Algorithm 1's initial 0 contradicts Eq. 7).
     """
     return 1.0 - rule.spent_share(count)  # PAUSE Eq. 7
-
-
-# How much a client adds to the generalisation of the model, judged by how often it took part.
 
 
 def generalisation(
@@ -57,9 +51,6 @@ def generalisation(
     if beta == 1.0:
         return x
     return np.copysign(np.abs(x) ** beta, x)  # BSFL Eq. 3, 4; PAUSE Eq. 8
-
-
-# Virtual queues: a client that is owed participation becomes more urgent every round.
 
 
 @dataclass(slots=True)
@@ -94,9 +85,6 @@ def serve(state: QueueState, clients: IntArray, *, round_: int, rate: float) -> 
     length = queue_length(state, clients, round_ + 1, rate) - 1.0
     state.length[clients] = np.maximum(length, 0.0)
     state.served[clients] = round_
-
-
-# The reward of a cohort beyond its speed: generalisation, privacy and diversity.
 
 
 def check_reward(config: object) -> None:

@@ -109,9 +109,6 @@ class SpeedEstimator:
         return fastest if fastest < np.inf else 0.0  # nobody answered yet: all means are 0
 
 
-# The mean latency of each client, and its reward ``1 - tau / tau_max``, as CS-UCB has it.
-
-
 @dataclass(slots=True)
 class LatencyState:
     """Times each client was asked and answered, its summed latency, and the longest of all."""

@@ -60,9 +60,6 @@ def _signal(feedback: Feedback, name: str, otherwise: FloatArray) -> FloatArray:
     return np.where(np.isnan(sent), otherwise, sent)
 
 
-# Who took part in a round: COCS's X.
-
-
 def participated(feedback: Feedback) -> BoolArray:
     """bool[n], who answered, and in time (``X = 1``, in the text below COCS Eq. 6).
 
@@ -85,8 +82,6 @@ def participated(feedback: Feedback) -> BoolArray:
     in_time = feedback.signals.get("in_time")
     return feedback.answered if in_time is None else feedback.answered & (in_time > 0)
 
-
-# What participants at edge servers are worth to a network operator.
 
 UtilityName = Literal["linear", "square-root"]
 

@@ -14,8 +14,6 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
-# Work over a million clients without asking the system for memory every time.
-
 _BLOCK = 1 << 15  # a few arrays of this length stay in cache
 _local = threading.local()
 
@@ -56,9 +54,6 @@ def tabulate(
     return np.take(function(np.arange(top + 1)), count, out=out, mode="clip")
 
 
-# Whole numbers from products of numbers that are not.
-
-
 def ceil_of(count: float) -> int:
     """``ceil``, but for rounding errors: a billionth above a whole number is that number.
 
@@ -68,8 +63,6 @@ def ceil_of(count: float) -> int:
     """
     return math.ceil(round(count, 9))
 
-
-# Sums of costs that do not depend on their order: a plain one could overstep a budget.
 
 LARGEST_SUMMAND = 1e290
 """Sums of more could overflow."""

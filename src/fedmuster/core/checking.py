@@ -104,9 +104,6 @@ def _closing_fault(selection: Selection) -> str | None:
     return None
 
 
-# What users tell the selector of a round, checked.
-
-
 def checked_view(
     policy: Policy[Any],
     problem: Problem,

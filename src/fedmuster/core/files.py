@@ -37,8 +37,6 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-# ``.npz`` images of many small arrays, of which numpy and zipfile make one at their leisure.
-
 _LARGEST = 2**31
 _MOST_MEMBERS = 2**16 - 1
 """More does not fit into a plain archive, but into one with the fields of "zip64"."""

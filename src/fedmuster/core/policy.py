@@ -64,9 +64,6 @@ class Cached:
 LateAnswers = Discard | Stale | Cached
 
 
-# Whose answers enter a round's model where a policy prefers some (SAFA).
-
-
 def fill_quota(arrivals: IntArray, preferred: BoolArray, quota: int) -> BoolArray:
     """bool[m]: the first ``quota`` preferred answers; while there is room, others as they came.
 
@@ -87,8 +84,6 @@ def fill_quota(arrivals: IntArray, preferred: BoolArray, quota: int) -> BoolArra
     used[others[: quota - len(first)]] = True
     return used
 
-
-# The protocol that every selection policy follows.
 
 S = TypeVar("S")
 

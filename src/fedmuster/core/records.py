@@ -40,8 +40,6 @@ class Forecast(Protocol):
         ...
 
 
-# The records that everything speaks: Problem, RoundView, Selection, Feedback.
-
 SHORTEST_SECONDS = 1e-9
 LONGEST_SECONDS = 1e9
 """A latency outside of a nanosecond … 30 years was not measured; its inverse could overflow."""

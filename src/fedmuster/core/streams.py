@@ -48,9 +48,6 @@ def stream(seed: int, name: str, *key: int) -> np.random.Generator:
     )
 
 
-# Unequal data, as BSFL's authors draw it: for worlds, which need the numbers, and for training,
-
-
 def exponential_data(
     num_clients: int, *, decay: float, lowest_quality: float, rng: Generator
 ) -> tuple[FloatArray, FloatArray]:

@@ -102,9 +102,6 @@ class CSUCB(PolicyTraits):
         return self._reward.mean(state, rows), confidence_radius(state.asked[rows], log_term)
 
 
-# CS-UCB-Q: the fastest clients, under a fairness constraint.
-
-
 @dataclass(slots=True)
 class FairLatencyState:
     """CS-UCB's state, the queues, and the rate at which they grow (``c_k``)."""

@@ -58,8 +58,6 @@ def best_arm(state: ArmsState) -> int:
     return int(np.argmax(bonus + mean))
 
 
-# CUCB: UCB1 on whole decisions.
-
 _UNKNOWN = -1
 
 
@@ -197,9 +195,6 @@ def _number_of(selection: Selection) -> int:
     """A number that follows from who was chosen, and at which edge."""
     pairs = np.stack([selection.clients, selection.edge_of_each])
     return crc32(pairs.astype("<i8").tobytes())
-
-
-# CUCB: which of its fixed decisions was played.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

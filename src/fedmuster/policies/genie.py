@@ -150,9 +150,6 @@ class Genie(PolicyTraits):
         state.count[feedback.clients] += 1
 
 
-# The fastest in expectation, told in advance.
-
-
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FastestInExpectation(PolicyTraits):

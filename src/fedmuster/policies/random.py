@@ -127,9 +127,6 @@ def draw(data: FloatArray, view: RoundView, count: int, rng: Generator) -> IntAr
     return weighted_draw(data[view.candidates()], count, rng)
 
 
-# Everyone, every round.
-
-
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllClients(PolicyTraits):

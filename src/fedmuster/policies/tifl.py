@@ -103,9 +103,6 @@ class LatencyTiers:
         return LatencyReward(tau_max_seconds=self.timeout_seconds)
 
 
-# How likely each tier is to be drawn: by its credits, and by how well the model serves it.
-
-
 @dataclass(slots=True)
 class OddsState:
     """Of each tier: probability, how often it was drawn, accuracy when it was last looked at."""
@@ -160,9 +157,6 @@ class TierOdds:
             shares = np.count_nonzero(accuracy >= accuracy[:, None], axis=1)
             state.probability[:] = shares / shares.sum()  # TiFL Alg. 2
         state.accuracy[:] = accuracy
-
-
-# TiFL: cohorts of clients that are about equally fast.
 
 
 @dataclass(slots=True)

@@ -115,8 +115,6 @@ def _in_need(edges: EdgeView | None, round_: int) -> tuple[str, EdgeView | None]
     return f", {edges.num_edges} edge servers{what}:", changed
 
 
-# Point 13: newcomers are explored.
-
 RESIDENTS, NEWCOMERS = 12, 2
 _SETTLED_AFTER = 30
 PATIENCE = 60
@@ -154,8 +152,6 @@ def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         )
     return None
 
-
-# Points 16 and 17: a client that never answers does not keep its place.
 
 _SILENT = (2, 5, 8)
 _SILENCE_SEEDS = 3
@@ -211,8 +207,6 @@ def _silence_fault(
         "times; count a client that does not complete as a bad answer"
     )
 
-
-# Point 9: among clients that are all alike, everyone is chosen as often as everyone else.
 
 _NUM_CLIENTS = 12
 _NUM_EDGES = 3

@@ -81,8 +81,6 @@ def _table_fault(policy: Any) -> str | None:
     return None
 
 
-# The contract: what every policy, ours or yours, must keep.
-
 FLAT: Final = Knowledge()
 AT_EDGES: Final = Knowledge(num_edges=3)
 

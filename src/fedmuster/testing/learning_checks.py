@@ -93,8 +93,6 @@ _MISHAPS = {
 }
 
 
-# Point 14: what is learned pays.
-
 _SETTLED_AFTER = 30
 
 SEEDS = 20

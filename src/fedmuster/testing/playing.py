@@ -190,8 +190,6 @@ def same_selection(one: Selection, other: Selection) -> bool:
     )
 
 
-# Point 15: golden values. The contract cannot know the paper; its reader can.
-
 Cohort = tuple[int, ...]
 
 

@@ -111,8 +111,6 @@ def answer() -> None:
     sys.stdout.write("\n" + json.dumps(played) + "\n")
 
 
-# Points 3, 4, 6 and 10: no side effects, no borrowed memory, no global state, no row order.
-
 _ROUNDS = 20
 _HISTORIES = (0, _ROUNDS)
 _MUST_NOT_CHANGE = "select must change nothing: learn in observe"
@@ -245,8 +243,6 @@ def _reordered(feedback: Feedback, order: IntArray) -> Feedback:
         used=None if feedback.used is None else feedback.used[order],
     )
 
-
-# Points 5 and 8: a run repeats, in another process and after a restart.
 
 _RESTARTS = 12
 _ALL_IN_FIELDS = "all that it learns must be in arrays that are fields of its state"

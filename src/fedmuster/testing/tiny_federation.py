@@ -47,8 +47,6 @@ def edges_of(
     return EdgeView(coverage=coverage, cost=np.ones(num_clients), budget=budget)
 
 
-# One round of the tiny synthetic federation.
-
 DEADLINE_SECONDS = 0.6
 """Later answers are waited for, but are not in time."""
 
@@ -163,8 +161,6 @@ class Draw:
             else replace(edges, coverage=edges.coverage[:count], cost=edges.cost[:count]),
         )
 
-
-# The tiny synthetic federation in which the contract plays every policy.
 
 _LOST = 0.2
 _NEVER_SECONDS = 1e6

@@ -61,9 +61,6 @@ class Demand(NamedTuple):
     needed: float
 
 
-# Equal hypercubes, as many from the first round to the last.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EqualCubes:
     """``[0, 1]^d`` cut into ``h^d`` equal hypercubes (COCS, initialization phase).
@@ -116,9 +113,6 @@ def grid_cells(steps: IntArray, per_axis: int) -> IntArray:
     """[n], a number for each cell of the grid, ``0 … per_axis^d - 1``."""
     cells: IntArray = steps @ per_axis ** np.arange(steps.shape[1] - 1, -1, -1)
     return cells
-
-
-# Hypercubes that become smaller where more is known: the partition adapts to what was seen.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,8 +183,6 @@ class ZoomingCubes:
     def _levels(self, dimension: int) -> range:
         return range(self.depth + 1 if dimension else 1)  # without context there is but the root
 
-
-# How often clients answer in time, by client, edge server and part of the context space.
 
 Cubes = EqualCubes | ZoomingCubes
 Pool = Literal["pairs", "clients", "edges", "network"]

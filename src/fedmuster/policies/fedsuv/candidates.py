@@ -128,8 +128,6 @@ def describe(boxes: BoxState) -> dict[str, FloatArray]:
     return {name: np.where(np.isfinite(of), of, np.nan) for name, of in columns.items()}
 
 
-# FedSUV's candidates, who leave for good: too unlikely to answer, or dominated (section 4.4).
-
 ELIMINATED: Final = 1
 """Left because another is certainly more likely to answer in time."""
 DOMINATED: Final = 2

@@ -77,9 +77,6 @@ class Tally:
         )
 
 
-# A Gaussian process over clients: what one client's utility tells of those that are like it.
-
-
 @dataclass(slots=True)
 class GPState:
     """What was observed of each client, and what is concluded from all of it together.

@@ -71,8 +71,6 @@ class NoBelief:
         """There is nothing to believe."""
 
 
-# The exact posterior: its covariance of all pairs, for a few thousand clients.
-
 _EXACT_BLOCK = 128  # rows: as much of the covariance as the cache holds
 
 
@@ -132,8 +130,6 @@ class ExactBelief:
             for start in range(0, count, _EXACT_BLOCK)
         )
 
-
-# An approximate posterior for a million clients: Bayesian regression on random features.
 
 _FEATURE_BLOCK = 1024  # clients whose features are made at once: few enough for the cache
 _WORTH_THREADS = 100_000  # clients

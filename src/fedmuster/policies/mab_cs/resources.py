@@ -87,9 +87,6 @@ def reported_seconds(feedback: Feedback) -> tuple[FloatArray, FloatArray]:
     return np.clip(update, 0.0, LONGEST_SECONDS), np.clip(upload, 0.0, LONGEST_SECONDS)
 
 
-# How long each client takes to update the model, and to upload it.
-
-
 @dataclass(slots=True)
 class ResourceState:
     """What is known of each client's update and upload times."""
@@ -134,9 +131,6 @@ class Resources:
                 round_=feedback.round,
                 round_seconds=feedback.lasted_seconds,
             )
-
-
-# What FedCS and MAB-CS have in common: who is asked for its resources, and who uploads when.
 
 
 def requested(view: RoundView, fraction: float, rng: Generator) -> IntArray | slice:

@@ -78,9 +78,6 @@ class Pacer:
         state.this_window[...] = 0.0
 
 
-# Oort's blacklist: who was asked too often.
-
-
 def not_too_often(times: IntArray, most: int | None, share: float, rng: Generator) -> BoolArray:
     """bool[K]: who was asked at most ``most`` times (None: everybody).
 
@@ -96,9 +93,6 @@ def not_too_often(times: IntArray, most: int | None, share: float, rng: Generato
         count = min(len(tired), int(share * len(times)))
         allowed[tired[top_k(times[tired].astype(np.float64), count, rng)]] = False
     return allowed
-
-
-# What each client last brought, how long that took, and when and how often it was asked.
 
 
 @dataclass(slots=True)
@@ -172,8 +166,6 @@ def _mean(values: FloatArray) -> float:
     """0 of nothing; in one order, whatever the order of the rows was."""
     return float(np.sort(values).mean()) if len(values) else 0.0
 
-
-# Oort's score of an explored client: what its data are worth, how long ago, and how slow it is.
 
 _BELOW = 0.999
 """So that the least useful is not worth nothing, and equals are all worth 1 (authors' code)."""
