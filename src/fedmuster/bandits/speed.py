@@ -1,4 +1,4 @@
-"""How fast each client is, relative to the fastest answer that is possible."""
+"""Speed ``tau_min / tau`` (BSFL, PAUSE) and reward ``1 - tau / tau_max`` (CS-UCB) of clients."""
 
 from dataclasses import dataclass
 
@@ -19,10 +19,15 @@ class SpeedState:
     fastest_seconds: FloatArray = shared()
 
 
+def check_seconds(config: object, name: str) -> None:
+    """Check a hyper-parameter that is a number of seconds > 0, or None."""
+    given = getattr(config, name)
+    require(given is None or 0 < given < np.inf, config, name, "seconds > 0")
+
+
 def check_speed(config: object) -> None:
-    """Check those hyper-parameters of a :class:`SpeedEstimator` that ``config`` has."""
-    given = getattr(config, "tau_min_seconds", None)
-    require(given is None or 0 < given < np.inf, config, "tau_min_seconds", "seconds > 0")
+    """Check the hyper-parameters of a :class:`SpeedEstimator` that ``config`` has."""
+    check_seconds(config, "tau_min_seconds")
     require(0 < getattr(config, "zeta", 1) < np.inf, config, "zeta", "a number > 0")
 
 
