@@ -1,13 +1,13 @@
-"""Cohorts that are spread over clusters: access points, subnets, regions."""
+"""Rewards beyond speed: generalisation, privacy, diversity of clusters, and fairness queues."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray, tabulate
-from fedmuster.core.config import require
+from fedmuster.core.config import require, shared_settings
 from fedmuster.privacy.schedules import Geometric, Schedule
 
 
@@ -117,8 +117,8 @@ class CohortReward:
 
     @classmethod
     def of(cls, config: object) -> Self:
-        """The reward of a policy that has the same hyper-parameters."""
-        return cls(**{item.name: getattr(config, item.name) for item in fields(cls)})
+        """The reward with the hyper-parameters of a policy, where the policy has them."""
+        return cls(**shared_settings(cls, config))
 
     def weights(
         self,

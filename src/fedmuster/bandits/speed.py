@@ -1,12 +1,13 @@
 """Speed ``tau_min / tau`` (BSFL, PAUSE) and reward ``1 - tau / tau_max`` (CS-UCB) of clients."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from fedmuster.bandits.means import MeanEstimator, MeanState, confidence_radius, log_rounds
 from fedmuster.core.arrays import FloatArray, IntArray, blocks, tabulate
-from fedmuster.core.config import require
+from fedmuster.core.config import require, shared_settings
 from fedmuster.core.records import Feedback
 from fedmuster.core.state import shared
 
@@ -51,6 +52,11 @@ class SpeedEstimator:
 
     def __post_init__(self) -> None:
         check_speed(self)
+
+    @classmethod
+    def of(cls, config: object) -> Self:
+        """The estimator with the hyper-parameters of a policy, where the policy has them."""
+        return cls(**shared_settings(cls, config))
 
     def init(self, num_clients: int) -> SpeedState:
         """Nobody observed yet."""

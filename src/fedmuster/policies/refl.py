@@ -7,18 +7,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, LateAnswers, PolicyTraits, Stale
-from fedmuster.core.records import (
-    BoolArray,
-    Feedback,
-    FloatArray,
-    IntArray,
-    Problem,
-    RoundView,
-    Selection,
-)
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import shared
 from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.solvers.top_k import highest

@@ -51,7 +51,7 @@ class LatencyTiers:
         )
 
     def update(self, state: TierState, feedback: Feedback) -> None:
-        """Count the answers, and the missing ones, of a round."""
+        """Count the answers and the missing answers of a round."""
         self._latency.update(state.latency, feedback)
 
     def mean_seconds(self, state: TierState, rows: IntArray | slice) -> FloatArray:
@@ -92,7 +92,7 @@ class LatencyTiers:
 
 @dataclass(slots=True)
 class OddsState:
-    """Of each tier: probability, how often it was drawn, accuracy when it was last looked at."""
+    """Of each tier: probability, draws since credits were given, accuracy at the last look."""
 
     probability: FloatArray = shared()
     drawn: IntArray = shared()
@@ -119,9 +119,9 @@ class TierOdds:
         )
 
     def chances(self, state: OddsState) -> FloatArray:
-        """[T], P(drawn now): tiers without credits left have none."""
-        open_ = state.probability * (state.drawn < (self.credits or np.inf))
-        return np.asarray(open_ / open_.sum())
+        """[T], P(drawn now); 0 for tiers without credits left."""
+        weight = state.probability * (state.drawn < (self.credits or np.inf))
+        return np.asarray(weight / weight.sum())
 
     def spend(self, state: OddsState, tier: int) -> None:
         """Count that ``tier`` was drawn; when all credits are spent, give them anew."""
@@ -214,8 +214,8 @@ class TiFL(PolicyTraits):
         for name in ("num_tiers", "interval", "profiling_rounds"):
             require(getattr(self, name) >= 1, self, name, "an integer >= 1")
         expected = f"nothing, or {self.num_tiers} integers >= 1"
-        lengths = len(self.credits) in (0, self.num_tiers)
-        require(lengths and min(self.credits, default=1) >= 1, self, "credits", expected)
+        fits = len(self.credits) in (0, self.num_tiers) and min(self.credits, default=1) >= 1
+        require(fits, self, "credits", expected)
         require(0 <= self.profiled_share <= 1, self, "profiled_share", "a number in [0, 1]")
         check_seconds(self, "timeout_seconds")
 
@@ -260,7 +260,10 @@ class TiFL(PolicyTraits):
         votes = np.where(self._odds.chances(state.odds) > 0, 1 + members, 0)
         at_hand = self.num_tiers - 1 - int(votes[::-1].argmax())
         self._tiers.update(state.tiers, feedback)
-        sent = _accuracy(feedback)
+        # How well the model serves each client: its accuracy, or else minus the loss.
+        unknown = np.full(len(feedback.clients), np.nan)
+        signals = feedback.signals
+        sent = signals.get("accuracy_before", -signals.get("loss", unknown))
         heard = feedback.answered & np.isfinite(sent)
         state.accuracy[feedback.clients[heard]] = sent[heard]
         if due or len(profiled) < len(clients):
@@ -295,12 +298,6 @@ class TiFL(PolicyTraits):
     @property
     def _odds(self) -> TierOdds:
         return TierOdds(num_tiers=self.num_tiers, credits=self.credits)
-
-
-def _accuracy(feedback: Feedback) -> FloatArray:
-    """How well the global model serves each row: "accuracy_before", or minus the loss, or NaN."""
-    unknown = np.full(len(feedback.clients), np.nan)
-    return feedback.signals.get("accuracy_before", -feedback.signals.get("loss", unknown))
 
 
 @dataclass(frozen=True, slots=True)

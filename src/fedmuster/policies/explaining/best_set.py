@@ -67,14 +67,15 @@ class BestSet(Rule):
             return None
         swaps = Swaps(self, moment)
         slowest = int(moment.cohort[np.argmin(swaps.instance.bottleneck[moment.cohort])])
-        return (
-            f"The cohort is worth {_told(*swaps.parts(moment.cohort))}: its lowest {self.slowest} "
-            f"(of {moment.name(slowest)}), and {self._weight_words()}"
-            if self.scale > 0
-            else f"The cohort is worth {_told(*swaps.parts(moment.cohort))}: minus "
-            f"{number(-self.scale)} times its longest {self.slowest} (of {moment.name(slowest)}), "
-            f"and {self._weight_words()}"
+        extreme = (
+            "its lowest" if self.scale > 0 else f"minus {number(-self.scale)} times its longest"
         )
+        kind = "sum" if self.times_size else "mean"
+        told = (
+            f"The cohort is worth {_told(*swaps.parts(moment.cohort))}: {extreme} {self.slowest} "
+            f"(of {moment.name(slowest)}), and the {kind} of {' + '.join(self.weights)}"
+        )
+        return told if self.penalty == 0 else f"{told} less {number(self.penalty)} for each repeat"
 
     def chosen(self, moment: Moment, client: int) -> str:
         """What the cohort would be worth with the best other client in its place."""
@@ -132,11 +133,6 @@ class BestSet(Rule):
             told += f", its {name} {number(float(column[client]))} rank {place:,}"
         return told
 
-    def _weight_words(self) -> str:
-        kind = "sum" if self.times_size else "mean"
-        told = f"the {kind} of {' + '.join(self.weights)}"
-        return told if self.penalty == 0 else f"{told} less {number(self.penalty)} for each repeat"
-
 
 class Swaps:
     """The set problem of a round, over all clients, and its value after a swap."""
@@ -160,7 +156,7 @@ class Swaps:
         )
 
     def parts(self, cohort: IntArray) -> tuple[float, float]:
-        """The bottleneck and the rest."""
+        """The lowest u of a cohort, and its mean w less penalties."""
         return self.instance.parts(cohort)
 
     def values(self, out: int, into: IntArray) -> FloatArray:

@@ -152,29 +152,26 @@ class ByChance(Rule):
         return np.nan_to_num(moment.column(self.term), nan=0.0)
 
     def chosen(self, moment: Moment, client: int) -> str:
-        """By luck."""
-        return f"luck decided; {self._chance(moment, client)}"
-
-    def passed_over(self, moment: Moment, client: int) -> str:
-        """By bad luck."""
-        return f"luck decided; {self._chance(moment, client)}"
-
-    def _chance(self, moment: Moment, client: int) -> str:
+        """Luck decided; the chance of the client."""
         size, there = len(moment.cohort), moment.num_available
-        if self.term is None:
-            if moment.num_edges:
-                return (
-                    f"clients are drawn one after the other while budgets last, and "
-                    f"{size:,} of the {there:,} available were placed"
+        if self.term is None and moment.num_edges:
+            chance = (
+                f"clients are drawn one after the other while budgets last, and {size:,} of the "
+                f"{there:,} available were placed"
+            )
+        elif self.term is None:
+            chance = f"{size:,} of {there:,} are drawn, a chance of {percent(size / max(there, 1))}"
+        else:
+            share = percent(float(moment.column(self.term)[client]))
+            chance = f"its chance was {share}"
+            if not self.exact:
+                chance = (
+                    f"it has {share} of the data of the {there:,} available, of whom {size:,} are "
+                    "drawn in proportion to that"
                 )
-            return f"{size:,} of {there:,} are drawn, a chance of {percent(size / max(there, 1))}"
-        value = float(moment.column(self.term)[client])
-        if self.exact:
-            return f"its chance was {percent(value)}"
-        return (
-            f"it has {percent(value)} of the data of the {there:,} available, of whom {size:,} are "
-            "drawn in proportion to that"
-        )
+        return f"luck decided; {chance}"
+
+    passed_over = chosen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -242,9 +239,7 @@ class Untold(Rule):
             f"{len(written):,} that are written down"
         )
 
-    def passed_over(self, moment: Moment, client: int) -> str:
-        """The same."""
-        return self.chosen(moment, client)
+    passed_over = chosen
 
 
 def rule_of(policy: Policy[Any]) -> Rule:
