@@ -1,4 +1,4 @@
-"""The contract: what every policy, ours or yours, must keep."""
+"""The contract: the points that every policy must keep, those of other packages included."""
 
 import tomllib
 import warnings
@@ -86,8 +86,8 @@ AT_EDGES: Final = Knowledge(num_edges=3)
 
 
 def knowledges(policy: Policy[Any]) -> tuple[Knowledge, ...]:
-    """Where a policy is tried: in flat federated learning, and at edge servers if it knows them."""
-    # Whoever lacks the trait hears of it from point 1.
+    """The federations to try a policy in: flat, and with edge servers if it assigns them."""
+    # Point 1 reports a policy without this trait.
     return (FLAT, AT_EDGES) if getattr(policy, "assigns_edges", False) else (FLAT,)
 
 

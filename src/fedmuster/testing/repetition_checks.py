@@ -1,4 +1,4 @@
-"""Replay a trajectory in a fresh Python process with another hash seed."""
+"""Points 3, 4, 5, 6, 8 and 10: runs repeat, nothing is borrowed, nothing else is changed."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.random.mtrand import get_bit_generator
 from numpy.typing import NDArray
 
-from fedmuster.core.arrays import IntArray
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import PolicyError
 from fedmuster.core.policy import Policy
@@ -29,6 +28,7 @@ from fedmuster.testing.playing import (
     Image,
     continue_in,
     differing,
+    feedback_rows,
     finish,
     image,
     play,
@@ -173,16 +173,9 @@ def borrowing_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 
 def _lent(selection: Selection, feedback: Feedback) -> list[NDArray[Any]]:
     """The arrays that observe was given."""
-    columns: list[NDArray[Any] | None] = [
-        selection.clients,
-        selection.edges,
-        selection.inclusion,
-        selection.features,
-        feedback.clients,
-        feedback.latency_seconds,
-        feedback.completed,
-        *feedback.signals.values(),
-    ]
+    chosen = (selection.clients, selection.edges, selection.inclusion, selection.features)
+    heard = (feedback.clients, feedback.latency_seconds, feedback.completed)
+    columns = (*chosen, *heard, *feedback.signals.values())
     return [column for column in columns if column is not None]
 
 
@@ -222,7 +215,7 @@ def row_order_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         size = len(feedback.clients)
         order = np.arange(size)[::-1] if t % 2 else np.roll(np.arange(size), 1)
         twin = deepcopy(state)
-        policy.observe(twin, selection, _reordered(feedback, order))
+        policy.observe(twin, selection, feedback_rows(feedback, order))
         policy.observe(state, selection, feedback)
         changed = differing(image(state), image(twin))
         if changed:
@@ -231,17 +224,6 @@ def row_order_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
                 "another order; match rows by feedback.clients, and sort them before summing"
             )
     return None
-
-
-def _reordered(feedback: Feedback, order: IntArray) -> Feedback:
-    return replace(
-        feedback,
-        clients=feedback.clients[order],
-        latency_seconds=feedback.latency_seconds[order],
-        completed=feedback.answered[order],
-        signals={name: values[order] for name, values in feedback.signals.items()},
-        used=None if feedback.used is None else feedback.used[order],
-    )
 
 
 _RESTARTS = 12
