@@ -123,7 +123,7 @@ def _predict(
 
 @dataclass(slots=True)
 class LinearState:
-    """How often each client was observed, the sum of that, and its row x of the design."""
+    """Number and sum of the observations of each client, and its row x of the design."""
 
     count: IntArray
     total: FloatArray

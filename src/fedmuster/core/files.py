@@ -1,4 +1,4 @@
-"""Write a file so that a crash leaves either the old one or the new one, whole."""
+"""Write files atomically, and make ``.npz`` images of many small arrays quickly."""
 
 import io
 import os

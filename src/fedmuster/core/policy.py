@@ -104,17 +104,14 @@ class Policy(Protocol[S]):
     @property
     def cohort_rule(self) -> CohortRule:
         """How many clients it chooses."""
-        ...
 
     @property
     def oracle(self) -> bool:
         """Whether it must be told the true expectations (``RoundView.truth``)."""
-        ...
 
     @property
     def learns(self) -> bool:
         """Whether what it observes changes what it selects."""
-        ...
 
     @property
     def wants_gain(self) -> bool:
@@ -123,42 +120,33 @@ class Policy(Protocol[S]):
         That is for the signals "accuracy_gain" and "accuracy_before". It costs each client two more
         passes over its data.
         """
-        ...
 
     @property
     def wanted_sketch_size(self) -> int:
         """How many numbers of each update's direction it wants (``Feedback.sketches``); 0: none."""
-        ...
 
     @property
     def late_answers(self) -> LateAnswers:
         """What happens to answers that arrive after the end of their round."""
-        ...
 
     def init(self, problem: Problem) -> S:
         """The state before the first round."""
-        ...
 
     def select(self, state: S, view: RoundView, rng: Generator) -> Selection:
         """Choose a cohort. Pure: changes nothing, repeats for the same arguments."""
-        ...
 
     def observe(self, state: S, selection: Selection, feedback: Feedback) -> None:
         """Learn from a round. The only place that changes the state, in place."""
-        ...
 
     def scores(self, state: S, view: RoundView) -> Mapping[str, FloatArray]:
         """What it thinks of each client now, for reports: [K] by name, NaN for no opinion. Pure."""
-        ...
 
     @property
     def terms(self) -> Mapping[str, str]:
         """What the columns of ``scores`` mean, in words."""
-        ...
 
     def rule(self) -> Rule | None:
         """How it chooses, for explanations; None for "the highest score"."""
-        ...
 
 
 POLICIES: Final[Registry[Policy[Any]]] = Registry(

@@ -29,7 +29,6 @@ class AskLoss(Protocol):
 
         What a client answers need not be finite, nor true.
         """
-        ...
 
 
 class Forecast(Protocol):
@@ -38,7 +37,6 @@ class Forecast(Protocol):
     def __call__(self, window_seconds: float) -> tuple[BoolArray, BoolArray]:
         """bool[K] each: clients that expect to be available for the next ``window_seconds``, and
         for as long after that. The expectation may be wrong."""
-        ...
 
 
 PER_CLIENT: Final = ("num_samples", "quality", "clusters", "attributes", "expected_seconds")

@@ -26,10 +26,7 @@ from fedmuster.solvers.assignment import (
 
 
 def flattened(view: RoundView) -> RoundView:
-    """The view without its edges: of each client the mean over the edges that cover it.
-
-    Where none does, over all edges, so that nothing is missing.
-    """
+    """The view without edges: features are means over the edges that cover a client (or over all)."""
     features = view.pair_features
     if features is not None:
         network = view.network
@@ -139,11 +136,7 @@ class Lifted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placed(Rule):
-    """A flat policy that chooses; who does not fit at any edge leaves room for others.
-
-    Args:
-        flat: how it chooses.
-    """
+    """The rule ``flat`` of a flat policy; a client that fits at no edge leaves room for others."""
 
     flat: Rule
 

@@ -36,20 +36,16 @@ class Belief(Protocol):
     @property
     def mean(self) -> FloatArray:
         """Posterior mean of each client."""
-        ...
 
     @property
     def variance(self) -> FloatArray:
         """Posterior variance of each client; rounding may push it below 0."""
-        ...
 
     def rebuild(self, kernel: Kernel, attributes: FloatArray, evidence: Evidence) -> None:
         """Forget everything, and believe ``evidence`` (which may be empty)."""
-        ...
 
     def condition(self, kernel: Kernel, attributes: FloatArray, evidence: Evidence) -> None:
         """Believe ``evidence``, too."""
-        ...
 
 
 @dataclass(slots=True)
