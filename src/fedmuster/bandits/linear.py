@@ -164,7 +164,7 @@ class LinearModel:
         require(0 < self.regularisation < np.inf, self, "regularisation", "a number > 0")
 
     def init(self, num_clients: int, attributes: FloatArray | None) -> LinearState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         design = np.zeros((num_clients, 0))
         if attributes is not None:
             design = np.column_stack([np.ones(num_clients), standardised(attributes)])

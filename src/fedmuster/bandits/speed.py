@@ -59,7 +59,7 @@ class SpeedEstimator:
         return cls(**shared_settings(cls, config))
 
     def init(self, num_clients: int) -> SpeedState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return SpeedState(
             inverse=self.estimator.init(num_clients), fastest_seconds=np.array(np.inf)
         )
@@ -141,7 +141,7 @@ class LatencyReward:
     tau_max_seconds: float | None
 
     def init(self, num_clients: int) -> LatencyState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return LatencyState(
             asked=np.zeros(num_clients, dtype=np.int64),
             answered=np.zeros(num_clients, dtype=np.int64),

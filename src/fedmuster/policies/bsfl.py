@@ -41,7 +41,7 @@ class BottleneckBandit:
     solver: Solver
 
     def init(self, problem: Problem) -> BanditState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return BanditState(
             speed=self.speed.init(problem.num_clients),
             target_share=problem.target_share(),
@@ -77,7 +77,7 @@ class BottleneckBandit:
         )
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         weights = ("generalisation", "privacy") if self.reward.gamma > 0 else ("generalisation",)
         return BestSet(
             formula="of all cohorts of this size the one with the largest sum of its lowest score "
@@ -130,7 +130,7 @@ class BottleneckPolicy(PolicyTraits):
         )
 
     def init(self, problem: Problem) -> BanditState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return self.bandit.init(problem)
 
     def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
@@ -142,7 +142,7 @@ class BottleneckPolicy(PolicyTraits):
         self.bandit.speed.update(state.speed, feedback)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return self.bandit.rule()
 
     def scores(self, state: BanditState, view: RoundView) -> Mapping[str, FloatArray]:

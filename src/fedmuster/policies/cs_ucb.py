@@ -65,7 +65,7 @@ class CSUCB(PolicyTraits):
         return LatencyReward(tau_max_seconds=self.tau_max_seconds)
 
     def init(self, problem: Problem) -> LatencyState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return self._reward.init(problem.num_clients)
 
     def select(self, state: LatencyState, view: RoundView, rng: Generator) -> Selection:
@@ -79,7 +79,7 @@ class CSUCB(PolicyTraits):
         self._reward.update(state, feedback)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Highest(
             term="score",
             formula="the highest score = mean_reward + confidence_bonus",
@@ -162,7 +162,7 @@ class CSUCBQ(PolicyTraits):
         return LatencyReward(tau_max_seconds=self.tau_max_seconds)
 
     def init(self, problem: Problem) -> FairLatencyState:
-        """Nobody observed yet, nobody owed anything."""
+        """No client observed yet; all queues are empty."""
         equal_share = min(1.0, problem.cohort_size / problem.num_clients)
         return FairLatencyState(
             latency=self._reward.init(problem.num_clients),
@@ -181,7 +181,7 @@ class CSUCBQ(PolicyTraits):
         serve(state.queue, selection.clients, round_=selection.round, rate=float(state.rate))
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         b = self.queue_weight
         return Highest(
             term="score",

@@ -158,7 +158,7 @@ class CUCB(PolicyTraits):
         state.most[...] = max(float(state.most), utility)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return PlayedArm()
 
     def scores(self, state: CUCBState, view: RoundView) -> Mapping[str, FloatArray]:

@@ -95,7 +95,7 @@ class Genie(PolicyTraits):
         return cls(**shared_settings(cls, reward))
 
     def init(self, problem: Problem) -> GenieState:
-        """Nobody took part yet."""
+        """No client took part yet."""
         return GenieState(
             count=np.zeros(problem.num_clients, dtype=np.int64),
             target_share=problem.target_share(),
@@ -126,7 +126,7 @@ class Genie(PolicyTraits):
         return Selection.of(view, view.candidates(), positions)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         weights = ("generalisation", "privacy") if self.gamma > 0 else ("generalisation",)
         return BestSet(
             formula="of all cohorts the one with the largest sum of its lowest true_speed and its "
@@ -186,7 +186,7 @@ class FastestInExpectation(Stateless):
         return highest(view, rows, -view.truth.mean_latency_seconds[rows], rng)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Highest(
             term="true_mean_seconds", formula="the shortest true mean latencies", lowest=True
         )

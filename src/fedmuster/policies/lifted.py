@@ -26,7 +26,7 @@ from fedmuster.solvers.assignment import (
 
 
 def flattened(view: RoundView) -> RoundView:
-    """The view without edges: features are means over the edges that cover a client (or over all)."""
+    """The view without edges; features are means over the edges of a client (or over all edges)."""
     features = view.pair_features
     if features is not None:
         network = view.network
@@ -125,7 +125,7 @@ class Lifted:
         self.policy.observe(state, replace(selection, edges=None), feedback)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Placed(flat=rule_of(self.policy))
 
     def scores(self, state: Any, view: RoundView) -> Mapping[str, FloatArray]:

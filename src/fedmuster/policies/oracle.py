@@ -88,7 +88,7 @@ class Oracle(Stateless):
         return best_placement(view, self._value(view), solver=self.solver, rng=rng)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return BestPlacement(
             formula="the placement with the largest sum of true_value, within budgets",
             terms=("true_value",),

@@ -87,7 +87,7 @@ class Random(PolicyTraits):
         """Nothing is learned."""
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         if self.by_data:
             return ByChance(
                 formula="clients are drawn in proportion to their data", term="data_share"
@@ -148,5 +148,5 @@ class AllClients(Stateless):
         return Selection.of(view, slice(None), np.flatnonzero(view.available))
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Everyone(formula="every available client is asked")

@@ -105,7 +105,7 @@ class REFL(PolicyTraits):
         return Stale(beta=self.beta, max_rounds=self.max_staleness)
 
     def init(self, problem: Problem) -> REFLState:
-        """Nobody took part yet."""
+        """No client took part yet."""
         return REFLState(
             last_round=np.zeros(problem.num_clients, dtype=np.int64), window_seconds=np.array(0.0)
         )
@@ -124,7 +124,7 @@ class REFL(PolicyTraits):
             state.window_seconds += (1 - memory) * seconds
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Highest(
             term="priority",
             formula="the highest priority: clients that are about to leave first, resting clients "

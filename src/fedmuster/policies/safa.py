@@ -86,7 +86,7 @@ class SAFA(PolicyTraits):
         return Cached(lag_tolerance=self.lag_tolerance)
 
     def init(self, problem: Problem) -> SAFAState:
-        """Nobody picked yet."""
+        """No client picked yet."""
         return SAFAState(
             picked=np.zeros(problem.num_clients, dtype=np.bool_),
             quota=np.array(problem.cohort_size),
@@ -103,7 +103,7 @@ class SAFA(PolicyTraits):
         state.picked[feedback.clients[feedback.entered]] = True
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Everyone(formula="every available client trains", term="preferred")
 
     def scores(self, state: SAFAState, view: RoundView) -> Mapping[str, FloatArray]:

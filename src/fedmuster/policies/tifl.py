@@ -275,7 +275,7 @@ class TiFL(PolicyTraits):
                 self._odds.adapt(state.odds, at_hand, accuracy)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return ByTier(self)
 
     def scores(self, state: TiFLState, view: RoundView) -> Mapping[str, FloatArray]:

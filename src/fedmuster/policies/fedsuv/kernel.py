@@ -1,4 +1,4 @@
-"""How alike two clients are expected to be, given their attributes."""
+"""Kernels over the attributes of clients, their likelihood, and the fit of hyper-parameters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is believed of the part of the utility that attributes explain."""
+"""Posteriors of the utility that attributes explain: none, exact, or by random features."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -63,7 +63,7 @@ class ScheduledByTimes(PolicyTraits, ABC):
         learn_seconds(self.mean, state.upload, feedback, upload)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return ShortSchedule(
             formula="one after the other the client that prolongs the round least, by "
             "mean_update_seconds and mean_upload_seconds",

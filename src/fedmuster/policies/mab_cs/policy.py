@@ -112,7 +112,7 @@ class NaiveMABCS(PolicyTraits):
         learn_seconds(SampleMean(), state, feedback, added)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Highest(
             term="score",
             formula="the highest score = time_term + confidence_bonus",
@@ -225,7 +225,7 @@ class ElementWiseMABCS(ScheduledByTimes):
         return in_order(view, rows, np.concatenate((first, known[schedule])))
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return ShortSchedule(
             formula="one after the other the client that prolongs the round least, by optimistic "
             "times: the less is known of a client, the shorter (optimistic_update, "

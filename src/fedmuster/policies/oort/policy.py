@@ -122,7 +122,7 @@ class Oort(PolicyTraits):
         require((self.blacklist_rounds or 0) >= 0, self, "blacklist_rounds", "an integer >= 0")
 
     def init(self, problem: Problem) -> OortState:
-        """Nobody explored yet."""
+        """No client explored yet."""
         samples = problem.num_samples
         return OortState(
             record=blank_record(problem),
@@ -153,7 +153,7 @@ class Oort(PolicyTraits):
         self.pacer.update(state.pacer, brought, round_=feedback.round)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Guided(self)
 
     def scores(self, state: OortState, view: RoundView) -> Mapping[str, FloatArray]:
