@@ -100,6 +100,7 @@ class Policy(Protocol[S]):
 
     name: ClassVar[str]
     assigns_edges: ClassVar[bool]
+    """Whether it says at which edge server each client trains, where there are edge servers."""
 
     @property
     def cohort_rule(self) -> CohortRule:
