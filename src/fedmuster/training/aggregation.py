@@ -190,11 +190,7 @@ class FedMedian(_Average):
     """
 
     name: ClassVar[str] = "median"
-
-    @property
-    def rule(self) -> Combine:
-        """Combines many updates to one."""
-        return CoordinateMedian()
+    rule: ClassVar[Combine] = CoordinateMedian()
 
 
 @SERVERS.register

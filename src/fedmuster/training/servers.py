@@ -105,15 +105,11 @@ class EdgeServer:
         merged = self.merge(answers)
         if merged.num_answers == 0 or merged.num_answers < self.min_answers:
             return 0
+        updates, weights, count = merged
         self.model = self.rule.apply(  # COCS Eq. 3, 6 with FedAvg(weights="uniform")
-            self._memory,
-            self.model,
-            merged.updates,
-            merged.weights,
-            self.num_trainable,
-            rule=self.combining,
+            self._memory, self.model, updates, weights, self.num_trainable, rule=self.combining
         )
-        return merged.num_answers
+        return count
 
     def merge(self, answers: Answers) -> ToCombine:
         """The updates of a round that enter the model, weighted by data."""

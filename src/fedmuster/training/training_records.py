@@ -196,7 +196,11 @@ class Engine(Protocol):
     def losses(
         self, parameters: Parameters, clients: IntArray, *, batch_size: int | None = None
     ) -> FloatArray:
-        """[n], mean loss of ``parameters`` on each client's data, or on some of its samples."""
+        """[n], mean loss of ``parameters`` on each client's data.
+
+        ``batch_size`` limits the samples of a client. They are drawn once and for all: the first
+        ones of the order that follows from the seed and the client in "round 0".
+        """
         ...
 
     def evaluate(self, parameters: Parameters) -> Evaluation:

@@ -24,8 +24,8 @@ from fedmuster.worlds.layout import beta_law
 from fedmuster.worlds.trace_files import (
     FEDSCALE_ENDINGS,
     TraceError,
+    TraceFile,
     TraceTable,
-    accept_path,
     read_columns,
     rows_for,
     trace_reader,
@@ -290,7 +290,7 @@ class OnOff:
 
 @AVAILABILITIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ActivityTrace:
+class ActivityTrace(TraceFile):
     """Measured activity from a file: FedScale's ``client_behave_trace``, CSV or Parquet.
 
     A table has the columns ``client``, ``start_seconds``, ``end_seconds`` and perhaps
@@ -304,12 +304,6 @@ class ActivityTrace:
     """
 
     name: ClassVar[str] = "activity-trace"
-
-    path: str
-
-    def __post_init__(self) -> None:
-        accept_path(self)
-        check_types(self)
 
     def start(self, num_clients: int, seed: int) -> ActivityRun:
         """Draw which clients of the file take part."""

@@ -41,9 +41,9 @@ class Intervals:
         period_seconds: FloatArray,
         phase_seconds: FloatArray | None = None,
     ) -> Self:
-        """Intervals in any order, which may touch and overlap; ``client`` is int[n].
+        """Intervals in any order, which may touch and overlap; ``client`` [n] owns them.
 
-        Of an interval only the part before the end of the period counts. No phase means 0.
+        The part of an interval after the end of the period does not count. No phase means 0.
         """
         num_clients = len(period_seconds)
         seen = start_seconds < period_seconds[client]

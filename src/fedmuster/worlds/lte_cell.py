@@ -115,11 +115,8 @@ _CHUNK = 64
 class UpdateUploadLatency:
     """``tau = samples / compute + bits / throughput``, with rates that fluctuate independently.
 
-    Args:
-        samples: [K], how many each client trains on.
-        compute: samples per second.
-        bits: size of the model.
-        throughput: bits per second.
+    ``samples`` [K] is what each client trains on; ``compute`` is in samples per second, ``bits``
+    the size of the model, ``throughput`` in bits per second.
     """
 
     samples: FloatArray
@@ -139,8 +136,9 @@ class UpdateUploadLatency:
 
     def shortest_seconds(self) -> float:
         """The shortest latency that any client can have."""
-        shortest = self.samples / self.compute.highest + self.bits / self.throughput.highest
-        return float(shortest.min())
+        return float(
+            (self.samples / self.compute.highest + self.bits / self.throughput.highest).min()
+        )
 
     def mean_seconds(self) -> FloatArray:
         """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
@@ -160,8 +158,8 @@ class UpdateUploadLatency:
     def _mean_inverse(self, deadline: float) -> FloatArray:
         """Gauss-Legendre over both rates.
 
-        Where some uploads are in time and others are not, the integral over the throughput has
-        other limits than where all are: the two parts are smooth, the whole is not.
+        The integral over the throughput has other limits where only some uploads are in time than
+        where all are, so the two parts, which are smooth, are integrated apart.
         """
         some = self._needed(deadline - self.bits / self.throughput.highest)
         every = self._needed(deadline - self.bits / self.throughput.lowest)

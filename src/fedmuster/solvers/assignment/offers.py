@@ -25,11 +25,10 @@ class Offers:
         first: int64[n], the first pair of each client.
         edge: int64[P], 0 … M-1.
         value: [P], in 0 … 1.
-        share: [P], the part of its edge's budget that the pair takes, in 0 … 1; 0 where there is
-            no budget, or one of 0.
+        share: [P], of its edge's budget, in 0 … 1; 0 where there is no budget, or one of 0.
         num_edges: M.
         size: the most clients, at most n.
-        unit: what a value of 1 was worth in the problem.
+        unit: the worth of a value of 1 in the problem.
     """
 
     origin: IntArray
@@ -114,10 +113,10 @@ class Filling:
         return pairs[fits]
 
     def take_most(self, pairs: IntArray) -> IntArray:
-        """Takes a good part of fitting ``pairs``, first come first served, and returns it.
+        """Take fitting ``pairs`` in their order, at least one, and return those that were taken.
 
-        Each edge takes pairs until its budget would break, each client its first offer that was
-        taken. So not all that fit need be taken, but at least one.
+        Each edge takes pairs until its budget would break, and each client its first offer that was
+        taken.
         """
         offers = self._offers
         by_edge = np.argsort(offers.edge[pairs], kind="stable")

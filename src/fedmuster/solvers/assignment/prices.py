@@ -98,7 +98,7 @@ def lowest_bound(offers: Offers, goal: float, steps: int) -> Prices:
 
 
 def _demand(offers: Offers, prices: Prices) -> FloatArray:
-    """[M], the shares that clients ask for; who is undecided between edges asks for parts."""
+    """[M], the shares that clients ask for; a client with several best edges asks for parts."""
     wanted = (prices.reduced > 0) & (prices.reduced == prices.surplus[offers.client])
     pairs = np.flatnonzero(wanted)
     ways = np.add.reduceat(wanted, offers.first, dtype=np.int64)
@@ -109,7 +109,7 @@ def _demand(offers: Offers, prices: Prices) -> FloatArray:
 _BUDGET_ROUNDING = 1e-9
 
 
-def budgets_cannot_bind(problem: AssignmentProblem) -> bool:
+def _budgets_cannot_bind(problem: AssignmentProblem) -> bool:
     """Whether every edge could pay for all its pairs at once, and with something to spare."""
     if np.isinf(problem.budget).all():
         return True
@@ -217,7 +217,7 @@ class Opening(NamedTuple):
 
 def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Opening | Placement:
     """Where to begin, with at most ``steps`` of the prices; or the best placement, if easy."""
-    if budgets_cannot_bind(problem):
+    if _budgets_cannot_bind(problem):
         return best_of_each(problem, rng)
     problem = _with_budgets_in_reach(problem)
     offers = Offers.of(problem, rng)

@@ -104,11 +104,7 @@ class TorchEngine:
     def losses(
         self, parameters: Parameters, clients: IntArray, *, batch_size: int | None = None
     ) -> FloatArray:
-        """[n], mean loss of ``parameters`` on each client's data.
-
-        With ``batch_size`` on so many of its samples at most, drawn once and for all: the first
-        of the order that follows from the seed and the client in "round 0".
-        """
+        """See :class:`~fedmuster.training.training_records.Engine`."""
         self._check(parameters, clients)
         once = LocalSGD(batch_size=batch_size or 0, steps=1)
         plan = zip(clients.tolist(), self._batches(once, clients, 0).rows, strict=True)
@@ -140,13 +136,7 @@ class TorchEngine:
         self.close()
 
     def _batches(self, local: LocalSGD, clients: IntArray, round_number: int) -> Batches:
-        return batches(
-            local,
-            seed=self._seed,
-            round_number=round_number,
-            clients=clients,
-            num_samples=self._data.sizes[clients],
-        )
+        return batches(local, self._seed, round_number, clients, self._data.sizes[clients])
 
     def _table(
         self,
