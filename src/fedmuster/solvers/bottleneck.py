@@ -171,7 +171,7 @@ def _drop_outdated(heap: list[float], outdated: Counter[float]) -> None:
 def adjusted(
     weight: FloatArray, clusters: IntArray, charge: float, rng: Generator | None = None
 ) -> FloatArray:
-    """The weights less ``charge`` for all but the best client of each cluster (``rng``: of equals)."""
+    """The weights less ``charge`` for all but one best client of each cluster, drawn by ``rng``."""
     labels, num_clusters = compact(clusters)
     best = np.flatnonzero(weight == leading_weight(weight, labels, num_clusters)[labels])
     if rng is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fedmuster.core.config import check_types
 from fedmuster.core.errors import ConfigError, MissingExtraError
-from fedmuster.training.models import MODELS, Network, check_factory, factory_error, imported
+from fedmuster.training.models import MODELS, OwnFactory, TorchNetwork
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +44,7 @@ class Convolution(NamedTuple):
         return side // 2 if pooled else side, pooled
 
 
-class StackedNetwork(Network):
+class StackedNetwork(TorchNetwork):
     """Convolutions of images [channels, height, width], then hidden dense layers, then outputs."""
 
     __slots__ = ()
@@ -246,7 +246,7 @@ class COCSCNN(StackedNetwork):
 
 @MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ResNet18(Network):
+class ResNet18(TorchNetwork):
     """ResNet-18 for small images: a 3×3 stem without pooling (He et al. 2016, §4.2), 11.2 M."""
 
     name: ClassVar[str] = "resnet-18"
@@ -262,7 +262,7 @@ class ResNet18(Network):
 
 @MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnModel(Network):
+class OwnModel(OwnFactory, TorchNetwork):
     """Your own ``nn.Module``.
 
     Args:
@@ -275,18 +275,14 @@ class OwnModel(Network):
 
     factory: str
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_factory(self)
-
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """The module that your factory makes."""
         _require_torch(self)
         from torch import nn
 
-        built = _call(imported(self), input_shape=input_shape, num_classes=num_classes)
-        if not isinstance(built, nn.Module):
-            raise factory_error(self, f"returned {type(built).__name__}, expected an nn.Module")
+        built = _call(self.function(), input_shape=input_shape, num_classes=num_classes)
+        complaint = f"returned {type(built).__name__}, expected an nn.Module"
+        self.require_kind(isinstance(built, nn.Module), complaint)
         module: nn.Module = built
         return module
 
@@ -307,7 +303,7 @@ def _require_room(network: StackedNetwork, input_shape: tuple[int, ...]) -> None
         )
 
 
-def _require_image(network: Network, input_shape: tuple[int, ...]) -> None:
+def _require_image(network: TorchNetwork, input_shape: tuple[int, ...]) -> None:
     if len(input_shape) != 3:
         raise ConfigError(
             f"{type(network).__name__}: a sample has shape {input_shape}, expected an image "
@@ -315,7 +311,7 @@ def _require_image(network: Network, input_shape: tuple[int, ...]) -> None:
         )
 
 
-def _require_torch(network: Network) -> None:
+def _require_torch(network: TorchNetwork) -> None:
     try:
         import_module("torch")
     except ImportError as error:

@@ -118,10 +118,8 @@ class Training:
     ) -> "OwnTraining":
         """The same training, with your own data set or PyTorch module in place of a named one.
 
-        Args:
-            data: in place of ``self.data``.
-            module: makes the network, whose parameters are the initial model. Called once in
-                each process, so it must always make the same.
+        ``module`` makes the network, whose parameters are the initial model. It is called once in
+        each process, so it must always make the same.
         """
         return OwnTraining(training=self, data=data, module=module)
 

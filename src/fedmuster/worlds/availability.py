@@ -37,7 +37,6 @@ class AvailabilityRun(Protocol):
 
     def at(self, round_number: int, now_seconds: float) -> BoolArray:
         """bool[K], read-only."""
-        ...
 
     def forecast(
         self, round_number: int, now_seconds: float, window_seconds: float
@@ -46,11 +45,9 @@ class AvailabilityRun(Protocol):
 
         Where the round decides, the windows are this round and the next.
         """
-        ...
 
     def wait_seconds(self, now_seconds: float) -> float:
         """How long until a client comes, when none is there; 0 where the round decides."""
-        ...
 
 
 class Availability(Protocol):
@@ -60,7 +57,6 @@ class Availability(Protocol):
 
     def start(self, num_clients: int, seed: int, /) -> AvailabilityRun:
         """Draw which of these clients are there when, from ``stream(seed, AVAILABILITY, …)``."""
-        ...
 
 
 AVAILABILITIES: Final = Registry[Availability](

@@ -271,7 +271,14 @@ class DeviceWorld(Setting):
     def start(self, seed: int) -> WorldRun:
         """See :class:`~fedmuster.worlds.world.World`."""
         devices = self.devices.draw(self.num_clients, stream(seed, LAYOUT))
-        law = self._law(devices)
+        samples = float(self.batch_size * self.local_steps)
+        law = SumLatency(
+            compute=_PASSES * devices.compute_ms_per_sample * samples / 1000.0,
+            communication=_WAYS * (1000.0 * self.update_mbit) / devices.bandwidth_kbit_per_second,
+            compute_relative_sd=self.compute_relative_sd,
+            communication_relative_sd=self.communication_relative_sd,
+            floor=self.tau_min_seconds,
+        )
 
         def answers(rng: Generator) -> tuple[FloatArray, dict[str, FloatArray]]:
             latency, compute, communication = law.draw_stages(rng)
@@ -288,15 +295,4 @@ class DeviceWorld(Setting):
             attributes=attributes_of(devices, stream(seed, LAYOUT, _ATTRIBUTES_KEY)),
             expected_seconds=law.compute + law.communication,
             columns={"validity": (1.0 - self.dropout) * law.in_time(self.deadline)},
-        )
-
-    def _law(self, devices: Devices) -> SumLatency:
-        samples = float(self.batch_size * self.local_steps)
-        model_kbit = 1000.0 * self.update_mbit
-        return SumLatency(
-            compute=_PASSES * devices.compute_ms_per_sample * samples / 1000.0,
-            communication=_WAYS * model_kbit / devices.bandwidth_kbit_per_second,
-            compute_relative_sd=self.compute_relative_sd,
-            communication_relative_sd=self.communication_relative_sd,
-            floor=self.tau_min_seconds,
         )

@@ -12,17 +12,13 @@ from fedmuster.core.records import BoolArray, FloatArray, IntArray
 class Intervals:
     """The activity of K clients, in flat arrays; made by :meth:`of`.
 
-    Client k is there at the time t if one of its intervals has ``start <= t_k <= end``, where
-    ``t_k = (t + phase) mod period`` is the client's own clock (FedScale's rule, with phase 0). So
-    an interval that ends with the period ends just before the next, unless one starts at 0.
+    Client k is there at the time t if one of its intervals has ``start <= t_k <= end``, where ``t_k
+    = (t + phase) mod period`` is the client's own clock (FedScale's rule, with phase 0). So an
+    interval that ends with the period ends just before the next, unless one starts at 0.
 
-    Args:
-        start_seconds: [n], those of client 0, then those of client 1, …; increasing within each.
-        end_seconds: [n]; beyond the period where the interval goes on into the next one, infinite
-            for a client that is always there.
-        offsets: int[K + 1]: the intervals of client k are ``offsets[k] … offsets[k + 1] - 1``.
-        period_seconds: [K], > 0.
-        phase_seconds: [K], >= 0.
+    The intervals of client k are ``offsets[k] … offsets[k + 1] - 1``, in the order of their starts.
+    An end lies beyond the period where the interval goes on into the next one, and is infinite for
+    a client that is always there.
     """
 
     start_seconds: FloatArray

@@ -65,12 +65,7 @@ class Radio:
 
 
 def path_loss_db(distance_km: FloatArray) -> FloatArray:
-    """``128.1 + 37.6 log10 d`` (COCS Sec. VI-A).
-
-    Example:
-        >>> path_loss_db(np.array([0.1, 1.0, 2.0])).round(1)
-        array([ 90.5, 128.1, 139.4])
-    """
+    """``128.1 + 37.6 log10 d`` (COCS Sec. VI-A)."""
     return np.asarray(128.1 + 37.6 * np.log10(np.maximum(distance_km, _NEAREST_KM)))
 
 
@@ -115,11 +110,8 @@ class UplinkLaw:
 
     ``ln Psi`` is smooth in ``ln s``: it is tabulated once for all.
 
-    Args:
-        bandwidth_mhz: [n], nodes of the law of b;
-        bandwidth_weight: [n], theirs.
-        first_log_s: ``ln s`` of the table's first column; the others follow in steps of 0.05.
-        log_psi: [M, S], the table, a row for each edge.
+    ``bandwidth_mhz`` and ``bandwidth_weight`` [n] are the nodes of the law of b; the columns of the
+    table ``log_psi`` [M, S] follow ``first_log_s`` in steps of 0.05.
     """
 
     bandwidth_mhz: FloatArray

@@ -22,12 +22,9 @@ from fedmuster.core.errors import ConfigError, DataError, MissingExtraError
 class TraceTable:
     """The columns of a file; other columns are ignored.
 
-    Args:
-        required: columns that must exist; the first is ``client``.
-        one_row_for: what a row describes, for messages.
-        optional: columns that may exist.
-        whole: columns of whole numbers.
-        also_known_as: other names of columns.
+    The first of the ``required`` columns is ``client``. Those in ``whole`` hold whole numbers;
+    ``also_known_as`` has other names of columns; ``one_row_for`` says what a row describes, for
+    messages.
     """
 
     required: tuple[str, ...]

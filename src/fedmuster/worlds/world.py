@@ -257,11 +257,9 @@ class World(Protocol):
     @property
     def hierarchical(self) -> bool:
         """Whether there are edge servers between the clients and the cloud."""
-        ...
 
     def start(self, seed: int) -> WorldRun:
         """Draw the layout: which clients are fast, their clusters, how much data each has."""
-        ...
 
 
 WORLDS: Final = Registry[World](

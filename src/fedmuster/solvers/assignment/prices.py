@@ -26,15 +26,12 @@ _SHORTEST = 0.03
 
 
 class Prices(NamedTuple):
-    """Prices and what they prove.
+    """Prices and what they prove: no placement is worth more than ``bound``.
 
-    Args:
-        edges: [M], the price of each edge's whole budget, >= 0.
-        place: the price of one of the ``size`` places, >= 0. It needs no search: the best is the
-            surplus of the first client without a place.
-        bound: no placement is worth more.
-        reduced: [P], the value of each pair less what it has to pay.
-        surplus: [n], the largest of each client's, or 0.
+    ``edges`` [M] are the prices of whole budgets, ``place`` that of one of the ``size`` places, all
+    >= 0; the best ``place`` is the surplus of the first client without a place. ``reduced`` [P] is
+    the value of each pair less what it has to pay, and ``surplus`` [n] the largest of each
+    client's, or 0.
     """
 
     edges: FloatArray
@@ -206,13 +203,8 @@ class Incumbent:
             pairs = np.delete(pairs, worst)
 
 
-class Opening(NamedTuple):
-    """How solvers begin: a greedy placement by density, and prices that prove a low bound."""
-
-    offers: Offers
-    order: IntArray
-    incumbent: Incumbent
-    prices: Prices
+Opening = tuple[Offers, IntArray, Incumbent, Prices]
+"""How solvers begin: offers, their order by density, a greedy placement, and prices."""
 
 
 def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Opening | Placement:
@@ -227,7 +219,7 @@ def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Opening | P
     incumbent.propose(fill(offers, order))
     prices = lowest_bound(offers, incumbent.value, steps)
     incumbent.lower(safe_bound(offers, prices))
-    return Opening(offers, order, incumbent, prices)
+    return offers, order, incumbent, prices
 
 
 def _with_budgets_in_reach(problem: AssignmentProblem) -> AssignmentProblem:

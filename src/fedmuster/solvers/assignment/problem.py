@@ -152,7 +152,6 @@ class AssignmentSolver(Protocol):
 
     def solve(self, problem: AssignmentProblem, rng: Generator, /) -> Placement:
         """The placement and its bound; ``rng`` decides between equals."""
-        ...
 
 
 ASSIGNMENT_SOLVERS: Final[Registry[AssignmentSolver]] = Registry(

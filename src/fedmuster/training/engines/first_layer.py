@@ -20,12 +20,7 @@ _SIZES = np.unique(np.concatenate([2 ** np.arange(62), 3 * 2 ** np.arange(61)]))
 
 
 def padded(sizes: IntArray) -> IntArray:
-    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, …: less than half is padding.
-
-    Example:
-        >>> padded(np.array([1, 5, 20, 110])).tolist()
-        [1, 6, 24, 128]
-    """
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, …: less than half is padding."""
     rounded: IntArray = _SIZES[np.searchsorted(_SIZES, sizes)]
     return rounded
 
@@ -91,14 +86,10 @@ def _fits(sides: IntArray, limit: int) -> BoolArray:
 class Work(NamedTuple):
     """What some clients do in a round, most steps first.
 
-    Args:
-        inputs: [N, d], those of all clients.
-        starts: [n], where each client's samples begin in ``inputs``.
-        sizes: [n], how many they are.
-        rows: [n, steps, width], its batches, counted from its first sample; -1 is padding.
-        weight: [outputs, d], the first weight matrix of the global model.
-        local: hyper-parameters.
-        rate: learning rate of the round.
+    The samples of client i stand in ``inputs`` [N, d] from ``starts[i]`` on, ``sizes[i]`` of them;
+    ``rows`` [n, steps, width] are its batches, counted from its first sample, with -1 for padding.
+    ``weight`` [outputs, d] is the first weight matrix of the global model, ``rate`` the round's
+    learning rate.
     """
 
     inputs: Inputs
@@ -121,15 +112,12 @@ class FirstLayer(Protocol):
 
     def forward(self, step: int, out: Floats) -> None:
         """``out`` [count, width, outputs]: the batch of this step times the weights."""
-        ...
 
     def step(self, step: int, errors: Floats) -> None:
         """Move the weights, given the loss's derivative by what :meth:`forward` gave."""
-        ...
 
     def write(self, out: list[Floats]) -> None:
         """``out[i]`` [outputs, d]: by how much the weights of client number i have moved."""
-        ...
 
 
 class Weights:

@@ -41,7 +41,6 @@ class Layered(Protocol):
 
     def widths(self, num_inputs: int, num_classes: int) -> tuple[int, ...]:
         """The number of inputs of each layer, and the number of outputs of the last."""
-        ...
 
 
 _Part = tuple[slice, FirstLayer]
@@ -54,15 +53,9 @@ class NumpyEngine:
     An :class:`~fedmuster.training.training_records.Engine`. The update of a client has the same
     bits whatever the rest of the cohort is, and in every process that gives its matrix library
     (BLAS) one thread, as :mod:`fedmuster.experiments.sweep` does for every run. A client without
-    samples sends a zero update and zero losses; one that diverges sends what is not finite.
-
-    Args:
-        model: what to train.
-        data: who owns which samples; inputs of any shape are flattened.
-        local: how a client trains.
-        seed: of the initial model and of the order of samples.
-        form: of the first layer; "auto" follows from the other arguments, see
-            :func:`fedmuster.training.engines.first_layer.stacking`.
+    samples sends a zero update and zero losses; one that diverges sends what is not finite. Inputs
+    of any shape are flattened; for ``form`` see
+    :func:`fedmuster.training.engines.first_layer.stacking`.
     """
 
     def __init__(
@@ -98,9 +91,8 @@ class NumpyEngine:
         num_samples = self._sizes[clients]
         plan = self._batches(self._local, clients, round_number)
         with np.errstate(over="ignore", invalid="ignore"):
-            deltas, loss, square = self._train_stacks(
-                parameters, clients, plan.rows, self._local.rate(round_number)
-            )
+            rate = self._local.rate(round_number)
+            deltas, loss, square = self._train_stacks(parameters, clients, plan.rows, rate)
             signals = {
                 "loss": loss,
                 "root_mean_square_loss": np.sqrt(square),
@@ -131,9 +123,8 @@ class NumpyEngine:
         loss, hits, number = 0.0, 0, len(self._test_inputs)
         for begin in range(0, number, _BLOCK):
             block = slice(begin, begin + _BLOCK)
-            some, right = self._judge(
-                parameters, self._test_inputs[block], self._data.test_targets[block]
-            )
+            inputs, targets = self._test_inputs[block], self._data.test_targets[block]
+            some, right = self._judge(parameters, inputs, targets)
             loss += float(some.sum(dtype=np.float64))
             hits += int(np.count_nonzero(right))
         accuracy = hits / number if self._data.num_classes else float("nan")
@@ -147,9 +138,8 @@ class NumpyEngine:
     ) -> tuple[Floats, FloatArray, FloatArray]:
         """Sort the clients into stacks and train these one by one on their batches ``rows``.
 
-        Returns:
-            Updates [n, P]; [n] mean loss and mean squared loss of the samples as they were
-            trained on. All are 0 for a client without samples.
+        Returns updates [n, P] and, [n] each, the mean loss and mean squared loss of the samples as
+        they were trained on. All are 0 for a client without samples.
         """
         deltas = np.zeros((len(clients), len(parameters)), dtype=np.float32)
         loss, square = np.zeros((2, len(clients)))
@@ -271,10 +261,8 @@ def _train_stack(
 ) -> tuple[FloatArray, FloatArray]:
     """Local SGD of a stack of clients, all of them in each step.
 
-    ``parts`` and ``heads`` [n, H] (all start from the same) are trained in place.
-
-    Returns:
-        [n], mean loss and mean squared loss of each client's samples as they were trained on.
+    ``parts`` and ``heads`` [n, H] (all start from the same) are trained in place. Returns [n] each,
+    the mean loss and mean squared loss of each client's samples as they were trained on.
     """
     real = work.rows >= 0
     counts = np.count_nonzero(real, axis=2)

@@ -29,15 +29,8 @@ class Workers:
 
     They are spawned, since a fork of a process with threads may hang. The shared memory is
     anonymous (:mod:`multiprocessing.sharedctypes`), so nothing is left behind however a process
-    ends; and a worker ends by itself when its parent is gone.
-
-    Args:
-        count: how many processes.
-        build: makes the module; must be importable by another process.
-        data: what the clients own; copied once.
-        local: how they train.
-        seed: see :class:`Replica`.
-        size: of the parameter vector.
+    ends; and a worker ends by itself when its parent is gone. Another process must be able to
+    import ``build``; ``size`` is that of the parameter vector.
     """
 
     def __init__(
@@ -75,14 +68,9 @@ class Workers:
     def run(
         self, parameters: Parameters, tasks: list[Task], order: IntArray
     ) -> Iterator[tuple[int, list[float], Parameters]]:
-        """Position, result and update of each task, in whatever order they are done.
+        """Position, result and update of each task, begun in this ``order``, in any order of ends.
 
         The update is to be copied before going on.
-
-        Args:
-            parameters: the global model.
-            tasks: what to do.
-            order: in which order to begin.
         """
         if not self._processes:
             raise StateError("TorchEngine: its workers were closed; make a new engine")

@@ -79,15 +79,12 @@ class LatencyLaw(Protocol):
 
     def draw(self, rng: Generator) -> FloatArray:
         """[K] seconds, > 0; a fresh array."""
-        ...
 
     def mean_seconds(self) -> FloatArray:
         """[K], ``E[tau_k]``."""
-        ...
 
     def mean_inverse(self, deadline_seconds: float = np.inf) -> FloatArray:
         """[K], ``E[1/tau_k; tau_k <= deadline]`` in 1/s."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
