@@ -81,7 +81,7 @@ def apportioned(weights: NDArray[np.generic], total: IntArray | int, rng: Genera
 
 
 def raised(sizes: IntArray, least: int, rng: Generator) -> IntArray:
-    """The sizes, none below ``least``; larger ones give in proportion to what they have above it."""
+    """The sizes, none below ``least``; larger ones give in proportion to what exceeds it."""
     spare = np.maximum(sizes - least, 0)
     missing = int(np.maximum(least - sizes, 0).sum())
     return np.maximum(sizes, least) - apportioned(spare, missing, rng)
