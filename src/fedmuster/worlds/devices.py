@@ -44,7 +44,7 @@ _WAYS = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Devices:
-    """What K devices can do: seconds for a forward pass and links, both > 0.
+    """What K devices can do: the time of a forward pass and the bandwidth, [K] and > 0.
 
     ``known`` [K] by name has what else is known, any of :data:`OPTIONAL_COLUMNS`.
     """

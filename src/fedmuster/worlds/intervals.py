@@ -12,9 +12,9 @@ from fedmuster.core.records import BoolArray, FloatArray, IntArray
 class Intervals:
     """The activity of K clients, in flat arrays; made by :meth:`of`.
 
-    Client k is there at the time t if one of its intervals has ``start <= t_k <= end``, where ``t_k
-    = (t + phase) mod period`` is the client's own clock (FedScale's rule, with phase 0). So an
-    interval that ends with the period ends just before the next, unless one starts at 0.
+    Client k is there at the time t if one of its intervals has ``start <= t_k <= end``, where
+    ``t_k = (t + phase) mod period`` is the client's own clock (FedScale's rule, with phase 0). So
+    an interval that ends with the period ends just before the next, unless one starts at 0.
 
     The intervals of client k are ``offsets[k] … offsets[k + 1] - 1``, in the order of their starts.
     An end lies beyond the period where the interval goes on into the next one, and is infinite for

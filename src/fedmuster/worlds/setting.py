@@ -150,8 +150,8 @@ class Setting:
         """A run of these ``clients`` with the setting's availability, deadline and data.
 
         ``clients`` is a function that draws a round, or the law of latencies in all rounds.
-        ``time`` holds what is special about the end of a round; the setting adds deadline, over-
-        selection and clusters. The last five describe the clients to the server, see
+        ``time`` holds what is special about the end of a round; the setting adds the deadline,
+        over-selection and clusters. The last five describe the clients to the server, see
         :class:`~fedmuster.core.records.Problem`.
         """
         if not callable(clients):
