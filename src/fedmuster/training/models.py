@@ -160,7 +160,8 @@ class OwnFactory:
             name = type(self).__name__
             raise ConfigError(f"{name}: factory {error}", key=("factory",)) from error
         self.require_kind(callable(found), f"is {type(found).__name__}, expected a function")
-        return found
+        function: Callable[..., Any] = found
+        return function
 
     def require_kind(self, fits: bool, complaint: str) -> None:
         """Complain about the factory unless it ``fits``."""
