@@ -12,7 +12,7 @@ from torch import nn
 
 from fedmuster.core.config import from_table, named, to_table
 from fedmuster.core.errors import ConfigError, MissingExtraError
-from fedmuster.training.models import MODELS, Model, TorchNetwork
+from fedmuster.training.models import MODELS, Model, Network
 from fedmuster.training.networks import (
     BSFLCNN,
     COCSCNN,
@@ -27,7 +27,7 @@ from fedmuster.training.networks import (
 
 GREY_28, GREY_32, COLOUR = (1, 28, 28), (1, 32, 32), (3, 32, 32)
 
-OURS: list[TorchNetwork] = [
+OURS: list[Network] = [
     SmallCNN(),
     BSFLCNN(),
     PAUSEMLP(),
@@ -52,7 +52,7 @@ class Spec:
     model: Model
 
 
-def make(network: TorchNetwork, shape: tuple[int, ...], classes: int = 10) -> nn.Module:
+def make(network: Network, shape: tuple[int, ...], classes: int = 10) -> nn.Module:
     return network.build(shape, classes)
 
 
@@ -97,7 +97,7 @@ def dense(*widths: int) -> int:
         (ResNet18(), COLOUR, 11_173_962),  # as everybody counts it for CIFAR-10
     ],
 )  # fmt: skip
-def test_parameter_counts(network: TorchNetwork, shape: tuple[int, ...], expected: int) -> None:
+def test_parameter_counts(network: Network, shape: tuple[int, ...], expected: int) -> None:
     assert count(make(network, shape)) == expected
 
 
@@ -109,9 +109,7 @@ def test_mab_cs_network_has_the_size_that_the_paper_states() -> None:
 
 @pytest.mark.parametrize("shape", [GREY_28, GREY_32, COLOUR])
 @pytest.mark.parametrize("network", OURS, ids=lambda network: network.name)
-def test_every_network_takes_the_usual_images(
-    network: TorchNetwork, shape: tuple[int, ...]
-) -> None:
+def test_every_network_takes_the_usual_images(network: Network, shape: tuple[int, ...]) -> None:
     module = make(network, shape, classes=7).train()
     outputs = module(torch.randn(2, *shape))
     assert outputs.shape == (2, 7)
@@ -120,7 +118,7 @@ def test_every_network_takes_the_usual_images(
 
 
 @pytest.mark.parametrize("network", OURS, ids=lambda network: network.name)
-def test_a_regression_has_one_output(network: TorchNetwork) -> None:
+def test_a_regression_has_one_output(network: Network) -> None:
     last = list(make(network, GREY_28, classes=0).modules())[-1]
     assert isinstance(last, nn.Linear)
     assert last.out_features == 1
@@ -143,7 +141,7 @@ def test_too_small_an_image(kind: type[PAUSECNN3 | PAUSECNN5]) -> None:
 @pytest.mark.parametrize(
     "network", [n for n in OURS if n != PAUSEMLP()], ids=lambda network: network.name
 )
-def test_data_that_are_no_images(network: TorchNetwork) -> None:
+def test_data_that_are_no_images(network: Network) -> None:
     expected = rf"{type(network).__name__}: a sample has shape \(64,\)"
     with pytest.raises(ConfigError, match=expected):
         make(network, (64,))
@@ -181,7 +179,7 @@ def test_resnet_shortcuts() -> None:
 
 
 @pytest.mark.parametrize("network", [*OURS, OwnModel(factory="a.b:c")])
-def test_round_trip_through_a_table(network: TorchNetwork) -> None:
+def test_round_trip_through_a_table(network: Network) -> None:
     table = to_table(network)
     assert MODELS[table["name"]] is type(network)
     assert named(MODELS, table, key=("model",), what="model") == network

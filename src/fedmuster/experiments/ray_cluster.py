@@ -22,7 +22,7 @@ from fedmuster.experiments.journal import standing
 from fedmuster.experiments.ray_journey import Journey
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import Cells, Progress, unfinished
-from fedmuster.training.models import TorchNetwork
+from fedmuster.training.models import Network
 
 _PATHS: Final = ("path", "folder")
 """Keys of worlds and data sets that name files."""
@@ -198,7 +198,7 @@ class RayCluster:
 
 
 def _trains_network(cell: Experiment) -> bool:
-    return cell.training is not None and isinstance(cell.training.model, TorchNetwork)
+    return cell.training is not None and isinstance(cell.training.model, Network)
 
 
 def _knock(address: str) -> None:

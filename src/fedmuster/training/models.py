@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Model(ABC):
-    """A model: derive from :class:`DenseModel` or :class:`TorchNetwork`."""
+    """A model: derive from :class:`DenseModel` or :class:`Network`."""
 
     __slots__ = ()
 
@@ -55,7 +55,7 @@ class DenseModel(Model):
         return NumpyEngine(self, data, local, seed)
 
 
-class TorchNetwork(Model):
+class Network(Model):
     """A PyTorch module."""
 
     __slots__ = ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fedmuster.core.config import check_types
 from fedmuster.core.errors import ConfigError, MissingExtraError
-from fedmuster.training.models import MODELS, OwnFactory, TorchNetwork
+from fedmuster.training.models import MODELS, OwnFactory, Network
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +44,7 @@ class Convolution(NamedTuple):
         return side // 2 if pooled else side, pooled
 
 
-class StackedNetwork(TorchNetwork):
+class StackedNetwork(Network):
     """Convolutions of images [channels, height, width], then hidden dense layers, then outputs."""
 
     __slots__ = ()
@@ -246,7 +246,7 @@ class COCSCNN(StackedNetwork):
 
 @MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ResNet18(TorchNetwork):
+class ResNet18(Network):
     """ResNet-18 for small images: a 3×3 stem without pooling (He et al. 2016, §4.2), 11.2 M."""
 
     name: ClassVar[str] = "resnet-18"
@@ -262,7 +262,7 @@ class ResNet18(TorchNetwork):
 
 @MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnModel(OwnFactory, TorchNetwork):
+class OwnModel(OwnFactory, Network):
     """Your own ``nn.Module``.
 
     Args:
@@ -303,7 +303,7 @@ def _require_room(network: StackedNetwork, input_shape: tuple[int, ...]) -> None
         )
 
 
-def _require_image(network: TorchNetwork, input_shape: tuple[int, ...]) -> None:
+def _require_image(network: Network, input_shape: tuple[int, ...]) -> None:
     if len(input_shape) != 3:
         raise ConfigError(
             f"{type(network).__name__}: a sample has shape {input_shape}, expected an image "
@@ -311,7 +311,7 @@ def _require_image(network: TorchNetwork, input_shape: tuple[int, ...]) -> None:
         )
 
 
-def _require_torch(network: TorchNetwork) -> None:
+def _require_torch(network: Network) -> None:
     try:
         import_module("torch")
     except ImportError as error:
