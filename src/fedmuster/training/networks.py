@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fedmuster.core.config import check_types
 from fedmuster.core.errors import ConfigError, MissingExtraError
-from fedmuster.training.models import MODELS, OwnFactory, Network
+from fedmuster.training.models import MODELS, Network, OwnFactory
 
 if TYPE_CHECKING:
     from torch import nn
