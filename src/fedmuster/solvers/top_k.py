@@ -31,7 +31,7 @@ def top_k(values: FloatArray, count: int, rng: Generator) -> IntArray:
     bar = _kth_largest(values, count)
     reaching = np.flatnonzero(values >= bar)
     if len(reaching) == count:
-        return reaching  # nobody is tied at the boundary
+        return reaching  # no tie at the boundary
     beyond = values[reaching] > bar
     above, tied = reaching[beyond], reaching[~beyond]
     drawn = rng.choice(len(tied), count - len(above), replace=False, shuffle=False)
@@ -110,5 +110,5 @@ def filled_up(view: RoundView, chosen: IntArray, first: BoolArray, rng: Generato
 
 
 def nobody(view: RoundView) -> Selection:
-    """The empty cohort, for a round in which nobody is available."""
+    """The empty cohort, for a round in which no client is available."""
     return Selection.of(view, slice(None), np.empty(0, dtype=np.int64))

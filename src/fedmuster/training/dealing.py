@@ -1,6 +1,6 @@
 """Dealing samples to clients so that sizes and labels come out as wanted.
 
-While samples are dealt, ``owners[i]`` is the client that gets sample i, or -1 for nobody.
+While samples are dealt, ``owners[i]`` is the client that gets sample i, or -1 for none.
 """
 
 import numpy as np

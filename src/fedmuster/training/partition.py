@@ -79,7 +79,7 @@ class IID(Partition):
         """Divide the samples."""
         check_enough(self, data, num_clients)
         labels = labels_of(data)
-        # One at a time from a deck sorted by class: nobody is ever ahead by more than one.
+        # One at a time from a deck sorted by class: no client is ahead by more than one.
         deck = sorted_by(labels if self.stratified else np.zeros_like(labels), rng)
         owners = np.empty_like(labels)
         owners[deck] = np.resize(rng.permutation(num_clients), len(deck))

@@ -231,7 +231,7 @@ class Trainer:
 
     def train_clients(self, clients: IntArray, edges: IntArray, round_number: int) -> Updates:
         """The updates of these clients, each trained from the model of its edge."""
-        there = np.unique(edges).tolist() or [0]  # an engine names its signals even for nobody
+        there = np.unique(edges).tolist() or [0]  # an engine names its signals even without clients
         members = ((edge, np.flatnonzero(edges == edge)) for edge in there)
         parts = (
             (here, self.edge_servers[edge].train(self.engine, clients[here], round_number))

@@ -103,7 +103,7 @@ class FLGreedy:
                 pairs = pairs[gain(pairs, total) >= density * offers.share[pairs]]
                 if len(pairs) == 0:
                     break
-                # As if all before were taken: who passes then passes in any case.
+                # As if all before were taken: a pair that passes then passes in any case.
                 gains = gain(pairs, total + np.cumsum(value[pairs]) - value[pairs])
                 passes = (gains >= threshold) & (gains >= density * offers.share[pairs])
                 passes[0] = True

@@ -67,7 +67,7 @@ class Bidding:
         return Bids(bound, wanted, taken[first])
 
     def step(self, bids: Bids, goal: float) -> bool:
-        """Changes prices: up where several want a client, down where nobody does.
+        """Change prices: up where several edges want a client, down where no edge does.
 
         Returns whether anything changed; if not, the choices are a best placement. As in
         :func:`~fedmuster.solvers.assignment.prices.lowest_bound`, steps are as long as if the

@@ -92,7 +92,7 @@ class Workers:
                         self._send(number, tasks[busy[number]])
             finished = True
         finally:
-            if not finished:  # an answer that nobody waits for must not meet the next question
+            if not finished:  # a late result must not be taken for that of the next task
                 self.close()
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ def _work(
     start: _Shared,
     delta: _Shared,
 ) -> None:
-    """The life of a worker: it says that it is ready, then answers until nobody asks."""
+    """The loop of a worker: say that it is ready, then do tasks until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends us
     torch.set_num_threads(1)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
