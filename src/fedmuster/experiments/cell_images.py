@@ -103,7 +103,7 @@ def _in_memory(image: bytes) -> sqlite3.Connection:
 
 # Whether two machines compute the same bits.
 
-_NOT_IN_RUNS: Final = ("adapters", "cli", "flower", "report", "testing")
+_NOT_IN_RUNS: Final = ("cli", "flower", "report", "testing")
 """Rooms of this package that stand above experiments or beside them."""
 
 
