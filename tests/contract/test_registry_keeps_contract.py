@@ -76,10 +76,8 @@ VARIANTS = [
 
 def points() -> list[Any]:
     """Point 14 plays thousands of rounds: about as long as all others together."""
-    marks = {14: [pytest.mark.slow]}
-    return [
-        pytest.param(check, id=str(check), marks=marks.get(check.point, [])) for check in CHECKS
-    ]
+    slow = {14: [pytest.mark.slow]}
+    return [pytest.param(check, id=str(check), marks=slow.get(check.point, [])) for check in CHECKS]
 
 
 @pytest.mark.parametrize("check", points())
