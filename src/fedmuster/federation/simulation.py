@@ -179,7 +179,7 @@ class Simulation(Generic[S]):
         )
 
     def checkpoint(self) -> Checkpoint:
-        """Everything so far."""
+        """The state after the last round, to be saved."""
         return Checkpoint(
             round=self.selector.round - 1,
             elapsed_seconds=self.elapsed_seconds,

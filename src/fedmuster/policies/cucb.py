@@ -225,11 +225,11 @@ class PlayedArm(Rule):
         return f"The edges have {', '.join(map(number, moment.left().tolist()))} left"
 
     def chosen(self, moment: Moment, client: int) -> str:
-        """Its turn came."""
+        """The turn of the client came while there was room."""
         return f"{self._turn(moment, client)}, and there was room for it"
 
     def passed_over(self, moment: Moment, client: int) -> str:
-        """Its turn came too late."""
+        """The turn of the client came too late."""
         return f"{self._turn(moment, client)}, and by then nothing was left that it fits into"
 
     def _turn(self, moment: Moment, client: int) -> str:

@@ -15,7 +15,7 @@ from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits, Stateless
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.state import NoState, given
-from fedmuster.policies.bsfl import BottleneckPolicy, clusters_for
+from fedmuster.policies.bottleneck_policy import BottleneckPolicy, clusters_for
 from fedmuster.policies.explaining.best_set import BestSet
 from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.privacy.schedules import Geometric, Schedule

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from fedmuster.bandits.means import MeanEstimator, SampleMean
 from fedmuster.core.policy import POLICIES
-from fedmuster.policies.bsfl import BottleneckPolicy
+from fedmuster.policies.bottleneck_policy import BottleneckPolicy
 from fedmuster.privacy.schedules import Geometric, Schedule
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import Solver

@@ -1,4 +1,4 @@
-"""Power-of-Choice: whom the model serves worst."""
+"""Power-of-Choice: samples candidates and takes those with the highest loss."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""REFL: those first who are about to leave, and late updates are not lost."""
+"""REFL: prefers clients that are about to leave, and merges late updates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from numpy.random import Generator
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
-from fedmuster.core.policy import POLICIES, LateAnswers, PolicyTraits, Stale
+from fedmuster.core.late_answers import LateAnswers, Stale
+from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import shared
 from fedmuster.policies.explaining.simple_rules import Highest

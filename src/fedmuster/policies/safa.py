@@ -10,7 +10,8 @@ from numpy.random import Generator
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
-from fedmuster.core.policy import POLICIES, Cached, CohortRule, LateAnswers, PolicyTraits
+from fedmuster.core.late_answers import Cached, LateAnswers
+from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import given
 from fedmuster.policies.explaining.simple_rules import Everyone
@@ -82,7 +83,7 @@ class SAFA(PolicyTraits):
 
     @property
     def late_answers(self) -> LateAnswers:
-        """They enter the server's cache."""
+        """Late replies enter the server's cache."""
         return Cached(lag_tolerance=self.lag_tolerance)
 
     def init(self, problem: Problem) -> SAFAState:

@@ -13,7 +13,7 @@ from fedmuster.report.statistics import quotients
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Network:
+class EdgeHistory:
     """One run at its M edge servers; n is how many choices there were in its R rounds.
 
     Args:
@@ -69,7 +69,7 @@ class Network:
         return quotients(np.where(known, share, 0.0).sum(axis=1), known.sum(axis=1))
 
 
-def read_network(reader: JournalReader, rounds: int) -> Network | None:
+def read_network(reader: JournalReader, rounds: int) -> EdgeHistory | None:
     """That of the first ``rounds`` rounds; None where there are no edge servers."""
     if reader.edge_rows is None:
         return None
@@ -83,7 +83,7 @@ def read_network(reader: JournalReader, rounds: int) -> Network | None:
     budget = np.stack([row.budget for row in rows])
     cells = round_ * budget.shape[1] + edges
     radius = clients.get("edge_radius_km")
-    return Network(
+    return EdgeHistory(
         edges=edges,
         in_time=in_time,
         cost=cost,

@@ -23,7 +23,7 @@ from fedmuster.report.cells import (
     find_comparable,
     together,
 )
-from fedmuster.report.edge_rows import Network, Scores, read_network, read_scores
+from fedmuster.report.edge_rows import EdgeHistory, Scores, read_network, read_scores
 from fedmuster.report.federated_runs import check_clients, match_clients
 from fedmuster.report.promise import statement
 from fedmuster.worlds.real_federation import Federation
@@ -76,7 +76,7 @@ class Run:
     validity: FloatArray | None = None
     utility: FloatArray | None = None
     scores: Scores | None = None
-    network: Network | None = None
+    network: EdgeHistory | None = None
     identities: tuple[str, ...] | None = None
     answered: BoolArray | None = None
     present: BoolArray | None = None
@@ -97,7 +97,7 @@ class Run:
         return not np.isnan(self.columns["spent_max"][-1])
 
     @property
-    def at_edges(self) -> Network:
+    def at_edges(self) -> EdgeHistory:
         """The network of a run that has one."""
         assert self.network is not None
         return self.network
@@ -167,7 +167,7 @@ class Comparison:
         return self.every_run[0].num_parameters
 
     @property
-    def network(self) -> Network | None:
+    def network(self) -> EdgeHistory | None:
         """Of the first run; None where there are no edge servers."""
         return self.every_run[0].network
 
@@ -378,7 +378,7 @@ def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
 
 
 def _edge_columns(
-    reader: JournalReader, spec: Experiment, network: Network | None
+    reader: JournalReader, spec: Experiment, network: EdgeHistory | None
 ) -> dict[str, FloatArray]:
     """None without edge servers. Unlike the journal's reward, utility needs no judge."""
     utility = spec.reward if isinstance(spec.reward, EdgeUtility) else None

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray, blocks
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.policy import Cached, LateAnswers, Stale
+from fedmuster.core.late_answers import Cached, LateAnswers, Stale
 from fedmuster.core.records import Late
 from fedmuster.core.state import Array, under
 from fedmuster.training.combine import Combine, Deltas, UniformMean, WeightedMean

@@ -9,7 +9,7 @@ import numpy as np
 from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import StateError
-from fedmuster.core.policy import Discard, LateAnswers
+from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.records import Late
 from fedmuster.core.state import Array
 from fedmuster.training.aggregation import Aggregation

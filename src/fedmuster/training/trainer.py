@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, DataError, StateError
-from fedmuster.core.policy import Discard, LateAnswers
+from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.records import Feedback, Late, Problem, is_integer
 from fedmuster.training.aggregation import Aggregation, FedAvg, finite_rows
 from fedmuster.training.combine import sketch
@@ -312,8 +312,14 @@ class Trainer:
             updates, used = some(answers.updates, here), answers.used[here]
             count += server.aggregate(replace(answers, asked=asked, updates=updates, used=used))
         if answers.round % self._global_every == 0:
-            self.parameters = self.parameters
+            self._aggregate_globally()
         return count
+
+    def _aggregate_globally(self) -> None:
+        """Give every edge the mean of all edge models."""
+        mean = self.parameters
+        for server in self.edge_servers:
+            server.model = mean
 
 
 def _spread(values: FloatArray, answered: BoolArray) -> FloatArray:

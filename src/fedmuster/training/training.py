@@ -9,7 +9,7 @@ import numpy as np
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
-from fedmuster.core.policy import Discard, LateAnswers
+from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.streams import NOISE, stream
 from fedmuster.training.aggregation import Aggregation, FedAvg
 from fedmuster.training.data import Data, Digits

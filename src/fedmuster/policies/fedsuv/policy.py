@@ -162,7 +162,7 @@ class FedSUV(PolicyTraits):
         return {**box.describe(state.boxes), **state.candidates.columns()}
 
     def _learn(self, state: FedSUVState, selection: Selection, feedback: Feedback) -> None:
-        """Who was asked tells of validity; who answered, of utility."""
+        """Every asked client updates validity; every client that answered updates utility."""
         asked = selection.clients
         answered = np.isin(asked, feedback.clients[feedback.answered], kind="sort")
         self._linear.observe(state.validity, asked, answered.astype(np.float64))
