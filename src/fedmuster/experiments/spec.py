@@ -51,14 +51,17 @@ import tomli_w
 
 from fedmuster.bandits.rewards import CohortReward
 from fedmuster.bandits.utility import EdgeUtility
-from fedmuster.core.config import Key, from_table, to_table
+from fedmuster.core.config import Key, from_table
 from fedmuster.core.errors import ConfigError, FedmusterError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec_tables import (
     UnavailableClass,
     line_of,
+    read_part,
     read_policies,
     read_world,
+    table_of,
+    unavailable_in,
 )
 from fedmuster.federation import Horizon, Simulation, Watch
 from fedmuster.policies.genie import Genie
@@ -180,11 +183,18 @@ class Experiment:
             watch=self.watch,
         )
 
+    @property
+    def unavailable(self) -> list[UnavailableClass]:
+        """The parts whose classes cannot be imported: runs can be reported on, but not played."""
+        configs = [config for config in (self.training, self.privacy) if config is not None]
+        parts = [part for config in configs for part in unavailable_in(config).values()]
+        whole = (self.world, *self.policies.values())
+        return [config for config in whole if isinstance(config, UnavailableClass)] + parts
+
     def require_available(self) -> None:
-        """Complain about classes without which runs can be reported on, but not played."""
-        for config in (self.world, *self.policies.values()):
-            if isinstance(config, UnavailableClass):
-                config.refuse()
+        """Refuse to play runs of which classes cannot be imported."""
+        for config in self.unavailable:
+            config.refuse()
 
     def _protection(self, label: str, folder: Path, run: str) -> Protection | None:
         if self.privacy is None or label in self.unprotected:
@@ -290,8 +300,8 @@ class Experiment:
         Args:
             path: of the TOML file.
             rehearse: whether to play one round of each policy, see :meth:`rehearse`.
-            reading: whether policies and worlds whose class cannot be imported are accepted, as
-                :class:`UnavailableClass`, because nothing is to be run.
+            reading: whether classes that cannot be imported are accepted, as
+                :class:`UnavailableClass`, because no run is played.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -343,9 +353,7 @@ class Experiment:
         tables: dict[str, Any] = {}
         for key, kind in {**_TABLES, "reward": reward_kind(world)}.items():
             if key in table:
-                if not isinstance(table[key], Mapping):
-                    raise ConfigError(f"{key} = {table[key]!r}, expected a table", key=(key,))
-                tables[key] = from_table(kind, table[key], key=(key,))
+                tables[key] = read_part(kind, table[key], key=key, reading=reading)
         return cls(
             policies=policies,
             unprotected=unprotected,
@@ -361,7 +369,7 @@ class Experiment:
         """The spec as a table: what is None is left out."""
         policies = []
         for label, policy in self.policies.items():
-            settings = _table(policy)
+            settings = table_of(policy)
             if label != settings["name"]:
                 settings["label"] = label
             if label in self.unprotected:
@@ -375,17 +383,13 @@ class Experiment:
         }
         for key in ("world", "reward", *_TABLES):
             config = getattr(self, key)
-            table[key] = None if config is None else _table(config)
+            table[key] = None if config is None else table_of(config)
         table["policy"] = policies
         return {key: value for key, value in table.items() if value is not None}
 
     def to_toml(self) -> str:
         """A spec that :meth:`load` reads back to the same experiment."""
         return tomli_w.dumps(self.to_table())
-
-
-def _table(config: Any) -> dict[str, Any]:
-    return dict(config.table) if isinstance(config, UnavailableClass) else to_table(config)
 
 
 def first_difference(

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.words import span
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment, first_difference
+from fedmuster.experiments.spec_tables import table_of
 from fedmuster.experiments.sweep import Cells, find_cells
 from fedmuster.federation import Horizon
 from fedmuster.privacy.budget import Privacy
@@ -133,7 +133,7 @@ def _check_same_promise(protected: Sequence[Cell]) -> None:
 
 
 def _table(config: Any) -> dict[str, Any]:
-    return {} if config is None else to_table(config)
+    return {} if config is None else table_of(config)
 
 
 def _first_difference(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:

@@ -16,7 +16,6 @@ from fedmuster.core.explaining import COMMON_TERMS, Moment, Rule, rank
 from fedmuster.core.words import capital, number, several
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.replay import Replayed
-from fedmuster.experiments.spec_tables import UnavailableClass
 from fedmuster.experiments.sweep import find_cells
 from fedmuster.federation import EdgeRow
 from fedmuster.policies.explaining.simple_rules import Untold, rule_of
@@ -142,10 +141,7 @@ def why_not_replayed(cell: Cell) -> str | None:
     """Why the run cannot be played again; None if it can."""
     if isinstance(cell.spec.world, Federation):
         return "it is a real federation"
-    for config in (cell.spec.world, *cell.spec.policies.values()):
-        if isinstance(config, UnavailableClass):
-            return config.reason
-    return None
+    return next((config.reason for config in cell.spec.unavailable), None)
 
 
 def _moment(
