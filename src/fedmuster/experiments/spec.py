@@ -161,17 +161,23 @@ class Experiment:
         """When a run is over."""
         return Horizon(rounds=self.rounds, seconds=self.seconds)
 
-    def simulation(self, folder: Path, *, run: str) -> Simulation[Any]:
-        """The run of a cell, that is of an experiment with one policy and one seed.
+    def simulation(
+        self, folder: Path, *, run: str, kind: type[Simulation[Any]] = Simulation
+    ) -> Simulation[Any]:
+        """The run of a cell: an experiment with one policy and one seed.
 
         Args:
             folder: where its ledger is, unless the experiment says otherwise.
             run: its name in the ledger.
+            kind: the class that plays it.
         """
         ((label, policy),) = self.policies.items()
         (seed,) = self.seeds
         self.require_available()
-        return Simulation(
+        protection = None
+        if self.privacy is not None and label not in self.unprotected:
+            protection = Protection(privacy=self.privacy, ledger=self.ledger(folder), run=run)
+        return kind(
             policy,
             self.world,
             seed=seed,
@@ -179,7 +185,7 @@ class Experiment:
             must_judge=self.regret is True,
             training=self.training,
             horizon=self.horizon,
-            protection=self._protection(label, folder, run),
+            protection=protection,
             watch=self.watch,
         )
 
@@ -196,10 +202,11 @@ class Experiment:
         for config in self.unavailable:
             config.refuse()
 
-    def _protection(self, label: str, folder: Path, run: str) -> Protection | None:
-        if self.privacy is None or label in self.unprotected:
-            return None
-        return Protection(privacy=self.privacy, ledger=self.ledger(folder), run=run)
+    def with_throwaway_ledger(self) -> Self:
+        """The same with seeded noise and a ledger in the run's folder: nothing real is debited."""
+        if self.privacy is None:
+            return self
+        return replace(self, privacy=replace(self.privacy, ledger=None, noise="seeded"))
 
     def ledger(self, folder: Path) -> Path:
         """The file that a run in this folder debits from, if it does."""
@@ -255,7 +262,7 @@ class Experiment:
         )
 
     def rehearse(self) -> None:
-        """Play one round of each policy, so that what does not fit fails before anything runs."""
+        """Play one round of each policy, so that parts that do not fit fail before any run."""
         seed = self.seeds[0]
         with _blaming("world"):
             problem = self.world.start(seed).problem
@@ -277,21 +284,13 @@ class Experiment:
                     if protected:
                         trainer.require_releasable()
         for number, label in enumerate(self.policies):
-            with _blaming("policy", str(number)):
-                self._cell(label, seed)._rehearse_cell()
-
-    def _rehearse_cell(self) -> None:
-        """A round with a ledger that is thrown away: trying something out costs nobody privacy."""
-        privacy = self.privacy
-        if privacy is not None:
-            privacy = replace(privacy, ledger=None, noise="seeded")
-        with (
-            TemporaryDirectory() as folder,
-            closing(
-                replace(self, privacy=privacy).simulation(Path(folder), run="rehearsal")
-            ) as simulation,
-        ):
-            simulation.step()
+            cell = self._cell(label, seed).with_throwaway_ledger()
+            with (
+                _blaming("policy", str(number)),
+                TemporaryDirectory() as folder,
+                closing(cell.simulation(Path(folder), run="rehearsal")) as simulation,
+            ):
+                simulation.step()
 
     @classmethod
     def load(cls, path: Path, *, rehearse: bool = False, reading: bool = False) -> Self:
