@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from fedmuster.privacy.budget import Budget, Privacy
     from fedmuster.privacy.ledger import Ledger
 
+import_module("fedmuster.moved")  # so that old import paths are found
+
 __version__ = "0.1.0"
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -124,7 +124,6 @@ class TestInclusion:
             said = dict(zip(cohort.clients.tolist(), cohort.inclusion.tolist(), strict=True))
             assert said == {k: {2: 1.0, 3: 0.4, 4: 0.2, 5: 0.2}.get(k, 0.6) for k in said}
 
-    @settings(max_examples=100, deadline=None)
     @given(
         st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any),
         st.integers(1, 12),

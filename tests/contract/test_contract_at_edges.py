@@ -31,6 +31,8 @@ from fedmuster.testing import (
 )
 from fedmuster.testing import learning_checks as learning
 
+pytestmark = pytest.mark.slow
+
 AT_EDGES = Knowledge(num_edges=3)
 BONUS = 0.1
 

@@ -28,6 +28,8 @@ from fedmuster.testing import (
     replay,
 )
 
+pytestmark = pytest.mark.slow
+
 FAILURE_SECONDS = 10.0
 BONUS = 0.2
 

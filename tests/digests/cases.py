@@ -32,7 +32,6 @@ class Case:
         quick: whether the case belongs to the quick subset.
         report: whether the numbers of its report are digested too.
         explain: a round whose explanations are digested too; 0 for none.
-        portable: whether the cohorts are expected to be the same on any machine.
         arguments: of ``fedmuster compare``, in place of a spec.
         selectors: policies that are played through ``Selector``, in place of a spec.
     """
@@ -44,7 +43,6 @@ class Case:
     quick: bool = False
     report: bool = False
     explain: int = 0
-    portable: bool = True
 
 
 def cases() -> list[Case]:

@@ -52,6 +52,7 @@ def test_the_journal_holds_what_the_simulation_did(tmp_path: Path) -> None:
     assert sorted(journal.clients) == known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(4))
 def test_kill_9_at_random_moments_changes_no_bit(
     tmp_path: Path, undisturbed: str, attempt: int

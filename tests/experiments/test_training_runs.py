@@ -178,6 +178,7 @@ def test_policies_hear_the_losses(tmp_path: Path) -> None:
     assert chosen["rpow-d"] > chosen["random"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "rounds"),
     [(None, 60), (OwnModel(factory="tests.experiments.tiny_network:make"), 15)],

@@ -277,7 +277,7 @@ NAMES = st.sets(st.sampled_from(["ann", "bob", "cem", "dot", "eve"]))
 FATES = st.sampled_from(["lives", "lives", "after the debit", "before the debit"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rounds=st.lists(st.tuples(NAMES, NAMES, FATES), max_size=8))
 def test_whatever_happens_each_release_is_paid_once(
     tmp_path_factory: pytest.TempPathFactory, rounds: list[tuple[set[str], set[str], str]]

@@ -211,9 +211,7 @@ ORDERS = st.lists(
 )
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(orders=ORDERS)
 def test_like_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.errors import DataError
@@ -53,7 +53,6 @@ def same(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
-@settings(max_examples=50, deadline=None)
 @given(value=plain)
 def test_plain_data_is_read_in_all_protocols(value: object) -> None:
     for protocol in PROTOCOLS:
@@ -212,7 +211,6 @@ def test_a_deeply_nested_key_does_not_overflow_the_stack() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_damaged_files_are_read_or_refused_and_nothing_else(data: st.DataObject) -> None:
     value = {

@@ -88,7 +88,7 @@ def test_rounds_repeat_in_any_order_and_in_a_new_run(name: str) -> None:
         assert_same(run.realise(t), in_order[t - 1])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(order=st.lists(st.integers(1, 30), min_size=1, max_size=12))
 def test_a_chain_of_availability_can_be_asked_in_any_order(order: list[int]) -> None:
     world = BSFLGroups(num_clients=7, availability=Markov(up=0.2, down=0.3))

@@ -1,4 +1,4 @@
-"""The protocol that every selection policy follows."""
+"""The protocol that every selection policy follows, its registry, and what late answers do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from fedmuster.core.config import check_types, configured, require
 from fedmuster.core.explaining import Rule
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.registry import Registry
+from fedmuster.core.state import NoState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Discard:
-    """They are lost."""
+    """Late answers are lost."""
 
     name: ClassVar[str] = "discard"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stale:
-    """They enter the model of the round in which they come, the less the older they are (REFL).
+    """Late answers enter the model of the round in which they arrive, weighted by age (REFL).
 
     Args:
-        beta: how much a late update weighs for being different, against for being fresh.
-            REFL: 0.35.
-        max_rounds: older ones are lost; None for any age.
+        beta: how much the novelty of a late update weighs against its age. REFL: 0.35.
+        max_rounds: older answers are lost; None for any age.
     """
 
     name: ClassVar[str] = "stale"
@@ -48,8 +48,8 @@ class Cached:
     """The server keeps the last model of every client and averages them all (SAFA).
 
     Args:
-        lag_tolerance: a client that is further behind than so many rounds must start anew from the
-            global model. SAFA: 5.
+        lag_tolerance: a client that is more rounds behind starts anew from the global model.
+            SAFA: 5.
     """
 
     name: ClassVar[str] = "cached"
@@ -64,16 +64,13 @@ class Cached:
 LateAnswers = Discard | Stale | Cached
 
 
-# Whose answers enter a round's model where a policy prefers some (SAFA).
-
-
 def fill_quota(arrivals: IntArray, preferred: BoolArray, quota: int) -> BoolArray:
-    """bool[m]: the first ``quota`` preferred answers; while there is room, others as they came.
+    """bool[m]: the first ``quota`` preferred answers; if they are fewer, then others by arrival.
 
     Args:
-        arrivals: positions in the cohort of those that answered, in order of arrival.
-        preferred: bool[m], whose answers count first.
-        quota: how many enter.
+        arrivals: positions in the cohort of the clients that answered, in order of arrival.
+        preferred: bool[m], the clients whose answers count first (SAFA).
+        quota: how many answers enter the round's model.
 
     Example:
         >>> arrivals = np.array([3, 0, 2, 1])
@@ -88,8 +85,6 @@ def fill_quota(arrivals: IntArray, preferred: BoolArray, quota: int) -> BoolArra
     return used
 
 
-# The protocol that every selection policy follows.
-
 S = TypeVar("S")
 
 CohortRule = Literal["exact", "at most", "everyone"]
@@ -97,7 +92,7 @@ CohortRule = Literal["exact", "at most", "everyone"]
 
 
 class Policy(Protocol[S]):
-    """A frozen, keyword-only dataclass of hyper-parameters with three methods.
+    """A frozen, keyword-only dataclass of hyper-parameters that chooses cohorts and learns.
 
     Its state ``S`` is a dataclass of numpy arrays, see :mod:`fedmuster.core.state`. A policy
     that wants nothing unusual subclasses :class:`PolicyTraits` for its traits.
@@ -105,61 +100,54 @@ class Policy(Protocol[S]):
 
     name: ClassVar[str]
     assigns_edges: ClassVar[bool]
+    """Whether it says at which edge server each client trains, where there are edge servers."""
 
     @property
     def cohort_rule(self) -> CohortRule:
         """How many clients it chooses."""
-        ...
 
     @property
     def oracle(self) -> bool:
-        """Whether it must be told the true expectations."""
-        ...
+        """Whether it must be told the true expectations (``RoundView.truth``)."""
 
     @property
     def learns(self) -> bool:
         """Whether what it observes changes what it selects."""
-        ...
 
     @property
     def wants_gain(self) -> bool:
-        """Whether clients are to measure their accuracy before and after training."""
-        ...
+        """Whether clients measure their accuracy before and after training.
+
+        That is for the signals "accuracy_gain" and "accuracy_before". It costs each client two more
+        passes over its data.
+        """
 
     @property
     def wanted_sketch_size(self) -> int:
-        """How many numbers of each update's direction it wants to hear; 0 for none."""
-        ...
+        """How many numbers of each update's direction it wants (``Feedback.sketches``); 0: none."""
 
     @property
     def late_answers(self) -> LateAnswers:
-        """What is to become of answers that come when their round is over."""
-        ...
+        """What happens to answers that arrive after the end of their round."""
 
     def init(self, problem: Problem) -> S:
         """The state before the first round."""
-        ...
 
     def select(self, state: S, view: RoundView, rng: Generator) -> Selection:
         """Choose a cohort. Pure: changes nothing, repeats for the same arguments."""
-        ...
 
     def observe(self, state: S, selection: Selection, feedback: Feedback) -> None:
         """Learn from a round. The only place that changes the state, in place."""
-        ...
 
     def scores(self, state: S, view: RoundView) -> Mapping[str, FloatArray]:
         """What it thinks of each client now, for reports: [K] by name, NaN for no opinion. Pure."""
-        ...
 
     @property
     def terms(self) -> Mapping[str, str]:
         """What the columns of ``scores`` mean, in words."""
-        ...
 
     def rule(self) -> Rule | None:
         """How it chooses, for explanations; None for "the highest score"."""
-        ...
 
 
 POLICIES: Final[Registry[Policy[Any]]] = Registry(
@@ -183,32 +171,40 @@ class PolicyTraits:
 
     cohort_rule: ClassVar[CohortRule] = "exact"
     oracle: ClassVar[bool] = False
-    """Whether it must be told the true expectations (``RoundView.truth``)."""
     learns: ClassVar[bool] = True
-    """Whether what it observes changes what it selects."""
     wants_gain: ClassVar[bool] = False
-    """Whether clients are to measure their accuracy before and after training, for the signals
-    "accuracy_gain" and "accuracy_before", which costs them two more passes over their data."""
     assigns_edges: ClassVar[bool] = False
-    """Whether it says at which edge server each client trains, where there are edge servers."""
+    terms: ClassVar[Mapping[str, str]] = {}
 
     @property
     def wanted_sketch_size(self) -> int:
-        """How many numbers of each update's direction it wants (``Feedback.sketches``)."""
+        """No numbers of each update's direction."""
         return 0
 
     @property
     def late_answers(self) -> LateAnswers:
-        """What is to become of answers that come when their round is over."""
+        """Late answers are lost."""
         return Discard()
 
-    terms: ClassVar[Mapping[str, str]] = {}
-    """What the columns of ``scores`` mean, in words."""
-
     def scores(self, state: Any, view: RoundView) -> Mapping[str, FloatArray]:
-        """What it thinks of each client now: nothing that could be told in numbers."""
+        """No opinion about any client."""
         return {}
 
     def rule(self) -> Rule | None:
-        """How it chooses, for explanations: the highest ``score``, unless a policy says more."""
+        """The highest ``score``."""
         return None
+
+
+class Stateless(PolicyTraits):
+    """The traits of a policy that learns nothing."""
+
+    __slots__ = ()
+
+    learns: ClassVar[bool] = False
+
+    def init(self, problem: Problem) -> NoState:
+        """No state."""
+        return NoState()
+
+    def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
+        """Nothing is learned."""

@@ -101,7 +101,7 @@ def _in_memory(image: bytes) -> sqlite3.Connection:
     return database
 
 
-_NOT_IN_RUNS: Final = ("adapters", "cli", "flower", "report", "testing")
+_NOT_IN_RUNS: Final = ("cli", "flower", "report", "testing")
 """Subpackages that no run imports."""
 
 

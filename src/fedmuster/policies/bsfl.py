@@ -1,6 +1,5 @@
-"""BSFL: bandit scheduling for federated learning."""
+"""BSFL: bandit scheduling for federated learning; its bottleneck bandit also serves PAUSE."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,11 +25,7 @@ from fedmuster.solvers.bottleneck_problem import BruteForce, Solver, best_cohort
 
 @dataclass(slots=True)
 class BanditState:
-    """What is known of each client.
-
-    ``target_share`` is ``m d_k / sum d`` (0-d where all clients count alike); ``clusters`` is
-    empty where the reward does not look at them.
-    """
+    """The speed of each client, its target share ``m d_k / sum d`` (0-d if equal), its cluster."""
 
     speed: SpeedState
     target_share: FloatArray = given()
@@ -46,7 +41,7 @@ class BottleneckBandit:
     solver: Solver
 
     def init(self, problem: Problem) -> BanditState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return BanditState(
             speed=self.speed.init(problem.num_clients),
             target_share=problem.target_share(),
@@ -82,7 +77,7 @@ class BottleneckBandit:
         )
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         weights = ("generalisation", "privacy") if self.reward.gamma > 0 else ("generalisation",)
         return BestSet(
             formula="of all cohorts of this size the one with the largest sum of its lowest score "
@@ -110,10 +105,11 @@ class BottleneckBandit:
         return columns
 
 
-class BottleneckPolicy(PolicyTraits, ABC):
+class BottleneckPolicy(PolicyTraits):
     """A policy that leaves everything to a :class:`BottleneckBandit` of its settings."""
 
     __slots__ = ()
+    solver: Solver
     terms: ClassVar[Mapping[str, str]] = {
         "mean_speed": "mean of (shortest latency) / latency so far; no answer counts as 0",
         "generalisation": "alpha g: positive if its data were used less than their share",
@@ -121,13 +117,20 @@ class BottleneckPolicy(PolicyTraits, ABC):
         "cluster": "clients of one cluster count less together",
     }
 
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_reward(self)
+        check_speed(self)
+
     @property
-    @abstractmethod
     def bandit(self) -> BottleneckBandit:
         """The bandit with this policy's settings."""
+        return BottleneckBandit(
+            speed=SpeedEstimator.of(self), reward=CohortReward.of(self), solver=self.solver
+        )
 
     def init(self, problem: Problem) -> BanditState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return self.bandit.init(problem)
 
     def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
@@ -139,7 +142,7 @@ class BottleneckPolicy(PolicyTraits, ABC):
         self.bandit.speed.update(state.speed, feedback)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return self.bandit.rule()
 
     def scores(self, state: BanditState, view: RoundView) -> Mapping[str, FloatArray]:
@@ -148,7 +151,7 @@ class BottleneckPolicy(PolicyTraits, ABC):
 
 
 def clusters_for(reward: CohortReward, problem: Problem) -> IntArray:
-    """The clusters that ``reward`` looks at: none, unless it charges for repeats."""
+    """The clusters of the problem; empty unless ``reward`` charges for repeats."""
     if reward.rho == 0:
         return np.empty(0, dtype=np.int64)
     if problem.clusters is None:
@@ -207,17 +210,3 @@ class BSFL(BottleneckPolicy):
     tau_min_seconds: float | None = None
     estimator: MeanEstimator = SampleMean()
     solver: Solver = Exact()
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_reward(self)
-        check_speed(self)
-
-    @property
-    def bandit(self) -> BottleneckBandit:
-        """Eq. 8 to 13."""
-        return BottleneckBandit(
-            speed=SpeedEstimator(estimator=self.estimator, tau_min_seconds=self.tau_min_seconds),
-            reward=CohortReward(alpha=self.alpha, beta=self.beta),
-            solver=self.solver,
-        )

@@ -121,7 +121,7 @@ class LinUCB(PolicyTraits):
         learn_together(state, context, in_time)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return BestPlacement(
             formula="the placement with the largest sum of expected + confidence_bonus, at least 0 "
             "each, within budgets",

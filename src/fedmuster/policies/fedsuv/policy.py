@@ -154,7 +154,7 @@ class FedSUV(PolicyTraits):
         drop_dominated(state.candidates, state.boxes, round_=t, floor=m)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return UncertainAndUseful()
 
     def scores(self, state: FedSUVState, view: RoundView) -> Mapping[str, FloatArray]:
