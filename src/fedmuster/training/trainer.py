@@ -13,7 +13,7 @@ from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.records import Feedback, Late, Problem, is_integer
 from fedmuster.training.aggregation import Aggregation, FedAvg, finite_rows
 from fedmuster.training.combine import sketch
-from fedmuster.training.late_answers import server_kind
+from fedmuster.training.late_merging import server_kind
 from fedmuster.training.servers import NOBODY, Answers, EdgeServer, some
 from fedmuster.training.training_records import (
     Engine,
