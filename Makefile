@@ -10,7 +10,7 @@ demo: .venv/.demo-installed
 	$(BIN)/fedmuster demo
 
 QUICK := tests/core tests/estimators tests/objectives tests/solvers tests/policies tests/contract \
-	tests/worlds tests/regret tests/test_simulation.py
+	tests/worlds/test_world_configs.py tests/worlds/test_world_rounds.py tests/test_simulation.py
 
 quick: .venv/.test-installed
 	$(BIN)/ruff check .
