@@ -9,8 +9,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 demo: .venv/.demo-installed
 	$(BIN)/fedmuster demo
 
-QUICK := tests/core tests/estimators tests/objectives tests/solvers tests/policies tests/contract \
-	tests/worlds/test_world_configs.py tests/worlds/test_world_rounds.py tests/test_simulation.py
+QUICK := tests/core tests/bandits tests/solvers tests/policies tests/contract \
+	tests/worlds/test_world_configs.py tests/worlds/test_world_rounds.py \
+	tests/federation/test_simulation.py
 
 quick: .venv/.test-installed
 	$(BIN)/ruff check .

@@ -75,8 +75,8 @@ VARIANTS = [
 
 
 def points() -> list[Any]:
-    """Those that play hundreds of rounds take three quarters of the time."""
-    slow = dict.fromkeys((7, 9, 14, 16, 17), [pytest.mark.slow])
+    """All; those that play hundreds of rounds take longest."""
+    slow = {point: [pytest.mark.slow] for point in (7, 9, 14, 16, 17)}
     return [pytest.param(check, id=str(check), marks=slow.get(check.point, [])) for check in CHECKS]
 
 

@@ -15,7 +15,7 @@ from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import EdgeRow
 from fedmuster.report.curves import moving_means, running_totals, window
-from fedmuster.report.edge_rows import Network
+from fedmuster.report.edge_rows import NetworkHistory
 from fedmuster.report.edge_views import budget_check, spread_of_shares
 from fedmuster.report.page import opening
 from fedmuster.report.participation import group_shares
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.report.conftest import WriteRun
 
 
-def _only(comparison: Comparison) -> tuple[Run, Network]:
+def _only(comparison: Comparison) -> tuple[Run, NetworkHistory]:
     ((run,),) = comparison.runs.values()
     assert run.network is not None
     return run, run.network

@@ -1,4 +1,4 @@
-"""Replay a trajectory in a fresh Python process with another hash seed."""
+"""Points 3, 4, 5, 6, 8 and 10: runs repeat, nothing is borrowed, nothing else is changed."""
 
 import atexit
 import hashlib
@@ -9,10 +9,8 @@ import subprocess
 import sys
 import tempfile
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
-from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +18,9 @@ import numpy as np
 from numpy.random.mtrand import get_bit_generator
 from numpy.typing import NDArray
 
-from fedmuster.core.arrays import IntArray
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import PolicyError
-from fedmuster.core.policy import Policy
+from fedmuster.core.policy import POLICIES, Policy
 from fedmuster.core.records import Feedback, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
@@ -31,6 +28,7 @@ from fedmuster.testing.playing import (
     Image,
     continue_in,
     differing,
+    feedback_rows,
     finish,
     image,
     play,
@@ -75,8 +73,6 @@ def trajectory_elsewhere(policy: Policy[Any], knowledge: Knowledge) -> Trajector
         )
     job = {
         "path": [path for path in sys.path if path],
-        "module": module,
-        "qualname": qualname,
         "table": to_table(policy),
         "knowledge": asdict(knowledge),
     }
@@ -148,14 +144,11 @@ def serve() -> None:
 def _reply(job: dict[str, Any]) -> dict[str, Any]:
     sys.path[:] = job["path"]
     try:
-        kind = attrgetter(job["qualname"])(import_module(job["module"]))
-        policy = named({kind.name: kind}, job["table"], key=(), what="policy")
+        policy = named(POLICIES, job["table"], key=(), what="policy")
         return trajectory(policy, Knowledge(**job["knowledge"]))._asdict()
     except BaseException as error:  # SystemExit, too
         return {"error": f"{type(error).__name__}: {error}"}
 
-
-# Points 3, 4, 6 and 10: no side effects, no borrowed memory, no global state, no row order.
 
 _ROUNDS = 20
 _HISTORIES = (0, _ROUNDS)
@@ -219,16 +212,9 @@ def borrowing_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 
 def _lent(selection: Selection, feedback: Feedback) -> list[NDArray[Any]]:
     """The arrays that observe was given."""
-    columns: list[NDArray[Any] | None] = [
-        selection.clients,
-        selection.edges,
-        selection.inclusion,
-        selection.features,
-        feedback.clients,
-        feedback.latency_seconds,
-        feedback.completed,
-        *feedback.signals.values(),
-    ]
+    chosen = (selection.clients, selection.edges, selection.inclusion, selection.features)
+    heard = (feedback.clients, feedback.latency_seconds, feedback.completed)
+    columns = (*chosen, *heard, *feedback.signals.values())
     return [column for column in columns if column is not None]
 
 
@@ -268,7 +254,7 @@ def row_order_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         size = len(feedback.clients)
         order = np.arange(size)[::-1] if t % 2 else np.roll(np.arange(size), 1)
         twin = deepcopy(state)
-        policy.observe(twin, selection, _reordered(feedback, order))
+        policy.observe(twin, selection, feedback_rows(feedback, order))
         policy.observe(state, selection, feedback)
         changed = differing(image(state), image(twin))
         if changed:
@@ -278,19 +264,6 @@ def row_order_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
             )
     return None
 
-
-def _reordered(feedback: Feedback, order: IntArray) -> Feedback:
-    return replace(
-        feedback,
-        clients=feedback.clients[order],
-        latency_seconds=feedback.latency_seconds[order],
-        completed=feedback.answered[order],
-        signals={name: values[order] for name, values in feedback.signals.items()},
-        used=None if feedback.used is None else feedback.used[order],
-    )
-
-
-# Points 5 and 8: a run repeats, in another process and after a restart.
 
 _RESTARTS = 12
 _ALL_IN_FIELDS = "all that it learns must be in arrays that are fields of its state"
