@@ -22,7 +22,7 @@ quick: .venv/.test-installed
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-thorough: .venv/.test-installed  # looks longer for counterexamples, for an hour or so
+thorough: .venv/.test-installed  # looks longer for counterexamples
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --hypothesis-profile thorough
 
 lint: .venv/.test-installed
