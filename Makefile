@@ -10,7 +10,8 @@ demo: .venv/.demo-installed
 	$(BIN)/fedmuster demo
 
 QUICK := tests/core tests/bandits tests/solvers tests/policies tests/contract \
-	tests/worlds tests/federation/test_simulation.py
+	tests/worlds/test_world_configs.py tests/worlds/test_world_rounds.py \
+	tests/federation/test_simulation.py
 
 quick: .venv/.test-installed
 	$(BIN)/ruff check .
@@ -21,7 +22,7 @@ quick: .venv/.test-installed
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-thorough: .venv/.test-installed  # looks longer for counterexamples, for an hour or so
+thorough: .venv/.test-installed  # looks longer for counterexamples
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --hypothesis-profile thorough
 
 lint: .venv/.test-installed

@@ -52,6 +52,7 @@ def cohorts(
     return [policy.select(state, view, stream(seed, POLICY, 1)) for seed in range(rounds)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 @pytest.mark.parametrize("knowledge", [Knowledge(), Knowledge(data=False)], ids=["data", "none"])
 def test_similarity_keeps_the_contract(check: Check, knowledge: Knowledge) -> None:

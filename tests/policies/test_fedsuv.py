@@ -434,6 +434,7 @@ def test_refuses(table: dict[str, object], message: str) -> None:
         from_table(FedSUV, table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS[:-1], ids=str)
 def test_keeps_the_contract_with_random_features(check: Check) -> None:
     """All but the last point, which takes long and is tried with the registry's defaults."""
