@@ -18,7 +18,7 @@ from tests.training.toy_federation import (
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.late_answers import Cached
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.training import late_answers as cache
+from fedmuster.training import late_merging as cache
 from fedmuster.training.aggregation import Aggregation, FedAdam, FedAvg
 from fedmuster.training.data import Digits
 from fedmuster.training.local_sgd import LocalSGD

@@ -12,52 +12,73 @@ from fedmuster.core.registry import Registry, import_object
 
 
 class _Kind(NamedTuple):
-    """What one of a kind is called, its table in a spec, and how the command line names it."""
+    """What one of a kind is called, its registry, its table in a spec, and its command line."""
 
     singular: str
+    registry: str
     table: str
     option: str
 
 
 _KINDS: Final = {
-    "policies": _Kind("policy", "[[policy]]", "{name}{settings} random --world {world}"),
-    "worlds": _Kind("world", "[world]", "random --world {name}{settings}"),
+    "policies": _Kind(
+        "policy", "core.policy:POLICIES", "[[policy]]", "{name}{settings} random --world {world}"
+    ),
+    "worlds": _Kind("world", "worlds.world:WORLDS", "[world]", "random --world {name}{settings}"),
     "solvers": _Kind(
         "solver",
+        "solvers.bottleneck_problem:SOLVERS",
         '[[policy]]\nname = "bsfl"\n[policy.solver]',
         "'bsfl:solver={table}' random --world {world}",
     ),
     "availabilities": _Kind(
         "availability",
+        "worlds.availability:AVAILABILITIES",
         '[world]\nname = "bsfl-groups"\n[world.availability]',
         "random --world 'bsfl-groups:availability={table}'",
     ),
     "assignment-solvers": _Kind(
         "assignment solver",
+        "solvers.assignment:ASSIGNMENT_SOLVERS",
         '[[policy]]\nname = "cocs"\n[policy.solver]',
         "'cocs:solver={table}' random --world edge-network",
     ),
-    "servers": _Kind("server rule", "[training.server]", "--training 'server={table}'"),
-    "models": _Kind("model", "[training.model]", "--training 'model={table}'"),
-    "data": _Kind("data set", "[training.data]", "--training 'data={table}'"),
-    "partitions": _Kind("partition", "[training.partition]", "--training 'partition={table}'"),
-    "schedules": _Kind("privacy schedule", "[privacy.schedule]", "--privacy 'schedule={table}'"),
-    "mechanisms": _Kind(
-        "privacy mechanism", "[privacy.mechanism]", "--privacy 'mechanism={table}'"
+    "servers": _Kind(
+        "server rule",
+        "training.aggregation:SERVERS",
+        "[training.server]",
+        "--training 'server={table}'",
     ),
-}
-_REGISTRIES: Final = {  # imported when they are needed
-    "policies": "core.policy:POLICIES",
-    "worlds": "worlds.world:WORLDS",
-    "availabilities": "worlds.availability:AVAILABILITIES",
-    "solvers": "solvers.bottleneck_problem:SOLVERS",
-    "assignment-solvers": "solvers.assignment:ASSIGNMENT_SOLVERS",
-    "servers": "training.aggregation:SERVERS",
-    "models": "training.models:MODELS",
-    "data": "training.data:DATASETS",
-    "partitions": "training.partition:PARTITIONS",
-    "schedules": "privacy.schedules:SCHEDULES",
-    "mechanisms": "privacy.mechanisms:MECHANISMS",
+    "models": _Kind(
+        "model", "training.models:MODELS", "[training.model]", "--training 'model={table}'"
+    ),
+    "datasets": _Kind(
+        "data set", "training.data:DATASETS", "[training.data]", "--training 'data={table}'"
+    ),
+    "partitions": _Kind(
+        "partition",
+        "training.partition:PARTITIONS",
+        "[training.partition]",
+        "--training 'partition={table}'",
+    ),
+    "schedules": _Kind(
+        "privacy schedule",
+        "privacy.schedules:SCHEDULES",
+        "[privacy.schedule]",
+        "--privacy 'schedule={table}'",
+    ),
+    "mechanisms": _Kind(
+        "privacy mechanism",
+        "privacy.mechanisms:MECHANISMS",
+        "[privacy.mechanism]",
+        "--privacy 'mechanism={table}'",
+    ),
+    "rate-schedules": _Kind(
+        "learning-rate schedule",
+        "training.local_sgd:RATE_SCHEDULES",
+        "[training.local.schedule]",
+        "--training 'local={{schedule={table}}}'",
+    ),
 }
 _SECTION: Final = re.compile(r"^([A-Z]\w+):$", flags=re.MULTILINE)
 _SHOWN: Final = 2
@@ -120,7 +141,7 @@ def show(name: str) -> None:
 
 def registries() -> dict[str, Registry[Any]]:
     """The registry of every kind."""
-    return {plural: import_object(f"fedmuster.{place}") for plural, place in _REGISTRIES.items()}
+    return {plural: import_object(f"fedmuster.{kind.registry}") for plural, kind in _KINDS.items()}
 
 
 class _Setting(NamedTuple):

@@ -50,8 +50,6 @@ class Registry(Mapping[str, type[T]]):
     """
 
     _by_protocol: ClassVar[dict[Any, "Registry[Any]"]] = {}
-    all: ClassVar[dict[str, "Registry[Any]"]] = {}
-    """Every registry by the last part of its entry-point group: "policies", "worlds", …"""
 
     def __init__(
         self,
@@ -70,7 +68,6 @@ class Registry(Mapping[str, type[T]]):
         self._modules = tuple(modules)
         self._classes: dict[str, type[Any]] = {}
         self._plugins: dict[str, EntryPoint] | None = None
-        Registry.all[group.removeprefix(_OWN)] = self
         if protocol is not None:
             self._by_protocol[protocol] = self
 

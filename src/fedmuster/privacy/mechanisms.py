@@ -338,9 +338,11 @@ def currency_of(key: str, mechanism: str | None = None) -> Currency | None:
 
 
 def require_own_currency(mechanism: Mechanism) -> None:
-    """Refuse a mechanism without a currency, or with a key that already means something else."""
+    """Refuse a mechanism that does not declare its noise, or a currency of its own."""
     unit = getattr(mechanism, "currency", None)
     misfit = "it declares no currency" if not isinstance(unit, Currency) else ""
+    if not isinstance(getattr(mechanism, "noise", None), str):
+        misfit = "it declares no noise: write noise: ClassVar[str] = 'the law that reports name'"
     if isinstance(unit, Currency) and currency_of(unit.key) not in (None, unit):
         misfit = f"its currency {unit.key!r} is another mechanism's: choose a key of its own"
     if misfit:
