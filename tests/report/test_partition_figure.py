@@ -11,7 +11,7 @@ from matplotlib.patches import StepPatch
 
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.report.figures import save
-from fedmuster.report.partition_figure import describe, label_counts, partition_figure
+from fedmuster.report.figures.partition_figure import describe, label_counts, partition_figure
 
 
 def holdings(num_clients: int, num_classes: int) -> tuple[IntArray, IntArray]:

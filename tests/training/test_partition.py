@@ -17,7 +17,7 @@ from scipy import stats
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.core.records import IntArray
-from fedmuster.report.partition_figure import label_counts
+from fedmuster.report.figures.partition_figure import label_counts
 from fedmuster.training.flwr_partition import FlowerDatasets
 from fedmuster.training.partition import (
     IID,

@@ -91,7 +91,7 @@ def partition(partition: str | None, data_set: str, clients: int, seed: int, out
         return
     from fedmuster.core.config import named, parse
     from fedmuster.report.figures import save
-    from fedmuster.report.partition_figure import describe, partition_figure
+    from fedmuster.report.figures.partition_figure import describe, partition_figure
     from fedmuster.training.data import DATASETS
     from fedmuster.training.partition import PARTITIONS, split
 

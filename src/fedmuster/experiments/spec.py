@@ -1,41 +1,7 @@
 """What to run, as a TOML file: rounds, seeds, a world, a reward, one or more policies.
 
-::
-
-    rounds = 1000
-    seeds = [0, 1, 2]
-
-    [world]
-    name = "bsfl-groups"
-    num_clients = 500
-    cohort_size = 25
-
-    [reward]            # against which regret is measured
-    alpha = 2.0
-    beta = 1.0
-
-    [training]          # leave out for selection alone
-    data = { name = "digits" }
-    partition = { name = "dirichlet-labels", alpha = 0.3 }
-    model = { name = "mlp", hidden = [32] }
-    local = { learning_rate = 0.1, epochs = 1 }
-
-    [privacy]           # leave out for none
-    epsilon = 40.0      # which no client ever spends more than
-    schedule = { name = "geometric", eta = 0.04 }
-    mechanism = { name = "laplace", mode = "vector", clip = 1.0 }
-
-    [watch]             # leave out for nobody: whose scores the journal keeps
-    every = 10
-    clients = 100
-
-    [[policy]]
-    name = "bsfl"
-    alpha = 2.0
-
-    [[policy]]
-    name = "random"
-    private = false     # this one without privacy
+README.md has an example; docs/training.md, docs/privacy.md and docs/report.md say what the tables
+``[training]``, ``[privacy]`` and ``[watch]`` hold. A run without one of them does without it.
 """
 
 import math

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.core.errors import MissingExtraError
 from fedmuster.core.words import several, span
 from fedmuster.training.training_records import Targets
 
@@ -52,22 +51,19 @@ def _span(numbers: IntArray) -> str:
     return span(int(numbers.min()), int(numbers.max()))
 
 
-try:
-    from matplotlib.axes import Axes
-    from matplotlib.colors import LinearSegmentedColormap, PowerNorm
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-    from matplotlib.ticker import MaxNLocator
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
-    from fedmuster.report.figures.style import (
-        NOTE_CHARACTERS,
-        PLAIN,
-        WIDTH,
-        number_axis,
-        styled,
-    )
-except ImportError as error:
-    raise MissingExtraError("matplotlib", extra="report", purpose="drawing figures") from error
+from fedmuster.report.figures.style import (
+    NOTE_CHARACTERS,
+    PLAIN,
+    WIDTH,
+    number_axis,
+    styled,
+)
 
 # Paul Tol's "muted" palette, which colour-blind readers can tell apart.
 _LABEL_COLOURS = [
