@@ -4,9 +4,21 @@ import textwrap
 from collections.abc import Callable
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.words import several, span
+from fedmuster.report.figures.style import (
+    NOTE_CHARACTERS,
+    PLAIN,
+    WIDTH,
+    number_axis,
+    styled,
+)
 from fedmuster.training.training_records import Targets
 
 
@@ -50,20 +62,6 @@ def describe(
 def _span(numbers: IntArray) -> str:
     return span(int(numbers.min()), int(numbers.max()))
 
-
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, PowerNorm
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
-
-from fedmuster.report.figures.style import (
-    NOTE_CHARACTERS,
-    PLAIN,
-    WIDTH,
-    number_axis,
-    styled,
-)
 
 # Paul Tol's "muted" palette, which colour-blind readers can tell apart.
 _LABEL_COLOURS = [
