@@ -25,8 +25,8 @@ from fedmuster.core.policy import fill_quota
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
 from fedmuster.flower.answer_times import Clock, median, quantile
 from fedmuster.flower.flower_log import say
-from fedmuster.flower.metric_names import signals_of
 from fedmuster.flower.reply_sorting import Answer
+from fedmuster.flower.wire import signals_of
 from fedmuster.training.combine import sketch
 
 _RECENT_CALLS = 10

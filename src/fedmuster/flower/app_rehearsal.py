@@ -32,9 +32,8 @@ from packaging.utils import canonicalize_name
 from fedmuster.flower.app_check import Level, Play
 from fedmuster.flower.app_judgement import OLDER, START, TRAIN, Starts, Told, WatchedGrid, explain
 from fedmuster.flower.in_process import InProcessGrid, Node
-from fedmuster.flower.metric_names import signals_of
 from fedmuster.flower.muster import Muster
-from fedmuster.flower.wire import Question
+from fedmuster.flower.wire import Question, signals_of
 
 _NODES: Final = 10
 _RUN: Final = "rehearsed"

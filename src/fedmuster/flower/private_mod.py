@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from fedmuster.core.config import require
 from fedmuster.core.errors import DataError, FedmusterError, StateError
 from fedmuster.core.files import write_file
-from fedmuster.flower.metric_names import finite_metric
 from fedmuster.flower.wire import (
     Ask,
     Facts,
@@ -34,6 +33,7 @@ from fedmuster.flower.wire import (
     Question,
     Release,
     Report,
+    finite_metric,
     strip,
 )
 from fedmuster.privacy.mechanisms import Mechanism

@@ -16,8 +16,7 @@ from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
 from fedmuster.core.config import require
-from fedmuster.flower.metric_names import accuracy_of
-from fedmuster.flower.wire import Ask, Facts, Question, Release, Report, strip
+from fedmuster.flower.wire import Ask, Facts, Question, Release, Report, accuracy_of, strip
 
 _TRAIN_CALLS: Final = count()  # of this process, which may outlive the app that it has loaded
 

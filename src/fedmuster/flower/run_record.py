@@ -26,9 +26,9 @@ from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.run import SPEC_NAME, prepare, versions
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Checkpoint, RoundRow
-from fedmuster.flower import model_file
+from fedmuster.flower import plain_files
 from fedmuster.flower.flower_log import say
-from fedmuster.flower.plain_values import Packed, pack, unpack
+from fedmuster.flower.plain_files import Packed, pack, unpack
 
 Evaluation = Literal["evaluate_metrics_clientapp", "evaluate_metrics_serverapp"]
 """Who measured, as Flower's ``Result`` calls it."""
@@ -133,8 +133,8 @@ class Record:
             ending: why the run is over before its last round, if it is.
         """
         (name,) = set(_MODELS) - {self._model_name}
-        kept = model_file.Kept(saved.model, saved.strategy)
-        model_file.write(self.folder / name, kept, run=self.run, round_number=saved.round)
+        kept = plain_files.Kept(saved.model, saved.strategy)
+        plain_files.write(self.folder / name, kept, run=self.run, round_number=saved.round)
         checkpoint = _checkpoint(saved, name)
         with self._journal.together():
             self._journal.know_clients(clients)
@@ -198,7 +198,7 @@ class Record:
         strategy_since = self._journal.afterwards(checkpoint.round)
         self._kept_afterwards = strategy_since is not None
         path = self.folder / self._model_name
-        kept = model_file.read(path, run=self.run, round_number=checkpoint.round)
+        kept = plain_files.read(path, run=self.run, round_number=checkpoint.round)
         return Saved(
             round=checkpoint.round,
             elapsed_seconds=checkpoint.elapsed_seconds,

@@ -14,23 +14,23 @@ from fedmuster.core.errors import CallOrderError, DataError, StateError
 from fedmuster.core.records import Feedback
 from fedmuster.federation import EdgeRow, RoundRow
 from fedmuster.flower.answer_feedback import AnswerFeedback
-from fedmuster.flower.array_forms import Forms
 from fedmuster.flower.cohort_choice import Chooser, ChosenCohort, EndedError, NodeContacts
-from fedmuster.flower.evaluation import (
-    EvaluateFn,
-    LossQuestion,
-    free_nodes,
-    usable_evaluations,
-)
 from fedmuster.flower.flower_log import say, some, warn
 from fedmuster.flower.grid_views import OnlyThese, TimedGrid
-from fedmuster.flower.metric_names import accuracy_of, loss_of
 from fedmuster.flower.muster_settings import Settings, least_nodes
-from fedmuster.flower.reply_sorting import RoundReplies, refused
-from fedmuster.flower.round_messages import RoundMessages, prepare
+from fedmuster.flower.reply_sorting import Forms, RoundReplies, refused
+from fedmuster.flower.round_messages import (
+    EvaluateFn,
+    LossQuestion,
+    RoundMessages,
+    free_nodes,
+    prepare,
+    usable_evaluations,
+)
 from fedmuster.flower.run_record import Evaluation, Record, Saved, client_table
 from fedmuster.flower.strategy_loop import LoopRounds, Methods, has_own_start
 from fedmuster.flower.strategy_memory import ConfigMemory, StrategyMemory
+from fedmuster.flower.wire import accuracy_of, loss_of
 from fedmuster.privacy.budget import PrivacyRow
 from fedmuster.training.trainer import LearningRow
 
@@ -280,9 +280,10 @@ class Session:
         """Let the strategy choose among all nodes that are there and free."""
         number = self.loop_rounds.number(server_round)
         wait = self._settings.wait_seconds
-        view = free_nodes(grid, self._chooser, self._strategy, round_=number, wait_seconds=wait)
-        if view is None:
+        free = free_nodes(grid, self._chooser, self._strategy, round_=number, wait_seconds=wait)
+        if free is None:
             return []
+        view = OnlyThese(grid, free)
         return list(self._own.configure_evaluate(number, arrays, config, view))
 
     def aggregate_evaluate(
