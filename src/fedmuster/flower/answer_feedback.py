@@ -24,8 +24,8 @@ from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.policy import fill_quota
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
 from fedmuster.flower.answer_times import Clock, median, quantile
-from fedmuster.flower.flower_log import say
 from fedmuster.flower.reply_sorting import Answer
+from fedmuster.flower.strategy_loop import say
 from fedmuster.flower.wire import signals_of
 from fedmuster.training.combine import sketch
 

@@ -5,6 +5,7 @@ runs the ServerApp's main function with every ``start()`` held back, lets Muster
 the real objects, and plays a round.
 """
 
+import ast
 import json
 import os
 import re
@@ -13,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -278,3 +280,74 @@ def _without_manifest(folder: Path) -> Iterator[Finding]:
                 text = f"{old[1]} belongs to Flower's oldest API: write a ServerApp and a ClientApp"
                 where = f"{path.relative_to(folder)}:{number}"
                 yield Finding("must change", "older API", text, where)
+
+
+# --- Places in the source of an app ---------------------------------------------------------------
+
+
+def explain(problem: BaseException, folder: Path) -> tuple[str, str]:
+    """An error in a line, and the last of the app's own lines that led to it."""
+    frames = list(traceback.extract_tb(problem.__traceback__))
+    text = f"{type(problem).__name__}: {problem}".strip(": \n").partition("\n\n")[0]
+    if isinstance(problem, SyntaxError) and problem.filename:
+        text = f"SyntaxError: {problem.msg}"
+        frames.append(traceback.FrameSummary(problem.filename, problem.lineno, ""))
+    if isinstance(problem, KeyError):
+        text += "; what an app reads from node_config is given with --node-config"
+    if isinstance(problem, FileNotFoundError):
+        text += "; a rehearsal works in an empty folder: give absolute paths"
+    return text, last_own(frames, folder)
+
+
+def own_frames(
+    frames: Iterable[traceback.FrameSummary], folder: Path
+) -> list[traceback.FrameSummary]:
+    """The frames of the app's own code."""
+    return [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
+
+
+def last_own(frames: Iterable[traceback.FrameSummary], folder: Path) -> str:
+    """``file:line`` of the last frame of the app's own code; empty where there is none."""
+    own = own_frames(frames, folder)
+    return f"{Path(own[-1].filename).relative_to(folder)}:{own[-1].lineno}" if own else ""
+
+
+def older_names(folder: Path) -> list[str]:
+    """Classes of Flower's older API in the app's modules."""
+    modules = [module for module in sys.modules.values() if getattr(module, "__file__", None)]
+    own = [module for module in modules if Path(str(module.__file__)).is_relative_to(folder)]
+    kinds = {value for module in own for value in vars(module).values() if isinstance(value, type)}
+    old = [kind for kind in kinds if kind.__module__.startswith(("flwr.server.", "flwr.compat."))]
+    return sorted(f"{kind.__module__}.{kind.__name__}" for kind in old)
+
+
+def lines_to_write(folder: Path, where: str, settings: str) -> tuple[str, str]:
+    """Where Muster belongs for the ``strategy.start(…)`` at ``file:line``, and its lines.
+
+    That is above the statement, or above the outermost loop around it that does not make the
+    strategy.
+    """
+    file, _, line = where.rpartition(":")
+    tree = ast.parse((folder / file).read_text(encoding="utf-8")) if file else ast.Module([], [])
+    around = [  # outermost first
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and node.lineno <= int(line) <= (node.end_lineno or 0)
+    ]
+    started, name, place, indent = "strategy", "strategy", "Write above", 4
+    for call in ast.walk(around[-1]) if around else ():
+        if isinstance(call, ast.Attribute) and call.attr == "start":
+            started = ast.unparse(call.value)
+            name = started if isinstance(call.value, ast.Name | ast.Attribute) else name
+            above = around.pop()
+            while around and not isinstance(outer := around.pop(), ast.FunctionDef):
+                named = [n for n in ast.walk(outer) if isinstance(n, ast.Name | ast.Attribute)]
+                if name in {ast.unparse(n) for n in named if isinstance(n.ctx, ast.Store)}:
+                    break
+                above = outer if isinstance(outer, ast.For | ast.While) else above
+            place = f"Write the import at the top of {file}, the rest above line {above.lineno}"
+            place += "" if name == started else f", and start {name} there"
+            indent = above.col_offset
+            break
+    muster = f"{' ' * indent}{name} = Muster({started}, {settings})"
+    return place, f"from fedmuster.flower import Muster\n{muster}"

@@ -6,7 +6,6 @@ judge the very objects that a run would use. In the rehearsal ``start()`` plays 
 app's ClientApp on every node; only the number of rounds, the run's folder and the ledger differ.
 """
 
-import ast
 import json
 import re
 import sys
@@ -32,7 +31,16 @@ from flwr.supercore.object_ref import load_app
 from packaging.utils import canonicalize_name
 
 from fedmuster.core.errors import ConfigError, FedmusterError
-from fedmuster.flower.app_check import Finding, Level, Play
+from fedmuster.flower.app_check import (
+    Finding,
+    Level,
+    Play,
+    explain,
+    last_own,
+    lines_to_write,
+    older_names,
+    own_frames,
+)
 from fedmuster.flower.in_process import InProcessGrid, Node
 from fedmuster.flower.muster import Muster
 from fedmuster.flower.muster_settings import check_strategy, least_nodes, nodes_to_evaluate
@@ -119,7 +127,7 @@ class AppRun:
         try:
             found = load_app(reference, AttributeError, self._folder)
         except BaseException as problem:  # an app may also raise SystemExit
-            why, where = _explain(problem, self._folder)
+            why, where = explain(problem, self._folder)
             text, write = f"{reference} cannot be imported by {sys.executable}: {why}", ""
             if isinstance(problem, ModuleNotFoundError) and problem.name is not None:
                 package = canonicalize_name(problem.name.partition(".")[0])
@@ -158,7 +166,7 @@ class AppRun:
         if len(self._started) >= _MOST_STARTS:
             raise EnoughError
         if all(strategy is not each for each in self._started):
-            self._judge(strategy, _last_own(traceback.extract_stack(), self._folder))
+            self._judge(strategy, last_own(traceback.extract_stack(), self._folder))
             self._started.append(strategy)
         return Result(arrays=given.arguments["initial_arrays"])
 
@@ -221,7 +229,7 @@ class AppRun:
         number = len(self._bare)
         folder = f"runs/{self._play.name}" + (f"-{number}" if number > 1 else "")
         settings = f'policy="bsfl", cohort_size={cohort}, folder="{folder}"'
-        place, write = _lines_to_write(self._folder, where, settings)
+        place, write = lines_to_write(self._folder, where, settings)
         text = f"{type(strategy).__name__} is started as it is, so Flower chooses at random. "
         self._tell("must change", "Muster", text + place, where, write)
         try:
@@ -232,7 +240,7 @@ class AppRun:
     def _judge_end(self, problem: BaseException | None, sent_from: str) -> None:
         """Judge how main ended; after a held start it may be for want of a trained model."""
         if isinstance(problem, FedmusterError):
-            where = _explain(problem, self._folder)[1]
+            where = explain(problem, self._folder)[1]
             self._tell("must change", "Muster", str(problem), where)
         elif self._started:
             return
@@ -243,11 +251,11 @@ class AppRun:
             )
             self._tell("must change", "Muster", text, sent_from)
         elif problem is not None:
-            text, where = _explain(problem, self._folder)
+            text, where = explain(problem, self._folder)
             text = f"main stops before it starts a strategy: {text}"
             self._tell("must change", "serverapp", text, where)
         else:
-            older = ", ".join(_older_names(self._folder))
+            older = ", ".join(older_names(self._folder))
             text = "with this run config main starts no strategy of flwr.serverapp.strategy"
             text += f"; {older} {_OLDER}" if older else ""
             self._tell("must change", "Muster", text, sent_from, _START)
@@ -296,9 +304,9 @@ class AppRun:
             try:
                 reply = client_app(message, context)
             except Exception as problem:  # told at once: the rehearsal may be ended before its end
-                error, where = _explain(problem, self._folder)
+                error, where = explain(problem, self._folder)
                 errors[kind][error] += 1
-                frames = _own(traceback.extract_tb(problem.__traceback__), self._folder)
+                frames = own_frames(traceback.extract_tb(problem.__traceback__), self._folder)
                 trace = "".join(traceback.format_list(frames)).rstrip()
                 text = f"a node fails to {kind}: {error}"
                 self._tell("must change", "client", text, where, trace)
@@ -322,7 +330,7 @@ class AppRun:
         FLOWER_LOGGER.removeFilter(keep)
         ours = [line for line in logged if line.startswith("fedmuster: ")]
         if problem is not None:
-            text, where = _explain(problem, self._folder)
+            text, where = explain(problem, self._folder)
             self._tell("must change", "rehearsal", f"the ServerApp stopped: {text}", where)
         elif not asked["train"]:
             text = "the ServerApp ended and no node was asked to train"
@@ -372,7 +380,7 @@ class _WatchedGrid(InProcessGrid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages, but for trainings."""
         sent = list(messages)
-        where = _last_own(traceback.extract_stack(), self._folder)
+        where = last_own(traceback.extract_stack(), self._folder)
         self.sent_from = where or self.sent_from
         if where and any(message.metadata.message_type.startswith("train") for message in sent):
             raise EnoughError
@@ -401,70 +409,6 @@ def _in_place_of_start(
 def _with_own_start(kind: type[Any]) -> set[type[Any]]:
     found = {kind} if "start" in vars(kind) else set()
     return found.union(*map(_with_own_start, kind.__subclasses__()))
-
-
-def _explain(problem: BaseException, folder: Path) -> tuple[str, str]:
-    """An error in a line, and the last of the app's own lines that led to it."""
-    frames = list(traceback.extract_tb(problem.__traceback__))
-    text = f"{type(problem).__name__}: {problem}".strip(": \n").partition("\n\n")[0]
-    if isinstance(problem, SyntaxError) and problem.filename:
-        text = f"SyntaxError: {problem.msg}"
-        frames.append(traceback.FrameSummary(problem.filename, problem.lineno, ""))
-    if isinstance(problem, KeyError):
-        text += "; what an app reads from node_config is given with --node-config"
-    if isinstance(problem, FileNotFoundError):
-        text += "; a rehearsal works in an empty folder: give absolute paths"
-    return text, _last_own(frames, folder)
-
-
-def _own(frames: Iterable[traceback.FrameSummary], folder: Path) -> list[traceback.FrameSummary]:
-    return [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
-
-
-def _last_own(frames: Iterable[traceback.FrameSummary], folder: Path) -> str:
-    own = _own(frames, folder)
-    return f"{Path(own[-1].filename).relative_to(folder)}:{own[-1].lineno}" if own else ""
-
-
-def _older_names(folder: Path) -> list[str]:
-    """Classes of Flower's older API in the app's modules."""
-    modules = [module for module in sys.modules.values() if getattr(module, "__file__", None)]
-    own = [module for module in modules if Path(str(module.__file__)).is_relative_to(folder)]
-    kinds = {value for module in own for value in vars(module).values() if isinstance(value, type)}
-    old = [kind for kind in kinds if kind.__module__.startswith(("flwr.server.", "flwr.compat."))]
-    return sorted(f"{kind.__module__}.{kind.__name__}" for kind in old)
-
-
-def _lines_to_write(folder: Path, where: str, settings: str) -> tuple[str, str]:
-    """Where Muster belongs for the ``strategy.start(…)`` at ``file:line``, and its lines.
-
-    That is above the statement, or above the outermost loop around it that does not make the
-    strategy.
-    """
-    file, _, line = where.rpartition(":")
-    tree = ast.parse((folder / file).read_text(encoding="utf-8")) if file else ast.Module([], [])
-    around = [  # outermost first
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.stmt) and node.lineno <= int(line) <= (node.end_lineno or 0)
-    ]
-    started, name, place, indent = "strategy", "strategy", "Write above", 4
-    for call in ast.walk(around[-1]) if around else ():
-        if isinstance(call, ast.Attribute) and call.attr == "start":
-            started = ast.unparse(call.value)
-            name = started if isinstance(call.value, ast.Name | ast.Attribute) else name
-            above = around.pop()
-            while around and not isinstance(outer := around.pop(), ast.FunctionDef):
-                named = [n for n in ast.walk(outer) if isinstance(n, ast.Name | ast.Attribute)]
-                if name in {ast.unparse(n) for n in named if isinstance(n.ctx, ast.Store)}:
-                    break
-                above = outer if isinstance(outer, ast.For | ast.While) else above
-            place = f"Write the import at the top of {file}, the rest above line {above.lineno}"
-            place += "" if name == started else f", and start {name} there"
-            indent = above.col_offset
-            break
-    muster = f"{' ' * indent}{name} = Muster({started}, {settings})"
-    return place, f"from fedmuster.flower import Muster\n{muster}"
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.records import FloatArray, IntArray, Selection
 from fedmuster.flower.answer_feedback import AnswerFeedback
 from fedmuster.flower.cohort_choice import Chooser
-from fedmuster.flower.flower_log import say, warn
 from fedmuster.flower.muster_settings import Settings, nodes_to_evaluate
 from fedmuster.flower.reply_sorting import (
     Forms,
@@ -27,7 +26,7 @@ from fedmuster.flower.reply_sorting import (
     refused,
     sort_replies,
 )
-from fedmuster.flower.strategy_loop import setting_of
+from fedmuster.flower.strategy_loop import say, setting_of, warn
 from fedmuster.flower.wire import Ask, PrivacyGrant, loss_of
 from fedmuster.privacy.budget import Grant
 

@@ -1,6 +1,6 @@
 """One federation while it runs: Flower's loop calls these four methods in the strategy's place."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,9 @@ from fedmuster.core.records import Feedback
 from fedmuster.federation import EdgeRow, RoundRow
 from fedmuster.flower.answer_feedback import AnswerFeedback
 from fedmuster.flower.cohort_choice import Chooser, ChosenCohort, EndedError, NodeContacts
-from fedmuster.flower.flower_log import say, some, warn
 from fedmuster.flower.grid_views import OnlyThese, TimedGrid
 from fedmuster.flower.muster_settings import Settings, least_nodes
-from fedmuster.flower.reply_sorting import Forms, RoundReplies, refused
+from fedmuster.flower.reply_sorting import Forms, RoundReplies
 from fedmuster.flower.round_messages import (
     EvaluateFn,
     LossQuestion,
@@ -28,7 +27,7 @@ from fedmuster.flower.round_messages import (
     usable_evaluations,
 )
 from fedmuster.flower.run_record import Evaluation, Record, Saved, client_table
-from fedmuster.flower.strategy_loop import LoopRounds, Methods, has_own_start
+from fedmuster.flower.strategy_loop import LoopRounds, Methods, has_own_start, say, some, warn
 from fedmuster.flower.strategy_memory import ConfigMemory, StrategyMemory
 from fedmuster.flower.wire import accuracy_of, loss_of
 from fedmuster.privacy.budget import PrivacyRow
@@ -111,7 +110,7 @@ class Session:
         parts = saved.parts
         self._chooser.load(parts["roster"], saved.selector, saved.budget, source=source)
         self._feedback = AnswerFeedback.from_parts(parts)
-        for image in _of_strategy(saved):
+        for image in saved.strategy_images:
             self._memory.restore(image, source=source, in_step=in_step)
         self._began_with = parts["began_with"]
         # A strategy may give back other arrays than it was given.
@@ -129,12 +128,7 @@ class Session:
     @property
     def methods(self) -> Methods:
         """The methods that stand in place of the strategy's own."""
-        return Methods(
-            self.configure_train,
-            self.aggregate_train,
-            self.configure_evaluate,
-            self.aggregate_evaluate,
-        )
+        return Methods.of(self)
 
     def close(self) -> None:
         """Close the ledger."""
@@ -214,7 +208,7 @@ class Session:
         if found.answers:
             usable = set(feedback.clients[feedback.entered].tolist())
             arrays, metrics = self._own.aggregate_train(
-                self.loop_rounds.number(server_round), _for_strategy(found, usable)
+                self.loop_rounds.number(server_round), found.for_strategy(usable)
             )
         if arrays is not None and not self._is_finite(arrays):
             warn(f"round {number}: what the strategy made is not finite: the model stays as it was")
@@ -247,7 +241,9 @@ class Session:
         assert selector is not None
         report = selector.observe(feedback)
         self.elapsed_seconds += feedback.lasted_seconds
-        network = choice.network
+        edges = None
+        if choice.network is not None:
+            edges = EdgeRow.of(choice.network, choice.selection, feedback, None)
         row = RoundRow(
             round=choice.selection.round,
             seconds=feedback.lasted_seconds,
@@ -264,9 +260,7 @@ class Session:
             ),
             privacy=PrivacyRow() if chooser.budget is None else chooser.budget.standing(),
             scores=choice.scores,
-            network=None
-            if network is None
-            else EdgeRow.of(network, choice.selection, feedback, None),
+            network=edges,
         )
         self._record.commit(row, self._saved(), clients=self._client_table(), metrics=metrics)
         self.rounds_done = row.round
@@ -341,7 +335,7 @@ class Session:
             self._chooser.note_silent(self._messages.silent, round_=self.rounds_done + 1)
         self.train_config.go_back()
         saved = self._record.latest() if self.rounds_done > self._done_before else None
-        images = () if saved is None else _of_strategy(saved)
+        images = () if saved is None else saved.strategy_images
         self._memory.go_back(images, source=str(self._settings.folder))
 
     def end_loop(self, rounds_asked: int) -> None:
@@ -395,20 +389,6 @@ class Session:
             num_samples=selector.problem.num_samples,
             num_parameters=sum(int(np.prod(array.shape)) for array in self.arrays.values()),
         )
-
-
-def _of_strategy(saved: Saved) -> list[bytes]:
-    """All recorded images of the strategy's memory, the latest last."""
-    return [image for image in (saved.strategy, saved.strategy_since) if image is not None]
-
-
-def _for_strategy(found: RoundReplies, usable: Collection[int]) -> list[Message]:
-    """Good replies, and errors in place of refused ones: some strategies count failures."""
-    return [
-        *(answer.reply for answer in found.answers if answer.client in usable),
-        *(reply for _, reply in found.failures),
-        *(refused(reply, reason) for _, reply, reason in found.refused),
-    ]
 
 
 def _shapes(arrays: ArrayRecord) -> dict[str, tuple[int, ...]]:

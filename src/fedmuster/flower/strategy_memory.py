@@ -20,9 +20,8 @@ from flwr.serverapp.strategy import Strategy
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
-from fedmuster.flower.flower_log import warn
 from fedmuster.flower.plain_files import NotPlainError, Packed, pack, unpack
-from fedmuster.flower.strategy_loop import named_layers
+from fedmuster.flower.strategy_loop import named_layers, warn
 
 # Attributes that the user's app makes anew.
 _CODE = (

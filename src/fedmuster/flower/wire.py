@@ -91,7 +91,6 @@ class _Received:
 
 
 def _is_integer(value: object) -> TypeGuard[int]:
-    """Whether the value is a whole number, which true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
@@ -165,11 +164,7 @@ class PrivacyGrant:
         return cls(amount=amount, mechanism=json.dumps(to_table(mechanism)))
 
     def parsed_mechanism(self) -> Mechanism:
-        """The mechanism.
-
-        Raises:
-            DataError: the JSON describes none.
-        """
+        """The mechanism; a :class:`DataError` where the JSON describes none."""
         try:
             return received_mechanism(json.loads(self.mechanism))
         except (ValueError, RecursionError, ConfigError) as error:
@@ -347,8 +342,6 @@ def accuracy_of(metrics: MetricRecord) -> float | None:
     Example:
         >>> accuracy_of(MetricRecord({"eval_loss": 0.7, "eval_acc": 0.9}))
         0.9
-        >>> accuracy_of(MetricRecord({"num-examples": 32})) is None
-        True
     """
     return _first_of(metrics, ACCURACY_NAMES)
 
@@ -364,12 +357,7 @@ def loss_of(metrics: MetricRecord) -> float | None:
 
 
 def loss_names(metrics: MetricRecord) -> tuple[str, ...]:
-    """The metrics that are losses, the likeliest first.
-
-    Example:
-        >>> loss_names(MetricRecord({"num-examples": 32, "final-train-loss": 0.7}))
-        ('final-train-loss',)
-    """
+    """The metrics that are losses, the likeliest first."""
     return _in_order(tuple(metrics), LOSS_NAMES)
 
 
@@ -386,18 +374,13 @@ def signals_of(metrics: MetricRecord) -> dict[str, float]:
         if not isinstance(value, list) and math.isfinite(value)
     }
     loss = loss_of(metrics)
-    if loss is not None:
-        signals["loss"] = loss
-    return signals
+    return signals if loss is None else signals | {"loss": loss}
 
 
 def finite_metric(metrics: MetricRecord, name: str) -> float | None:
     """One metric as a number; None where it is a list or not finite."""
-    value = metrics[name]
-    if not isinstance(value, Real):  # a list, or what else a strategy puts into a dict of its own
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
+    value = metrics[name]  # a list, or what else a strategy puts into a dict of its own
+    return float(value) if isinstance(value, Real) and math.isfinite(value) else None
 
 
 def _first_of(metrics: MetricRecord, wanted: tuple[str, ...]) -> float | None:
