@@ -8,7 +8,7 @@ machine look at the processor's time, which leaves out the waiting. A deployment
 each reply by itself (``grids/pulling.py``), in threads of its own: that is not in here.
 
 It may be less than nothing: Muster has compared the header of each array with the model's, so that
-FedAvg need not parse it (``replies/array_forms.py``).
+FedAvg need not parse it (``reply_sorting.py``).
 """
 
 import logging
