@@ -66,7 +66,7 @@ class Forms:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the model's arrays."""
+        """Names of the model's arrays."""
         return frozenset(self._shapes)
 
     def of(self, model: ArrayRecord) -> "Forms":
@@ -175,9 +175,8 @@ class ReplyRule(NamedTuple):
         """The rule of the innermost strategy, which aggregates."""
         innermost = list(layers(strategy))[-1]
         own = getattr(type(innermost), f"aggregate_{method}").__module__
-        weighted_by = getattr(innermost, "weighted_by_key", None)
         return cls(
-            weighted_by=weighted_by,
+            weighted_by=getattr(innermost, "weighted_by_key", None),
             free=own.partition(".")[0] != "flwr",
             model_key=setting_of(strategy, "arrayrecord_key", None),
         )
@@ -213,10 +212,8 @@ class Passed(NamedTuple):
 class TrainCheck:
     """Checks whether a strategy can aggregate a reply.
 
-    Args:
-        forms: of the arrays of the model that clients were given.
-        rule: what the strategy expects of replies.
-        promise: what was promised to clients; None where nothing was.
+    ``forms`` are those of the arrays that clients were given; ``promise`` is None where nothing was
+    promised to clients.
     """
 
     def __init__(self, forms: Forms, *, rule: ReplyRule, promise: Promise | None = None) -> None:
@@ -259,10 +256,9 @@ class TrainCheck:
     def usable(self, client: int, reply: Message) -> bool:
         """Whether :meth:`passed` accepts the reply."""
         try:
-            self.passed(client, reply)
+            return bool(self.passed(client, reply))
         except DataError:
             return False
-        return True
 
 
 def checked_metrics(
@@ -374,9 +370,7 @@ def alike(
     kinds = Counter(each for each in forms if each is not None)
     if len(kinds) <= 1:
         return list(replies), []
-    usual = max(
-        kinds, key=lambda form: (_arrays(form) == model, kinds[form], sorted(map(str, form)))
-    )
+    usual = max(kinds, key=lambda its: (_arrays(its) == model, kinds[its], sorted(map(str, its))))
     good, odd = [], []
     for reply, its in zip(replies, forms, strict=True):
         if its is None or its == usual:

@@ -241,7 +241,7 @@ class Session:
         assert selector is not None
         report = selector.observe(feedback)
         self.elapsed_seconds += feedback.lasted_seconds
-        edges = None
+        losses, edges = feedback.signals.get("loss"), None
         if choice.network is not None:
             edges = EdgeRow.of(choice.network, choice.selection, feedback, None)
         row = RoundRow(
@@ -254,7 +254,7 @@ class Session:
             num_refused=sum(report.refused.values()) + len(found.refused) + found.strangers.total(),
             clients=choice.selection.clients,
             learning=LearningRow(
-                train_loss=_mean_loss(feedback),
+                train_loss=np.nan if losses is None else float(losses[feedback.answered].mean()),
                 num_aggregated=aggregated,
                 rejected=np.array(sorted(client for client, *_ in found.refused), dtype=np.int64),
             ),
@@ -396,9 +396,3 @@ def _shapes(arrays: ArrayRecord) -> dict[str, tuple[int, ...]]:
     return {
         name: () if array.dtype == "uint8" else tuple(array.shape) for name, array in arrays.items()
     }
-
-
-def _mean_loss(feedback: Feedback) -> float:
-    if "loss" not in feedback.signals:
-        return np.nan
-    return float(feedback.signals["loss"][feedback.answered].mean())
