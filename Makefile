@@ -1,15 +1,28 @@
-# The two commands a newcomer needs: `make demo` and `make test`. Each makes .venv by itself.
+# A newcomer needs `make demo`, and to change something `make quick` before each commit and
+# `make test` before a merge. Each makes .venv by itself.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench docs claims clean
+.PHONY: demo quick test thorough lint bench docs claims clean
 
 demo: .venv/.demo-installed
 	$(BIN)/fedmuster demo
 
+QUICK := tests/core tests/bandits tests/solvers tests/policies tests/contract \
+	tests/worlds tests/federation/test_simulation.py
+
+quick: .venv/.test-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal \
+		-m "not slow and not browser and not ray and not flower" $(QUICK)
+
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+thorough: .venv/.test-installed  # looks longer for counterexamples, for an hour or so
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --hypothesis-profile thorough
 
 lint: .venv/.test-installed
 	$(BIN)/ruff check .

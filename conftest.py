@@ -1,13 +1,19 @@
-"""How all tests are run: with one thread each, and those first that mostly wait for others."""
+"""How all tests are run: one thread each, waiting tests first, hypothesis in two sizes."""
 
 import os
 
 import pytest
+from hypothesis import settings
 
 # Workers side by side keep all cores busy: more threads would only wait for each other, and use
 # three times the processor time to do so. Before numpy is imported.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+# `make thorough`, or `pytest --hypothesis-profile thorough`, looks longer for counterexamples.
+settings.register_profile("brief", max_examples=50, deadline=None)
+settings.register_profile("thorough", max_examples=2_000, deadline=None)
+settings.load_profile("brief")
 
 _WAITING = (
     "tests/deployment/test_flower_examples.py::test_deployment_with_a_killed_supernode",
@@ -29,8 +35,12 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long waits first: one that came last would leave every other worker idle."""
+    for item in items:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
     items.sort(key=_rank)
 
 

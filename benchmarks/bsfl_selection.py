@@ -16,7 +16,8 @@ from numpy.random import Generator
 from benchmarks.measure import in_turns, read, write
 from fedmuster.core.records import IntArray, Problem, RoundView
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.policies.bsfl import BSFL, BanditState
+from fedmuster.policies.bottleneck_policy import BanditState
+from fedmuster.policies.bsfl import BSFL
 
 CLIENTS = (1_000, 10_000, 100_000, 1_000_000)
 SIZES = (10, 25, 100)

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.measure import in_turns, write
 from fedmuster import BSFL, Genie
 from fedmuster.federation import Simulation
-from fedmuster.policies.bsfl import BanditState
+from fedmuster.policies.bottleneck_policy import BanditState
 from fedmuster.worlds import BSFLGroups
 
 ROUNDS = 10_000

@@ -7,7 +7,7 @@ from fedmuster import PAUSE
 from fedmuster.bandits.rewards import CohortReward
 from fedmuster.bandits.speed import SpeedEstimator
 from fedmuster.federation import Simulation
-from fedmuster.policies.bsfl import BanditState
+from fedmuster.policies.bottleneck_policy import BanditState
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 from fedmuster.worlds import PauseGroups

@@ -38,5 +38,5 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             run("--partition", text, "--out", picture)
-    with pytest.raises(ConfigError, match="unknown data set 'digit'"):
+    with pytest.raises(ConfigError, match="'digit'"):
         run("--partition", "iid", "--data", "digit", "--out", picture)

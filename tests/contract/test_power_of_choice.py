@@ -133,7 +133,7 @@ class TestPolls:
 
     def test_as_many_answers_as_questions(self) -> None:
         selector = five(PowerOfChoice(variant="pow-d", num_candidates=3))
-        with pytest.raises(DataError, match=r"ask_loss returned shape \(5,\), expected .* 3"):
+        with pytest.raises(DataError, match=r"ask_loss.*5.*3"):
             selector.select(ask_loss=lambda clients, *, batch_size=None: LOSS)
 
 

@@ -12,7 +12,7 @@ from fedmuster import BSFL, CSUCB, PAUSE, Random
 from fedmuster.core.policy import Policy, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.federation import Simulation
-from fedmuster.policies.bsfl import BanditState, BottleneckBandit
+from fedmuster.policies.bottleneck_policy import BanditState, BottleneckBandit
 from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.privacy.schedules import Uniform
 from fedmuster.worlds import PauseGroups

@@ -27,12 +27,15 @@ from fedmuster.policies.cocs.hypercubes import ZoomingCubes
 from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.solvers.assignment import FLGreedy
-from fedmuster.testing import CHECKS, Check, Knowledge, knowledges
+from fedmuster.testing import CHECKS, Check, Knowledge, check_policy, knowledges
+from fedmuster.testing.repetition_checks import trajectory
 
 NOTHING = Knowledge(
     data=False, clusters=False, num_features=0, losses=False, attributes=False
 )  # but forecasts: REFL looks at nothing else
 AT_EDGES = Knowledge(num_edges=3)
+UNUSUAL = (2, 11, 12)
+"""Points that ask for cohorts of all sizes, scarce clients and failures."""
 
 
 class Case(NamedTuple):
@@ -41,19 +44,12 @@ class Case(NamedTuple):
     knowledge: Knowledge
 
 
-def cases(name: str, policy: Policy[Any]) -> list[Case]:
-    """Told everything and nothing, in flat federated learning and where it can at edge servers."""
-    found = []
-    for told in knowledges(policy):
-        where = "" if told.num_edges == 0 else " at edges"
-        nothing = replace(NOTHING, num_edges=told.num_edges)
-        found.append(Case(f"{name}{where}", policy, told))
-        found.append(Case(f"{name}{where}, told nothing", policy, nothing))
-    return found
-
-
-CASES = [
-    *(case for name, kind in POLICIES.items() for case in cases(name, kind())),
+REGISTERED = [
+    Case(name if told.num_edges == 0 else f"{name} at edges", kind(), told)
+    for name, kind in POLICIES.items()
+    for told in knowledges(kind())
+]
+VARIANTS = [
     Case("bsfl, windowed", BSFL(estimator=WindowedMean()), Knowledge()),
     Case("bsfl, discounted", BSFL(estimator=DiscountedMean()), Knowledge()),
     Case("bsfl, non-i.i.d.", BSFL(alpha=3.0, beta=1.2, tau_min_seconds=0.01), Knowledge()),
@@ -78,7 +74,31 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+def points() -> list[Any]:
+    """Point 14 plays thousands of rounds: about as long as all others together."""
+    slow = {14: [pytest.mark.slow]}
+    return [pytest.param(check, id=str(check), marks=slow.get(check.point, [])) for check in CHECKS]
+
+
+@pytest.mark.parametrize("check", points())
+@pytest.mark.parametrize("case", REGISTERED, ids=lambda case: case.label)
 def test_policy_keeps(case: Case, check: Check) -> None:
     check(case.policy, knowledge=case.knowledge)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", VARIANTS, ids=lambda case: case.label)
+def test_variant_keeps_all_points(case: Case) -> None:
+    check_policy(case.policy, knowledge=case.knowledge)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::fedmuster.core.errors.FedmusterWarning")  # too little said
+@pytest.mark.parametrize("case", REGISTERED, ids=lambda case: case.label)
+def test_policy_that_is_told_nothing_keeps(case: Case) -> None:
+    """All points if that changes what the policy does, else those about unusual rounds."""
+    nothing = replace(NOTHING, num_edges=case.knowledge.num_edges)
+    same = trajectory(case.policy, nothing) == trajectory(case.policy, case.knowledge)
+    for check in CHECKS:
+        if not same or check.point in UNUSUAL:
+            check(case.policy, knowledge=nothing)

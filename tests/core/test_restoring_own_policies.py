@@ -44,7 +44,7 @@ def test_it_is_restored_with_the_same_settings_only(tmp_path: Path) -> None:
     restored = Selector.restore(tmp_path / "state.npz", Lifted(policy=FirstComeFirstServed()))
     assert restored.pending is not None
     np.testing.assert_array_equal(restored.pending.edges, chosen.edges)
-    with pytest.raises(StateError, match="was saved with the policy"):
+    with pytest.raises(StateError):
         Selector.restore(
             tmp_path / "state.npz", Lifted(policy=FirstComeFirstServed(from_behind=True))
         )

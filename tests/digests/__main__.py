@@ -22,7 +22,8 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", default="*", help="names of cases, for example 'privacy/*'")
-    parser.add_argument("--quick", action="store_true", help="the quick subset")
+    parser.add_argument("--quick", action="store_true", default=None, help="the quick subset")
+    parser.add_argument("--rest", action="store_false", dest="quick", help="all but that subset")
     parser.add_argument("--src", type=Path, help="the folder that holds fedmuster/")
     parser.add_argument("--write", action="store_true", help="write what is found as expected")
     parser.add_argument("--expected", type=Path, default=EXPECTED, help="the file [%(default)s]")

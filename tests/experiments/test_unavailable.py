@@ -1,6 +1,7 @@
 """Runs of a policy or world whose class cannot be imported any more."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -23,26 +24,47 @@ class Mine(Random):
     name: ClassVar[str] = "mine"
     epsilon: float = 0.25
 """
-WORLD = """
+CLASS = """
 from dataclasses import dataclass
 from typing import ClassVar
-from fedmuster.worlds import BSFLRates
+from {base[0]} import {base[1]}
 
 @dataclass(frozen=True, kw_only=True)
-class Mine(BSFLRates):
+class Mine({base[1]}):
     name: ClassVar[str] = "mine"
 """
+BASES = {
+    "world": ("fedmuster.worlds", "BSFLRates"),
+    "data": ("fedmuster.training.data", "Digits"),
+    "partition": ("fedmuster.training.partition", "IID"),
+    "model": ("fedmuster.training.models", "Logistic"),
+    "server": ("fedmuster.training.aggregation", "FedAvg"),
+    "schedule": ("fedmuster.privacy.schedules", "Geometric"),
+    "mechanism": ("fedmuster.privacy.mechanisms", "Laplace"),
+}
+PARTS = ["policy", "world", "data", "partition", "model", "server", "schedule"]
 
 
 def gone(tmp_path: Path, *, what: str, rounds: int = 6, played: int = 6) -> Path:
     """An experiment that has played some rounds of a class whose file was removed then."""
     file = tmp_path / "mine.py"
-    file.write_text({"policy": POLICY, "world": WORLD}[what])
-    table = {"rounds": played, "world": "bsfl-rates", "policy": ["random", "bsfl"]}
+    base = BASES.get(what)
+    file.write_text(POLICY if base is None else CLASS.format(base=base))
+    table: dict[str, Any] = {
+        "rounds": played,
+        "world": "bsfl-rates",
+        "policy": ["random", "bsfl"],
+    }
     if what == "world":
-        table["world"] = f"{file}:Mine"
-    else:
+        table["world"] = {"name": f"{file}:Mine"}
+    elif what == "policy":
         table["policy"] = ["random", {"name": f"{file}:Mine", "epsilon": 0.5}]
+    else:
+        table["world"] = {"name": "bsfl-rates", "num_clients": 20, "cohort_size": 4}
+        table["training"] = {"data": {"name": "digits"}, "model": {"name": "logistic"}}
+        table["privacy"] = {"epsilon": 30.0}
+        part = "privacy" if what in ("schedule", "mechanism") else "training"
+        table[part][what] = {"name": f"{file}:Mine"}
     folder = tmp_path / "runs"
     for cell in lay_out(folder, Experiment.from_table(table)):
         execute(cell)
@@ -61,11 +83,17 @@ def told(*arguments: str | Path) -> str:
     return " ".join(done.output.split())
 
 
-@pytest.mark.parametrize("what", ["policy", "world"])
+def told_by_page(folder: Path) -> str:
+    page = (folder / "report/report.html").read_text()
+    return page[page.index("<title>") : page.index("</h1>")]
+
+
+@pytest.mark.parametrize("what", PARTS)
 def test_it_is_reported_on_and_explained(tmp_path: Path, what: str) -> None:
     folder = gone(tmp_path, what=what)
     told("report", folder, "--format", "none")
     assert (folder / "report/report.html").is_file()
+    assert "unavailable" not in told_by_page(folder)
     label = "mine" if what == "policy" else "bsfl"
     out = told("explain", folder / label / "seed-0", "--round", "3", "--client", "1")
     assert out.startswith("Client 1 was")
@@ -75,7 +103,7 @@ def test_it_is_reported_on_and_explained(tmp_path: Path, what: str) -> None:
     assert Experiment.load(spec, reading=True).to_toml() == spec.read_text()
 
 
-@pytest.mark.parametrize("what", ["policy", "world"])
+@pytest.mark.parametrize("what", PARTS)
 def test_it_is_not_continued(tmp_path: Path, what: str) -> None:
     folder = gone(tmp_path, what=what, rounds=9)
     with pytest.raises(UnknownNameError, match=r"mine\.py:Mine"):
@@ -86,6 +114,14 @@ def test_it_is_not_continued(tmp_path: Path, what: str) -> None:
         told("explain", cell, "--round", "3", "--from", "replay")
     with pytest.raises(UnknownNameError):
         Experiment.load(cell / SPEC_NAME)
+
+
+def test_without_the_mechanism_nothing_is_said_of_privacy(tmp_path: Path) -> None:
+    folder = gone(tmp_path, what="mechanism", rounds=9)
+    for command in ("report", "resume"):
+        with pytest.raises(UnknownNameError, match=r"mine\.py:Mine") as found:
+            told(command, folder)
+        assert found.value.key == ("privacy", "mechanism", "name")
 
 
 def test_policies_that_are_there_are_added(tmp_path: Path) -> None:

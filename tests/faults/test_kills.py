@@ -22,6 +22,7 @@ from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.schedules import Uniform
 
 
+@pytest.mark.slow
 def test_a_small_campaign_of_kills(tmp_path: Path) -> None:
     """In full: docs/claims/faults.md."""
     command = [sys.executable, "-m", "tests.faults", "--kills", "60", "--out", str(tmp_path)]

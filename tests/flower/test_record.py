@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster import BSFL, POLICIES, Random
@@ -297,7 +297,6 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
 def test_a_bent_model_is_refused_or_read_right(
     tmp_path_factory: pytest.TempPathFactory, image: bytes, data: st.DataObject
 ) -> None:

@@ -286,9 +286,7 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_plain_values_come_back(value: Any) -> None:
     again = unpack(pack(value))
     assert repr(again) == repr(value)  # NaN is not equal to itself

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.errors import DataError
@@ -133,7 +133,6 @@ def test_another_kind_of_record_is_refused() -> None:
         Report.of(RecordDict({RECORD: MetricRecord({"report.compute-seconds": 1.0})}))
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(

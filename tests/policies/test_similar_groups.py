@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 
@@ -48,7 +48,6 @@ def test_clients_of_no_direction_are_alike() -> None:
     assert {1, 3} in parts
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(2, 12), st.integers(1, 5), st.integers(0, 2**32))
 def test_groups_are_the_largest_branches_that_fit(clients: int, count: int, seed: int) -> None:
     """Against the tree cut by hand: from the root down, until a branch is light enough."""

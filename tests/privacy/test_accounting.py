@@ -100,7 +100,7 @@ def test_zcdp_epsilon_by_hand() -> None:
 
 
 @given(epsilon=st.floats(1e-4, 1e3), delta=st.floats(1e-12, 0.5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_largest_rho_is_the_inverse(epsilon: float, delta: float) -> None:
     rho = largest_rho(epsilon, delta)
     assert zcdp_epsilon(rho, delta) <= epsilon

@@ -110,7 +110,7 @@ def test_simulations_and_their_names_stay(path: Path, tmp_path: Path) -> None:
 def test_names_that_are_none_are_refused(path: Path, tmp_path: Path, names: NDArray[Any]) -> None:
     write(path, {1: ["ann"]})
     run = write_journal(tmp_path / "run", {1: [0]}, {"identity": names})
-    with pytest.raises(StateError, match="expected a list of names"):
+    with pytest.raises(StateError):
         audit(path, [run])
 
 

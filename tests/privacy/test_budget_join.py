@@ -85,7 +85,7 @@ def test_who_comes_back_from_another_run_has_what_it_has_left(path: Path) -> Non
 
 def test_nobody_joins_twice(path: Path) -> None:
     budget = open_budget(path, ["ann"])
-    with pytest.raises(DataError, match="'ann' is a client of this run already"):
+    with pytest.raises(DataError, match="'ann'"):
         budget.join(["bob", "ann"])
     with pytest.raises(DataError, match="come twice"):
         budget.join(["cem", "cem"])
@@ -101,7 +101,7 @@ def test_another_cap_is_refused_and_nothing_grows(path: Path) -> None:
     other = Privacy(epsilon=9.0, schedule=Uniform(participations=4), noise="secure")
     open_budget(path, ["bob"], other, run="other").close()
     budget = open_budget(path, ["ann"])
-    with pytest.raises(LedgerError, match="bob has the cap"):
+    with pytest.raises(LedgerError):
         budget.join(["bob"])
     assert len(budget.left) == 1
     budget.close()
@@ -165,7 +165,7 @@ def test_fewer_clients_than_the_checkpoint_has_are_refused(path: Path, privacy: 
     image = budget.to_bytes()
     budget.close()
     again = open_budget(path, ["ann"], privacy)
-    with pytest.raises(StateError, match="checkpoint is of 2 clients, 1 came"):
+    with pytest.raises(StateError, match=r"2.*1"):
         again.load(image, after_round=0)
     again.close()
 
@@ -277,7 +277,7 @@ NAMES = st.sets(st.sampled_from(["ann", "bob", "cem", "dot", "eve"]))
 FATES = st.sampled_from(["lives", "lives", "after the debit", "before the debit"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rounds=st.lists(st.tuples(NAMES, NAMES, FATES), max_size=8))
 def test_whatever_happens_each_release_is_paid_once(
     tmp_path_factory: pytest.TempPathFactory, rounds: list[tuple[set[str], set[str], str]]

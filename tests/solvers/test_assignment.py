@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -123,7 +123,6 @@ def check(problem: AssignmentProblem, solver: AssignmentSolver, best: float) -> 
 
 
 @given(problem=problems())
-@settings(max_examples=200, deadline=None)
 def test_brute_force_finds_nothing_better(problem: AssignmentProblem) -> None:
     best = optimum(problem)
     for solver in OPTIMAL:
@@ -132,7 +131,6 @@ def test_brute_force_finds_nothing_better(problem: AssignmentProblem) -> None:
 
 
 @given(problem=problems())
-@settings(max_examples=120, deadline=None)
 def test_fl_greedy_keeps_its_guarantee(problem: AssignmentProblem) -> None:
     """Lemma 3, for Eq. 8 and Eq. 19."""
     best = optimum(problem)
@@ -143,7 +141,6 @@ def test_fl_greedy_keeps_its_guarantee(problem: AssignmentProblem) -> None:
 
 
 @given(problem=problems())
-@settings(max_examples=100, deadline=None)
 def test_p3_and_p2_have_the_same_maximisers(problem: AssignmentProblem) -> None:
     """Eq. 19 is the root of Eq. 8."""
     value, edges = problem.value.tolist(), problem.num_edges

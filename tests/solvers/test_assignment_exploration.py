@@ -7,7 +7,7 @@ from math import fsum, isclose
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -56,7 +56,6 @@ def fitting(problem: AssignmentProblem, pairs: list[int]) -> Iterator[list[int]]
 
 @pytest.mark.parametrize("solver", [LAGRANGIAN, ExactAssignment()])
 @given(case=rounds())
-@settings(max_examples=150, deadline=None)
 def test_most_under_explored_then_the_best_explored(
     solver: AssignmentSolver, case: tuple[AssignmentProblem, np.ndarray]
 ) -> None:

@@ -5,7 +5,7 @@ from math import fsum
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.records import FloatArray
@@ -41,7 +41,6 @@ def optima(items: Items, num_edges: int) -> FloatArray:
 
 
 @given(hand=hands())
-@settings(max_examples=150, deadline=None)
 def test_every_edge_makes_the_best_of_its_hand(hand: tuple[Items, int]) -> None:
     items, num_edges = hand
     taken, worth = best_loads(items, num_edges, 10_000)

@@ -87,7 +87,7 @@ def test_of_a_round() -> None:
     assert problem.budget.tolist() == [2.0, np.inf]
     assert problem.size == 3
     assert AssignmentProblem.of(view, value, among=value > 2).value.tolist() == [3.0, 7.0]
-    with pytest.raises(DataError, match=r"value has shape \(4,\)"):
+    with pytest.raises(DataError, match="4"):
         AssignmentProblem.of(view, value[:, 0])
 
 

@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, chisquare
 
@@ -91,7 +91,6 @@ def assert_cohort(instance: BottleneckProblem, positions: IntArray) -> None:
 
 @pytest.mark.parametrize("few", [10**9, 0])
 @given(instance=instances(), seed=st.integers(0, 9))
-@settings(max_examples=2_500, deadline=None)
 def test_as_good_as_brute_force(few: int, instance: BottleneckProblem, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pruning, "FEW", few)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.errors import DataError
@@ -52,7 +52,6 @@ def boxes(corners: list[tuple[tuple[float, float], tuple[float, float]]]) -> tup
 
 @pytest.mark.parametrize("large", [0, 10**9])
 @given(points=st.lists(PAIR, max_size=40))
-@settings(max_examples=200, deadline=None)
 def test_front_is_that_of_all_pairs(large: int, points: list[tuple[float, float]]) -> None:
     values = np.array(points, dtype=np.float64).reshape(-1, 2)
     with pytest.MonkeyPatch.context() as patch:
@@ -63,7 +62,6 @@ def test_front_is_that_of_all_pairs(large: int, points: list[tuple[float, float]
 
 @pytest.mark.parametrize("large", [0, 10**9])
 @given(corners=st.lists(st.tuples(PAIR, PAIR) | PAIR.map(lambda p: (p, p)), max_size=20))
-@settings(max_examples=200, deadline=None)
 def test_dominated_boxes_are_those_of_all_pairs(
     large: int, corners: list[tuple[tuple[float, float], tuple[float, float]]]
 ) -> None:
@@ -76,7 +74,6 @@ def test_dominated_boxes_are_those_of_all_pairs(
 
 
 @given(corners=st.lists(st.tuples(PAIR, PAIR) | PAIR.map(lambda p: (p, p)), max_size=10))
-@settings(max_examples=200, deadline=None)
 def test_the_pseudo_code_differs_in_equal_points_alone(
     corners: list[tuple[tuple[float, float], tuple[float, float]]],
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.testing import assert_allclose, assert_array_equal
@@ -121,7 +121,6 @@ class TestCombiningRules:
         assert_array_equal(rule.combine(sent.deltas, np.arange(1.0, 8.0)), whole)
         assert_allclose(clip_factors(sent.deltas, 1.0), factors, rtol=1e-12)
 
-    @settings(deadline=None)
     @given(
         arrays.arrays(
             np.float32,
@@ -367,7 +366,6 @@ class TestFiniteRows:
         )
         assert finite_rows(nobody).shape == (0,)
 
-    @settings(deadline=None)
     @given(
         arrays.arrays(
             np.float32,

@@ -4,7 +4,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -30,7 +30,6 @@ def trained(drawn: Batches, client: int) -> list[list[int]]:
 
 
 @given(sizes=SIZES, batch_size=st.integers(0, 15), epochs=st.integers(1, 3))
-@settings(max_examples=80, deadline=None)
 def test_every_epoch_is_a_permutation(sizes: list[int], batch_size: int, epochs: int) -> None:
     drawn = draw(LocalSGD(batch_size=batch_size, epochs=epochs), sizes)
     for client, size in enumerate(sizes):
@@ -45,7 +44,6 @@ def test_every_epoch_is_a_permutation(sizes: list[int], batch_size: int, epochs:
 
 
 @given(sizes=SIZES, batch_size=st.integers(0, 15), steps=st.integers(1, 9))
-@settings(max_examples=80, deadline=None)
 def test_steps_go_on_with_further_epochs(sizes: list[int], batch_size: int, steps: int) -> None:
     drawn = draw(LocalSGD(batch_size=batch_size, steps=steps), sizes)
     epochs = draw(LocalSGD(batch_size=batch_size, epochs=steps), sizes)
@@ -55,7 +53,6 @@ def test_steps_go_on_with_further_epochs(sizes: list[int], batch_size: int, step
 
 
 @given(sizes=SIZES, batch_size=st.integers(0, 15), data=st.data())
-@settings(max_examples=80, deadline=None)
 def test_padding_stands_behind_and_sizes_count_the_rest(
     sizes: list[int], batch_size: int, data: st.DataObject
 ) -> None:
@@ -66,7 +63,6 @@ def test_padding_stands_behind_and_sizes_count_the_rest(
 
 
 @given(sizes=SIZES, data=st.data())
-@settings(max_examples=80, deadline=None)
 def test_batches_do_not_depend_on_the_company(sizes: list[int], data: st.DataObject) -> None:
     local = LocalSGD(
         batch_size=data.draw(st.integers(0, 15)),

@@ -107,5 +107,5 @@ def test_damaged_recordings(tmp_path: Path, image: bytes) -> None:
 
 
 def test_no_recordings(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no recordings such as"):
+    with pytest.raises(DataError):
         convert(tmp_path, tmp_path)

@@ -16,7 +16,7 @@ from tests.training.toy_federation import (
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import ConfigError, DataError, StateError
-from fedmuster.core.policy import Cached, Discard, LateAnswers, Stale
+from fedmuster.core.late_answers import Cached, Discard, LateAnswers, Stale
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.training.aggregation import FedAdam, FedAvg
 from fedmuster.training.trainer import Trainer

@@ -16,7 +16,7 @@ from tests.training.toy_federation import (
 )
 
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.policy import Cached
+from fedmuster.core.late_answers import Cached
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.training import late_answers as cache
 from fedmuster.training.aggregation import Aggregation, FedAdam, FedAvg

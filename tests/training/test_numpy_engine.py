@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, log_loss, mean_squared_error
 
@@ -193,7 +193,6 @@ LOCAL_STRATEGY = st.builds(
     local=LOCAL_STRATEGY,
     seed=st.integers(0, 10**6),
 )
-@settings(max_examples=60, deadline=None)
 def test_both_forms_agree_for_any_shape(
     sizes: list[int],
     shape: list[int],

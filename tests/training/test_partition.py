@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -113,7 +113,6 @@ def test_every_partition_is_registered_and_made_by_name() -> None:
     [c for c in CONFIGS if not isinstance(c, Shards | Natural | FlowerDatasets)],
     ids=repr,
 )
-@settings(max_examples=60, deadline=None)
 @given(
     labels=st.lists(st.integers(0, 6), min_size=1, max_size=120).map(np.array),
     seed=st.integers(0, 10**6),
@@ -293,7 +292,6 @@ def test_label_skew_leaves_sizes_and_follows_its_law() -> None:
     assert np.square(share).sum(axis=1).mean() == pytest.approx(1.5 / 6, abs=0.04)
 
 
-@settings(deadline=None)
 @given(
     labels=st.lists(st.integers(0, 5), min_size=1, max_size=90).map(np.array),
     num_clients=st.integers(1, 30),

@@ -56,7 +56,7 @@ def test_every_sample_is_equally_likely_whoever_else_has_it() -> None:
 
 
 def test_sizes_are_needed_and_must_fit() -> None:
-    with pytest.raises(ConfigError, match="choose a world that does, or another partition"):
+    with pytest.raises(ConfigError):
         split(Sampled(), data(20), 3, seed=1)
     for wrong in (np.array([1, 2]), np.array([1, 0, 2])):
         with pytest.raises(ConfigError, match=re.escape("an integer >= 1 for each of 3 clients")):
@@ -64,7 +64,7 @@ def test_sizes_are_needed_and_must_fit() -> None:
 
 
 def test_partitions_that_decide_by_themselves_refuse_sizes() -> None:
-    with pytest.raises(ConfigError, match='or write partition = "sampled"') as caught:
+    with pytest.raises(ConfigError, match='"sampled"') as caught:
         split(IID(), data(20), 3, seed=1, num_samples=np.array([1, 2, 3]))
     assert caught.value.key == ("world", "data")
 

@@ -423,11 +423,11 @@ def test_modules_that_do_not_fit(build: Callable[[], nn.Module], message: str) -
 def test_wrong_arguments() -> None:
     engine = TorchEngine(deep, images(), LOCAL, SEED)
     wide: Any = engine.initial().astype(np.float64)
-    with pytest.raises(DataError, match="parameters have shape"):
+    with pytest.raises(DataError):
         engine.train(engine.initial()[:-1], CLIENTS, 1)
     with pytest.raises(DataError, match="float64"):
         engine.evaluate(wide)
-    with pytest.raises(DataError, match=r"not all among 0 … 4"):
+    with pytest.raises(DataError, match=r"0.*4"):
         engine.losses(engine.initial(), np.array([5]))
     with pytest.raises(ConfigError, match="workers = 0"):
         TorchEngine(deep, images(), LOCAL, SEED, workers=0)

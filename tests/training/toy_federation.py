@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmuster.core.policy import LateAnswers
+from fedmuster.core.late_answers import LateAnswers
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Late
 from fedmuster.training.aggregation import Aggregation
 from fedmuster.training.trainer import Trainer

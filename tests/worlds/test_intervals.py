@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedmuster.worlds.intervals import Intervals
@@ -59,7 +59,6 @@ OVER_THE_WRAP = Client(10, 0, [(0, 2), (7, 10)])
 UP_TO_THE_WRAP = Client(10, 0, [(7, 10)])
 
 
-@settings(max_examples=200, deadline=None)
 @given(fleet=fleets, first=halves, length=halves)
 @example(fleet=[ALWAYS, ALWAYS_IN_PIECES, NEVER], first=3.5, length=40.0)
 @example(fleet=[OVER_THE_WRAP, UP_TO_THE_WRAP], first=8.0, length=4.0)
@@ -75,7 +74,6 @@ def test_at_and_throughout_agree_with_brute_force(
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(fleet=fleets, now=halves)
 @example(fleet=[NEVER, NEVER], now=0.0)
 @example(fleet=[NEVER, Client(12, 0, [(3, 3)])], now=4.5)
@@ -89,7 +87,6 @@ def test_the_next_start_is_the_first_moment_when_somebody_is_there(
     assert found == expected
 
 
-@settings(max_examples=50, deadline=None)
 @given(fleet=fleets, order=st.lists(st.integers(0, 4), max_size=8), now=halves)
 def test_of_clients_takes_them_in_any_order_and_again(
     fleet: list[Client], order: list[int], now: float

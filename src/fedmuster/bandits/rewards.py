@@ -1,13 +1,13 @@
-"""Cohorts that are spread over clusters: access points, subnets, regions."""
+"""Rewards beyond speed: generalisation, privacy, diversity of clusters, and fairness queues."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray, tabulate
-from fedmuster.core.config import require
+from fedmuster.core.config import require, shared_settings
 from fedmuster.privacy.schedules import Geometric, Schedule
 
 
@@ -21,9 +21,6 @@ def repeats(labels: IntArray) -> int:
     return len(labels) - len(np.unique(labels))
 
 
-# The privacy that a client has left.
-
-
 def remaining_privacy(count: IntArray, rule: Schedule) -> FloatArray:
     """``p = 1 - spent / eps_bar`` after ``count`` participations (PAUSE Eq. 7).
 
@@ -31,9 +28,6 @@ def remaining_privacy(count: IntArray, rule: Schedule) -> FloatArray:
     before the first round (Algorithm 1's initial 0 contradicts Eq. 7).
     """
     return 1.0 - rule.spent_share(count)  # PAUSE Eq. 7
-
-
-# How much a client adds to the generalisation of the model, judged by how often it took part.
 
 
 def generalisation(
@@ -57,9 +51,6 @@ def generalisation(
     if beta == 1.0:
         return x
     return np.copysign(np.abs(x) ** beta, x)  # BSFL Eq. 3, 4; PAUSE Eq. 8
-
-
-# Virtual queues: a client that is owed participation becomes more urgent every round.
 
 
 @dataclass(slots=True)
@@ -96,9 +87,6 @@ def serve(state: QueueState, clients: IntArray, *, round_: int, rate: float) -> 
     state.served[clients] = round_
 
 
-# The reward of a cohort beyond its speed: generalisation, privacy and diversity.
-
-
 def check_reward(config: object) -> None:
     """Check those hyper-parameters of a :class:`CohortReward` that ``config`` has."""
     for name in ("alpha", "gamma", "rho"):
@@ -129,8 +117,8 @@ class CohortReward:
 
     @classmethod
     def of(cls, config: object) -> Self:
-        """The reward of a policy that has the same hyper-parameters."""
-        return cls(**{item.name: getattr(config, item.name) for item in fields(cls)})
+        """The reward with the hyper-parameters of a policy, where the policy has them."""
+        return cls(**shared_settings(cls, config))
 
     def weights(
         self,

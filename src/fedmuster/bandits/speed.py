@@ -1,12 +1,13 @@
-"""How fast each client is, relative to the fastest answer that is possible."""
+"""Speed ``tau_min / tau`` (BSFL, PAUSE) and reward ``1 - tau / tau_max`` (CS-UCB) of clients."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from fedmuster.bandits.means import MeanEstimator, MeanState, confidence_radius, log_rounds
 from fedmuster.core.arrays import FloatArray, IntArray, blocks, tabulate
-from fedmuster.core.config import require
+from fedmuster.core.config import require, shared_settings
 from fedmuster.core.records import Feedback
 from fedmuster.core.state import shared
 
@@ -19,10 +20,15 @@ class SpeedState:
     fastest_seconds: FloatArray = shared()
 
 
+def check_seconds(config: object, name: str) -> None:
+    """Check a hyper-parameter that is a number of seconds > 0, or None."""
+    given = getattr(config, name)
+    require(given is None or 0 < given < np.inf, config, name, "seconds > 0")
+
+
 def check_speed(config: object) -> None:
-    """Check those hyper-parameters of a :class:`SpeedEstimator` that ``config`` has."""
-    given = getattr(config, "tau_min_seconds", None)
-    require(given is None or 0 < given < np.inf, config, "tau_min_seconds", "seconds > 0")
+    """Check the hyper-parameters of a :class:`SpeedEstimator` that ``config`` has."""
+    check_seconds(config, "tau_min_seconds")
     require(0 < getattr(config, "zeta", 1) < np.inf, config, "zeta", "a number > 0")
 
 
@@ -47,8 +53,13 @@ class SpeedEstimator:
     def __post_init__(self) -> None:
         check_speed(self)
 
+    @classmethod
+    def of(cls, config: object) -> Self:
+        """The estimator with the hyper-parameters of a policy, where the policy has them."""
+        return cls(**shared_settings(cls, config))
+
     def init(self, num_clients: int) -> SpeedState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return SpeedState(
             inverse=self.estimator.init(num_clients), fastest_seconds=np.array(np.inf)
         )
@@ -109,9 +120,6 @@ class SpeedEstimator:
         return fastest if fastest < np.inf else 0.0  # nobody answered yet: all means are 0
 
 
-# The mean latency of each client, and its reward ``1 - tau / tau_max``, as CS-UCB has it.
-
-
 @dataclass(slots=True)
 class LatencyState:
     """Times each client was asked and answered, its summed latency, and the longest of all."""
@@ -133,7 +141,7 @@ class LatencyReward:
     tau_max_seconds: float | None
 
     def init(self, num_clients: int) -> LatencyState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return LatencyState(
             asked=np.zeros(num_clients, dtype=np.int64),
             answered=np.zeros(num_clients, dtype=np.int64),

@@ -1,4 +1,4 @@
-"""What a client's data is worth to the training: by its losses (Oort), and by its gain (FedSUV)."""
+"""Utility of clients: by losses (Oort), by gain (FedSUV), by answers in time (COCS)."""
 
 import math
 from dataclasses import dataclass
@@ -60,18 +60,13 @@ def _signal(feedback: Feedback, name: str, otherwise: FloatArray) -> FloatArray:
     return np.where(np.isnan(sent), otherwise, sent)
 
 
-# Who took part in a round: COCS's X.
-
-
 def participated(feedback: Feedback) -> BoolArray:
-    """bool[n], who answered, and in time (``X = 1``, in the text below COCS Eq. 6).
+    """bool[n], the clients that answered in time (``X = 1``, in the text below COCS Eq. 6).
 
-    A federation that waits for some answers beyond its deadline (COCS Eq. 6) says by the signal
-    "in_time" which those were, and they count as failures; without it, whoever answered was in
-    time.
+    A federation that waits for answers beyond its deadline (COCS Eq. 6) marks late answers by 0 in
+    the signal "in_time"; they count as failures. Without the signal every answer was in time.
 
     Example:
-        >>> import numpy as np
         >>> feedback = Feedback(
         ...     round=1,
         ...     clients=np.arange(3),
@@ -85,8 +80,6 @@ def participated(feedback: Feedback) -> BoolArray:
     in_time = feedback.signals.get("in_time")
     return feedback.answered if in_time is None else feedback.answered & (in_time > 0)
 
-
-# What participants at edge servers are worth to a network operator.
 
 UtilityName = Literal["linear", "square-root"]
 
@@ -112,6 +105,6 @@ class EdgeUtility:
         check_types(self)
 
     def of(self, participants: float, *, num_edges: int) -> float:
-        """Of so many participants, or of so many in expectation."""
+        """The utility of a number of participants, or of an expected number."""
         mean = participants / num_edges  # COCS Eq. 8
         return mean if self.utility == "linear" else math.sqrt(mean)  # COCS Eq. 19

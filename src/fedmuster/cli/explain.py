@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=10,
     show_default=True,
-    help="At most so many clients in each table.",
+    help="At most this many clients in each table.",
 )
 @click.option(
     "--from",
@@ -88,6 +88,7 @@ def _played_again(folder: Path, round_number: int) -> "tuple[Replayed, str]":
     from rich.progress import Progress
 
     from fedmuster.cli.display import console
+    from fedmuster.core.words import several
     from fedmuster.experiments.replay import replay
 
     began = time.monotonic()
@@ -96,12 +97,9 @@ def _played_again(folder: Path, round_number: int) -> "tuple[Replayed, str]":
         replayed = replay(
             folder, round_number, progress=lambda done: bars.update(task, completed=done)
         )
-    rounds = f"{round_number:,} round{'' if round_number == 1 else 's'}"
-    seconds = time.monotonic() - began
-    return (
-        replayed,
-        f"Played {rounds} again in {seconds:.1f} s: the same cohorts as in the journal.",
-    )
+    rounds, seconds = several(round_number, "round"), time.monotonic() - began
+    note = f"Played {rounds} again in {seconds:.1f} s: the same cohorts as in the journal."
+    return replayed, note
 
 
 def _show(explanation: "Explanation", note: str | None) -> None:

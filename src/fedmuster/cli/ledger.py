@@ -112,7 +112,7 @@ def adopt_ledger(path: Path) -> None:
     and nobody can tell: make sure that this one is the newest, and the only one. The chain will
     say who adopted it and when.
     """
-    from fedmuster.cli.ledger_views import say
+    from fedmuster.cli.display import say
     from fedmuster.privacy.ledger import adopt
 
     say(f"adopted: {adopt(path)}")
@@ -130,7 +130,7 @@ def accept_ledger_clock(path: Path) -> None:
     To be used when that entry was written while the clock was wrong, and it is right now. The
     chain will say who accepted it and when.
     """
-    from fedmuster.cli.ledger_views import say
+    from fedmuster.cli.display import say
     from fedmuster.privacy.ledger import accept_clock
 
     say(f"accepted: {accept_clock(path)}")

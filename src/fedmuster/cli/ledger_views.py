@@ -7,9 +7,8 @@ import sys
 from itertools import islice
 from pathlib import Path
 
-from fedmuster.cli.display import console, show_table
+from fedmuster.cli.display import say, show_table
 from fedmuster.core.errors import ConfigError, MissingExtraError
-from fedmuster.privacy.accounting import Currency
 from fedmuster.privacy.ledger import Verification
 from fedmuster.privacy.ledger.chain import ChainHead, Info, reading
 from fedmuster.privacy.ledger.guards import utc
@@ -82,9 +81,11 @@ def show_client(
 ) -> None:
     """One client's debits, in order; with ``delta`` also what they amount to together."""
     info, account, payments = history(path, identity)
-    composed = None
+    composed = unit = None
     if delta is not None:
-        unit = _known(info, mechanism)
+        unit = currency_of(info.currency, mechanism)
+        if unit is None:
+            raise ConfigError(f"--delta: {_unknown(info)}")
         amounts = [to_amount(payment.units) for payment in payments]
         composed, method = unit.compose(amounts, delta, method)
     if as_json:
@@ -96,7 +97,7 @@ def show_client(
         f"{identity} (account {account.account:,}): spent {_amount(account.spent_units)} of "
         f"{_amount(account.cap_units)} {info.currency} in {account.debits:,} debits"
     )
-    if composed is not None:
+    if composed is not None and unit is not None:
         say(f"which is ε = {composed:.6g} of {unit.subject} at δ = {delta:g}, composed by {method}")
     rows = [
         (
@@ -133,18 +134,6 @@ def show_faults(
     )
     if verification.head is not None:
         _say_head(verification.head)
-
-
-def say(line: str) -> None:
-    """Print a line that programs can read, too: no colours, no breaks."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _known(info: Info, mechanism: str | None) -> Currency:
-    unit = currency_of(info.currency, mechanism)
-    if unit is None:
-        raise ConfigError(f"--delta: {_unknown(info)}")
-    return unit
 
 
 def _unknown(info: Info) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from fedmuster.core.registry import Registry
+from fedmuster.core.registry import Registry, import_object
 
 
 class _Kind(NamedTuple):
@@ -45,6 +45,19 @@ _KINDS: Final = {
     "mechanisms": _Kind(
         "privacy mechanism", "[privacy.mechanism]", "--privacy 'mechanism={table}'"
     ),
+}
+_REGISTRIES: Final = {  # imported when they are needed
+    "policies": "core.policy:POLICIES",
+    "worlds": "worlds.world:WORLDS",
+    "availabilities": "worlds.availability:AVAILABILITIES",
+    "solvers": "solvers.bottleneck_problem:SOLVERS",
+    "assignment-solvers": "solvers.assignment:ASSIGNMENT_SOLVERS",
+    "servers": "training.aggregation:SERVERS",
+    "models": "training.models:MODELS",
+    "data": "training.data:DATASETS",
+    "partitions": "training.partition:PARTITIONS",
+    "schedules": "privacy.schedules:SCHEDULES",
+    "mechanisms": "privacy.mechanisms:MECHANISMS",
 }
 _SECTION: Final = re.compile(r"^([A-Z]\w+):$", flags=re.MULTILINE)
 _SHOWN: Final = 2
@@ -107,31 +120,7 @@ def show(name: str) -> None:
 
 def registries() -> dict[str, Registry[Any]]:
     """The registry of every kind."""
-    from fedmuster.core.policy import POLICIES
-    from fedmuster.privacy.mechanisms import MECHANISMS
-    from fedmuster.privacy.schedules import SCHEDULES
-    from fedmuster.solvers.assignment import ASSIGNMENT_SOLVERS
-    from fedmuster.solvers.bottleneck_problem import SOLVERS
-    from fedmuster.training.aggregation import SERVERS
-    from fedmuster.training.data import DATASETS
-    from fedmuster.training.models import MODELS
-    from fedmuster.training.partition import PARTITIONS
-    from fedmuster.worlds.availability import AVAILABILITIES
-    from fedmuster.worlds.world import WORLDS
-
-    return {
-        "policies": POLICIES,
-        "worlds": WORLDS,
-        "availabilities": AVAILABILITIES,
-        "solvers": SOLVERS,
-        "assignment-solvers": ASSIGNMENT_SOLVERS,
-        "servers": SERVERS,
-        "models": MODELS,
-        "data": DATASETS,
-        "partitions": PARTITIONS,
-        "schedules": SCHEDULES,
-        "mechanisms": MECHANISMS,
-    }
+    return {plural: import_object(f"fedmuster.{place}") for plural, place in _REGISTRIES.items()}
 
 
 class _Setting(NamedTuple):
@@ -222,8 +211,6 @@ def _expected(hint: Any) -> str:
     """What a type hint asks for, for people."""
     from types import NoneType, UnionType
     from typing import Literal, Union, get_args, get_origin
-
-    from fedmuster.core.registry import Registry
 
     origin, options = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):

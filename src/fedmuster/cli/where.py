@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -43,7 +43,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Where:
-    """What the options say."""
+    """The options that say where runs are played."""
 
     processes: int | None = None
     on: str = "local"
@@ -52,7 +52,7 @@ class Where:
 
     @contextmanager
     def start(self, experiment: "Experiment | None" = None) -> Iterator[Play]:
-        """Be ready to play, or complain before a folder is made for ``experiment``."""
+        """A function that plays runs; refuses before a folder is made for ``experiment``."""
         if self.on == "local":
             from fedmuster.experiments.sweep import run_cells
 
@@ -78,18 +78,9 @@ def where_to_run(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command these options, packed into its parameter ``where``."""
 
     @functools.wraps(command)
-    def packed(
-        *arguments: Any,
-        processes: int | None,
-        on: str,
-        ray_address: str | None,
-        mixed_versions: bool,
-        **others: Any,
-    ) -> None:
-        where = Where(
-            processes=processes, on=on, ray_address=ray_address, mixed_versions=mixed_versions
-        )
-        command(*arguments, where=where, **others)
+    def packed(**options: Any) -> None:
+        where = Where(**{item.name: options.pop(item.name) for item in fields(Where)})
+        command(where=where, **options)
 
     for option in reversed(_OPTIONS):
         packed = option(packed)
@@ -107,7 +98,7 @@ def _play(run_cells: Callable[..., None], cells: "Cells") -> None:
 
 @contextmanager
 def _interruptible(folder: Path) -> Iterator[None]:
-    """On Ctrl-C say at once what happens; exit code 130. A second one ends this process."""
+    """On Ctrl-C say how to continue, exit code 130; a second Ctrl-C ends this process."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)

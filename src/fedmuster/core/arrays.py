@@ -1,4 +1,4 @@
-"""The arrays that records are made of."""
+"""Array types, work over a million clients without new memory, and exact sums."""
 
 import math
 import threading
@@ -13,8 +13,6 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-
-# Work over a million clients without asking the system for memory every time.
 
 _BLOCK = 1 << 15  # a few arrays of this length stay in cache
 _local = threading.local()
@@ -56,11 +54,8 @@ def tabulate(
     return np.take(function(np.arange(top + 1)), count, out=out, mode="clip")
 
 
-# Whole numbers from products of numbers that are not.
-
-
 def ceil_of(count: float) -> int:
-    """``ceil``, but for rounding errors: a billionth above a whole number is that number.
+    """``ceil`` of a number that may have a rounding error of up to a billionth.
 
     Example:
         >>> ceil_of(0.07 * 100), ceil_of(6.001)  # 0.07 * 100 is 7.000000000000001
@@ -69,19 +64,14 @@ def ceil_of(count: float) -> int:
     return math.ceil(round(count, 9))
 
 
-# Sums of costs that do not depend on their order: a plain one could overstep a budget.
-
 LARGEST_SUMMAND = 1e290
-"""Sums of more could overflow."""
+"""Sums of larger numbers could overflow."""
 
 
 def exact_sums(cells: IntArray, values: FloatArray, num_cells: int) -> FloatArray:
-    """[num_cells], the correctly rounded sum of the ``values`` in each of the cells.
+    """[num_cells], the correctly rounded sum of the ``values`` in each of the ``cells``.
 
-    Args:
-        cells: int64[n], the cell of each value, 0 … num_cells-1.
-        values: [n].
-        num_cells: how many there are.
+    It does not depend on the order of the values; a plain sum could overstep a budget.
 
     Example:
         >>> exact_sums(np.array([2, 0, 2, 2]), np.array([0.1, 1.0, 0.2, 0.3]), 3)

@@ -1,4 +1,4 @@
-"""What is wrong with a cohort, if anything: for the selector, and for the contract."""
+"""Checks of what a policy chooses, and of what users tell the selector about a round."""
 
 import warnings
 from typing import Any
@@ -84,14 +84,10 @@ def _column_fault(view: RoundView, selection: Selection) -> str | None:
 
 
 def _closing_fault(selection: Selection) -> str | None:
-    size, order, quota, preferred = (
-        len(selection.clients),
-        selection.order,
-        selection.quota,
-        selection.preferred,
-    )
-    unknown = [column is not None for column in (order, quota, preferred)]
-    if selection.edges is not None and any(unknown):
+    size, order = len(selection.clients), selection.order
+    quota, preferred = selection.quota, selection.preferred
+    closing = [column is not None for column in (order, quota, preferred)]
+    if selection.edges is not None and any(closing):
         return "it has an order or a quota, which edge servers do not know"
     if order is not None and not np.array_equal(np.sort(order), np.arange(size)):
         return f"its order is {order!r}; it must hold each of the positions 0 … {size - 1} once"
@@ -102,9 +98,6 @@ def _closing_fault(selection: Selection) -> str | None:
     ):
         return "its preferred must hold a bool for each client, and needs a quota"
     return None
-
-
-# What users tell the selector of a round, checked.
 
 
 def checked_view(
@@ -230,7 +223,7 @@ def _shares(privacy_left: ArrayLike, num_clients: int) -> FloatArray:
 
 
 def _counted(ask_loss: AskLoss) -> AskLoss:
-    """The same, with a check that as many answers come as clients were asked."""
+    """``ask_loss``, with a check that each asked client gets one answer."""
 
     def ask(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
         answers = np.asarray(ask_loss(clients, batch_size=batch_size), dtype=np.float64)
@@ -245,7 +238,7 @@ def _counted(ask_loss: AskLoss) -> AskLoss:
 
 
 def _complete(forecast: Forecast, num_clients: int) -> Forecast:
-    """The same, with a check that there is an answer for every client."""
+    """``forecast``, with a check that there is an answer for every client."""
 
     def ask(window_seconds: float) -> tuple[BoolArray, BoolArray]:
         windows = forecast(window_seconds)

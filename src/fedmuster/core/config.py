@@ -47,6 +47,12 @@ def check_types(config: Any) -> None:
             require(False, config, field, expected)
 
 
+def shared_settings(kind: Any, config: object) -> dict[str, Any]:
+    """The settings of ``config`` that are also fields of the dataclass ``kind``."""
+    names = [item.name for item in fields(kind) if hasattr(config, item.name)]
+    return {name: getattr(config, name) for name in names}
+
+
 def to_table(config: Any) -> dict[str, Any]:
     """A config as a table with its ``name`` first; None is left out, as TOML has no null."""
     table: dict[str, Any] = {"name": spelling(type(config))} if hasattr(config, "name") else {}

@@ -83,17 +83,17 @@ class Moment:
 
     @property
     def passed_over(self) -> IntArray:
-        """Who was available, and was not chosen."""
+        """The available clients that were not chosen."""
         others = self.available.copy()
         others[self.cohort] = False
         return np.flatnonzero(others)
 
     def chose(self, client: int) -> bool:
-        """Whether it was."""
+        """Whether the client is in the cohort."""
         return bool(np.isin(client, self.cohort))
 
     def name(self, client: int) -> str:
-        """For people."""
+        """The name of a client in sentences."""
         return f"client {client}" if self.names is None else f"{self.names[client]} ({client})"
 
     def column(self, name: str) -> FloatArray:
@@ -108,7 +108,7 @@ class Moment:
 
     @property
     def term_names(self) -> tuple[str, ...]:
-        """As policies publish them; those at edges once."""
+        """The names of the terms; a term at several edges once."""
         found = ((_AT_EDGE.fullmatch(name), name) for name in self.terms)
         return tuple(dict.fromkeys(name if at is None else at[1] for at, name in found))
 

@@ -13,14 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import FeedbackError
 from fedmuster.core.records import (
     LONGEST_SECONDS,
     SHORTEST_SECONDS,
-    BoolArray,
     Feedback,
-    FloatArray,
-    IntArray,
     Selection,
     is_integer,
 )
@@ -98,24 +96,15 @@ def clean(
         good &= ~wrong
     good = _without_duplicates(row, good, columns, refused)
 
-    size = len(selection.clients)
-    done = np.zeros(size, dtype=np.bool_)
-    done[row[good]] = completed[good]
     answered = good & completed
-    full_latency = np.full(size, np.inf)
-    full_latency[row[answered]] = latency[answered]
-    full_signals = {}
-    for name, values in signals.items():
-        full_signals[name] = np.full(size, np.nan)
-        full_signals[name][row[answered]] = values[answered]
-    full_sketches = None
-    if sketches is not None:
-        full_sketches = np.full((size, sketch_size), np.nan)
-        full_sketches[row[answered]] = sketches[answered]
-    full_used = None
-    if used is not None:
-        full_used = np.zeros(size, dtype=np.bool_)
-        full_used[row[answered]] = used[answered]
+
+    def spread(values: NDArray[Any], missing: float | bool) -> NDArray[Any]:
+        """One row for each selected client: ``missing`` for clients without a valid answer."""
+        full = np.full((len(selection.clients), *values.shape[1:]), missing, dtype=values.dtype)
+        full[row[answered]] = values[answered]
+        return full
+
+    done = spread(completed, False)
     report = FeedbackReport(
         round=selection.round,
         accepted=int(np.count_nonzero(good)),
@@ -125,18 +114,18 @@ def clean(
     cleaned = Feedback(
         round=selection.round,
         clients=selection.clients,
-        latency_seconds=full_latency,
+        latency_seconds=spread(latency, np.inf),
         completed=done,
-        signals=full_signals,
-        sketches=full_sketches,
-        used=full_used,
+        signals={name: spread(values, np.nan) for name, values in signals.items()},
+        sketches=None if sketches is None else spread(sketches, np.nan),
+        used=None if used is None else spread(used, False),
         round_seconds=round_seconds,
     )
     return cleaned, report
 
 
 def _is_clean(columns: _Columns, selection: Selection) -> bool:
-    """The usual case, cheaply told apart: everybody answered, in order, with sane numbers."""
+    """Whether every client answered, in order, with sane numbers: the usual case."""
     clients, latency, completed, signals, sketches, *_ = columns
     if len(clients) != len(selection.clients) or len(clients) == 0:
         return False
@@ -151,7 +140,7 @@ def _is_clean(columns: _Columns, selection: Selection) -> bool:
 
 
 def _as_it_came(columns: _Columns, selection: Selection) -> tuple[Feedback, FeedbackReport]:
-    """Copies, for whoever sent the message may go on to change it."""
+    """Copies of the columns, because the sender may go on to change them."""
     cleaned = Feedback(
         round=selection.round,
         clients=selection.clients,
@@ -292,17 +281,13 @@ def _without_duplicates(
         same &= (sketches[rows] == sketches[original]).all(axis=1) | ~completed[rows]
     consistent = np.ones(len(first), dtype=np.bool_)
     np.logical_and.at(consistent, inverse, same)
-    refused["duplicate"] = int((counts[consistent] - 1).sum())
-    refused["contradictory duplicates"] = int(counts[~consistent].sum())
-    for reason in ("duplicate", "contradictory duplicates"):
-        if not refused[reason]:
-            del refused[reason]
+    _count(refused, "duplicate", counts[consistent] - 1)
+    _count(refused, "contradictory duplicates", counts[~consistent])
     kept = np.zeros_like(good)
     kept[rows[first[consistent]]] = True
     return kept
 
 
-def _count(refused: dict[str, int], reason: str, rows: BoolArray) -> None:
-    number = int(np.count_nonzero(rows))
-    if number:
+def _count(refused: dict[str, int], reason: str, rows: BoolArray | IntArray) -> None:
+    if number := int(rows.sum()):
         refused[reason] = number

@@ -1,4 +1,4 @@
-"""Write a file so that a crash leaves either the old one or the new one, whole."""
+"""Write files atomically, and make ``.npz`` images of many small arrays quickly."""
 
 import io
 import os
@@ -36,8 +36,6 @@ def sync_folder(folder: Path) -> None:
     finally:
         os.close(handle)
 
-
-# ``.npz`` images of many small arrays, of which numpy and zipfile make one at their leisure.
 
 _LARGEST = 2**31
 _MOST_MEMBERS = 2**16 - 1

@@ -1,94 +1,17 @@
-"""The protocol that every selection policy follows."""
+"""The protocol that every selection policy follows, its registry, and what late answers do."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 
-import numpy as np
 from numpy.random import Generator
 
-from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
-from fedmuster.core.config import check_types, configured, require
+from fedmuster.core.arrays import FloatArray
+from fedmuster.core.config import configured
 from fedmuster.core.explaining import Rule
+from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.registry import Registry
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Discard:
-    """They are lost."""
-
-    name: ClassVar[str] = "discard"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stale:
-    """They enter the model of the round in which they come, the less the older they are (REFL).
-
-    Args:
-        beta: how much a late update weighs for being different, against for being fresh.
-            REFL: 0.35.
-        max_rounds: older ones are lost; None for any age.
-    """
-
-    name: ClassVar[str] = "stale"
-
-    beta: float = 0.35
-    max_rounds: int | None = None
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        require(0 <= self.beta <= 1, self, "beta", "a number in [0, 1]")
-        oldest = self.max_rounds
-        require(oldest is None or oldest >= 1, self, "max_rounds", "an integer >= 1")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cached:
-    """The server keeps the last model of every client and averages them all (SAFA).
-
-    Args:
-        lag_tolerance: a client that is further behind than so many rounds must start anew from the
-            global model. SAFA: 5.
-    """
-
-    name: ClassVar[str] = "cached"
-
-    lag_tolerance: int = 5
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        require(self.lag_tolerance >= 1, self, "lag_tolerance", "an integer >= 1")
-
-
-LateAnswers = Discard | Stale | Cached
-
-
-# Whose answers enter a round's model where a policy prefers some (SAFA).
-
-
-def fill_quota(arrivals: IntArray, preferred: BoolArray, quota: int) -> BoolArray:
-    """bool[m]: the first ``quota`` preferred answers; while there is room, others as they came.
-
-    Args:
-        arrivals: positions in the cohort of those that answered, in order of arrival.
-        preferred: bool[m], whose answers count first.
-        quota: how many enter.
-
-    Example:
-        >>> arrivals = np.array([3, 0, 2, 1])
-        >>> fill_quota(arrivals, np.array([True, False, True, False]), 3)
-        array([ True, False,  True,  True])
-    """
-    used = np.zeros(len(preferred), dtype=np.bool_)
-    first = arrivals[preferred[arrivals]][:quota]
-    used[first] = True
-    others = arrivals[~preferred[arrivals]]
-    used[others[: quota - len(first)]] = True
-    return used
-
-
-# The protocol that every selection policy follows.
+from fedmuster.core.state import NoState
 
 S = TypeVar("S")
 
@@ -97,7 +20,7 @@ CohortRule = Literal["exact", "at most", "everyone"]
 
 
 class Policy(Protocol[S]):
-    """A frozen, keyword-only dataclass of hyper-parameters with three methods.
+    """A frozen, keyword-only dataclass of hyper-parameters that chooses cohorts and learns.
 
     Its state ``S`` is a dataclass of numpy arrays, see :mod:`fedmuster.core.state`. A policy
     that wants nothing unusual subclasses :class:`PolicyTraits` for its traits.
@@ -105,61 +28,54 @@ class Policy(Protocol[S]):
 
     name: ClassVar[str]
     assigns_edges: ClassVar[bool]
+    """Whether it says at which edge server each client trains, where there are edge servers."""
 
     @property
     def cohort_rule(self) -> CohortRule:
         """How many clients it chooses."""
-        ...
 
     @property
     def oracle(self) -> bool:
-        """Whether it must be told the true expectations."""
-        ...
+        """Whether it must be told the true expectations (``RoundView.truth``)."""
 
     @property
     def learns(self) -> bool:
         """Whether what it observes changes what it selects."""
-        ...
 
     @property
     def wants_gain(self) -> bool:
-        """Whether clients are to measure their accuracy before and after training."""
-        ...
+        """Whether clients measure their accuracy before and after training.
+
+        That is for the signals "accuracy_gain" and "accuracy_before". It costs each client two more
+        passes over its data.
+        """
 
     @property
     def wanted_sketch_size(self) -> int:
-        """How many numbers of each update's direction it wants to hear; 0 for none."""
-        ...
+        """How many numbers of each update's direction it wants (``Feedback.sketches``); 0: none."""
 
     @property
     def late_answers(self) -> LateAnswers:
-        """What is to become of answers that come when their round is over."""
-        ...
+        """What happens to answers that arrive after the end of their round."""
 
     def init(self, problem: Problem) -> S:
         """The state before the first round."""
-        ...
 
     def select(self, state: S, view: RoundView, rng: Generator) -> Selection:
         """Choose a cohort. Pure: changes nothing, repeats for the same arguments."""
-        ...
 
     def observe(self, state: S, selection: Selection, feedback: Feedback) -> None:
         """Learn from a round. The only place that changes the state, in place."""
-        ...
 
     def scores(self, state: S, view: RoundView) -> Mapping[str, FloatArray]:
         """What it thinks of each client now, for reports: [K] by name, NaN for no opinion. Pure."""
-        ...
 
     @property
     def terms(self) -> Mapping[str, str]:
         """What the columns of ``scores`` mean, in words."""
-        ...
 
     def rule(self) -> Rule | None:
         """How it chooses, for explanations; None for "the highest score"."""
-        ...
 
 
 POLICIES: Final[Registry[Policy[Any]]] = Registry(
@@ -183,32 +99,40 @@ class PolicyTraits:
 
     cohort_rule: ClassVar[CohortRule] = "exact"
     oracle: ClassVar[bool] = False
-    """Whether it must be told the true expectations (``RoundView.truth``)."""
     learns: ClassVar[bool] = True
-    """Whether what it observes changes what it selects."""
     wants_gain: ClassVar[bool] = False
-    """Whether clients are to measure their accuracy before and after training, for the signals
-    "accuracy_gain" and "accuracy_before", which costs them two more passes over their data."""
     assigns_edges: ClassVar[bool] = False
-    """Whether it says at which edge server each client trains, where there are edge servers."""
+    terms: ClassVar[Mapping[str, str]] = {}
 
     @property
     def wanted_sketch_size(self) -> int:
-        """How many numbers of each update's direction it wants (``Feedback.sketches``)."""
+        """No numbers of each update's direction."""
         return 0
 
     @property
     def late_answers(self) -> LateAnswers:
-        """What is to become of answers that come when their round is over."""
+        """Late answers are lost."""
         return Discard()
 
-    terms: ClassVar[Mapping[str, str]] = {}
-    """What the columns of ``scores`` mean, in words."""
-
     def scores(self, state: Any, view: RoundView) -> Mapping[str, FloatArray]:
-        """What it thinks of each client now: nothing that could be told in numbers."""
+        """No opinion about any client."""
         return {}
 
     def rule(self) -> Rule | None:
-        """How it chooses, for explanations: the highest ``score``, unless a policy says more."""
+        """The highest ``score``."""
         return None
+
+
+class Stateless(PolicyTraits):
+    """The traits of a policy that learns nothing."""
+
+    __slots__ = ()
+
+    learns: ClassVar[bool] = False
+
+    def init(self, problem: Problem) -> NoState:
+        """No state."""
+        return NoState()
+
+    def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
+        """Nothing is learned."""

@@ -6,9 +6,10 @@ array has the clients on axis 0. Rounds count from 1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedmuster.core.arrays import BoolArray as BoolArray
 from fedmuster.core.arrays import FloatArray as FloatArray
@@ -28,23 +29,22 @@ class AskLoss(Protocol):
 
         What a client answers need not be finite, nor true.
         """
-        ...
 
 
 class Forecast(Protocol):
     """Asks clients when they expect to be available. Pure."""
 
     def __call__(self, window_seconds: float) -> tuple[BoolArray, BoolArray]:
-        """bool[K] each: who expects to stay from now on for so long, and who for as long again
-        after that. What a client expects need not come true."""
-        ...
+        """bool[K] each: clients that expect to be available for the next ``window_seconds``, and
+        for as long after that. The expectation may be wrong."""
 
 
-# The records that everything speaks: Problem, RoundView, Selection, Feedback.
+PER_CLIENT: Final = ("num_samples", "quality", "clusters", "attributes", "expected_seconds")
+"""The arrays of a :class:`Problem`."""
 
 SHORTEST_SECONDS = 1e-9
 LONGEST_SECONDS = 1e9
-"""A latency outside of a nanosecond … 30 years was not measured; its inverse could overflow."""
+"""Latencies outside of 1 ns … 30 years are refused: their inverse could overflow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -159,27 +159,18 @@ class Problem:
         return share
 
     def grown(
-        self,
-        count: int,
-        *,
-        first_round: int,
-        num_samples: IntArray | None = None,
-        quality: FloatArray | None = None,
-        clusters: IntArray | None = None,
-        attributes: FloatArray | None = None,
-        expected_seconds: FloatArray | None = None,
+        self, count: int, *, first_round: int, joining: Mapping[str, ArrayLike | None]
     ) -> "Problem":
-        """The same problem after ``count`` more clients joined, at the end of every array."""
-        joining = {
-            "num_samples": num_samples,
-            "quality": quality,
-            "clusters": clusters,
-            "attributes": attributes,
-            "expected_seconds": expected_seconds,
-        }
+        """The problem after ``count`` clients joined, at the end of every :data:`PER_CLIENT` array.
+
+        Args:
+            count: how many clients join.
+            first_round: the first round in which these clients can be chosen.
+            joining: the rows of the joining clients, by the name of the array.
+        """
         extended: dict[str, Any] = {}
-        for name, new in joining.items():
-            old = getattr(self, name)
+        for name in PER_CLIENT:
+            old, new = getattr(self, name), joining.get(name)
             if (old is None) != (new is None):
                 raise DataError(
                     f"Problem: {name} must be given for joining clients exactly when the others "

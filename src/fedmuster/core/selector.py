@@ -17,6 +17,7 @@ from fedmuster.core.feedback import FeedbackReport, clean
 from fedmuster.core.files import write_file
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
+    PER_CLIENT,
     AskLoss,
     Feedback,
     FloatArray,
@@ -34,7 +35,6 @@ S = TypeVar("S")
 
 _FORMAT = 3
 _NUMBERS = ("num_clients", "cohort_size", "num_features", "num_edges", "first_round")
-_PER_CLIENT = ("num_samples", "quality", "clusters", "attributes", "expected_seconds")
 _PENDING = ("clients", "edges", "inclusion", "features", "order", "preferred")
 
 
@@ -136,8 +136,7 @@ class Selector(Generic[S]):
         if self._open is None:
             raise CallOrderError("scores: no round is open: call select() first, in this process")
         scores = dict(self.policy.scores(self.state, self._open))
-        # Who has joined since the round was opened is not in its view; of these not all policies
-        # have an opinion.
+        # Clients that joined since the round was opened are not in its view.
         now, then = self.problem.num_clients, len(self._open.available)
         for name, values in scores.items():
             if values.dtype != np.float64 or values.shape not in ((now,), (then,)):
@@ -177,18 +176,20 @@ class Selector(Generic[S]):
         attributes: ArrayLike | None = None,
         expected_seconds: ArrayLike | None = None,
     ) -> IntArray:
-        """Let ``count`` new, unseen clients join, even while a round is open. Their indices."""
+        """Let ``count`` new clients join, also while a round is open; returns their indices."""
         if not is_integer(count, least=1):
             raise DataError(f"join: count is {count!r}, expected an integer >= 1")
         first = self.problem.num_clients
         problem = self.problem.grown(
             int(count),
             first_round=self.round if self.pending is None else self.round + 1,
-            num_samples=num_samples,
-            quality=_floats(quality),
-            clusters=clusters,
-            attributes=_floats(attributes),
-            expected_seconds=_floats(expected_seconds),
+            joining={
+                "num_samples": num_samples,
+                "quality": quality,
+                "clusters": clusters,
+                "attributes": attributes,
+                "expected_seconds": expected_seconds,
+            },
         )
         self.state = states.grow(self.state, self.policy.init(problem))
         self.problem = problem
@@ -213,15 +214,12 @@ class Selector(Generic[S]):
     def to_bytes(self) -> bytes:
         """The image that :meth:`save` writes."""
         arrays = {f"state.{name}": a for name, a in states.learned_arrays(self.state).items()}
-        for name in _PER_CLIENT:
-            values = getattr(self.problem, name)
-            if values is not None:
-                arrays[f"problem.{name}"] = values
-        if self.pending is not None:
-            for name in _PENDING:
-                values = getattr(self.pending, name)
-                if values is not None:
-                    arrays[f"pending.{name}"] = values
+        for prefix, owner, names in (
+            ("problem", self.problem, PER_CLIENT),
+            ("pending", self.pending, _PENDING),
+        ):
+            columns = {f"{prefix}.{name}": getattr(owner, name, None) for name in names}
+            arrays |= {name: values for name, values in columns.items() if values is not None}
         meta = {
             "format": _FORMAT,
             "policy": {**to_table(self.policy), "name": self.policy.name},
@@ -245,7 +243,7 @@ class Selector(Generic[S]):
             )
         _check_same_policy(meta["policy"], policy, source)
         described: dict[str, Any] = dict(meta["problem"])
-        described.update((name, arrays.get(f"problem.{name}")) for name in _PER_CLIENT)
+        described.update((name, arrays.get(f"problem.{name}")) for name in PER_CLIENT)
         problem = Problem(**described)
         selector = cls(policy, problem, seed=meta["seed"])
         states.load_arrays(selector.state, states.under("state.", arrays))
@@ -257,12 +255,8 @@ class Selector(Generic[S]):
         return selector
 
 
-def _floats(values: ArrayLike | None) -> FloatArray | None:
-    return None if values is None else np.asarray(values, dtype=np.float64)
-
-
 def _check_same_policy(saved: dict[str, Any], policy: Policy[Any], source: str) -> None:
-    """Hyper-parameters that were added since count as what they are by default."""
+    """Refuse another policy; hyper-parameters that a newer version added count as defaults."""
     same = saved == {**to_table(policy), "name": policy.name}
     if not same:  # of a part that only Python knows there is no reading back
         settings = {key: value for key, value in saved.items() if key != "name"}

@@ -58,7 +58,7 @@ def shared() -> Any:
 
 
 def derived() -> Any:
-    """Marks a state field that is kept so as not to compute it again from the other fields."""
+    """Marks a state field that caches what follows from the other fields."""
     return field(metadata={_KIND: "derived"})
 
 
@@ -85,27 +85,23 @@ def _leaves(state: Any, prefix: str = "") -> Iterator[tuple[str, str, Any, str]]
             )
 
 
+def _learned(state: Any) -> dict[str, tuple[Any, str]]:
+    return {name: (owner, field) for name, kind, owner, field in _leaves(state) if kind != "given"}
+
+
 def to_arrays(state: Any) -> dict[str, Array]:
     """The arrays of a state by dotted name. They are the state's own, not copies."""
     return {name: getattr(owner, attribute) for name, _, owner, attribute in _leaves(state)}
 
 
 def learned_arrays(state: Any) -> dict[str, Array]:
-    """The same but for what is given: all that must be saved."""
-    return {
-        name: getattr(owner, attribute)
-        for name, kind, owner, attribute in _leaves(state)
-        if kind != "given"
-    }
+    """The arrays to save: every field except those marked ``given()``."""
+    return {name: getattr(owner, field) for name, (owner, field) in _learned(state).items()}
 
 
 def load_arrays(state: Any, arrays: Mapping[str, Array]) -> None:
     """Put saved ``arrays`` into ``state``, which must have the same names, types and shapes."""
-    leaves = {
-        name: (owner, attribute)
-        for name, kind, owner, attribute in _leaves(state)
-        if kind != "given"
-    }
+    leaves = _learned(state)
     if leaves.keys() != arrays.keys():
         raise StateError(
             f"saved state has the arrays {sorted(arrays)}, this policy needs {sorted(leaves)}: "
@@ -122,13 +118,13 @@ def load_arrays(state: Any, arrays: Mapping[str, Array]) -> None:
 
 
 def under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The arrays whose names begin so, by the rest of their names."""
+    """The arrays whose names begin with ``prefix``, by the rest of their names."""
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def grow(old: Any, fresh: S) -> S:
     """``fresh`` (the initial state of the larger problem) with everything ``old`` had learned."""
-    learned = {name: getattr(owner, attribute) for name, _, owner, attribute in _leaves(old)}
+    learned = to_arrays(old)
     for name, kind, owner, attribute in _leaves(fresh):
         if kind == "shared":
             setattr(owner, attribute, learned[name])
@@ -143,7 +139,7 @@ def to_bytes(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> bytes:
 
 
 def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str, Any]]:
-    """What :func:`to_bytes` was given. ``source`` names the file in error messages."""
+    """The inverse of :func:`to_bytes`. ``source`` names the file in error messages."""
     try:
         with np.load(io.BytesIO(image), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

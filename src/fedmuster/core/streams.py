@@ -1,7 +1,7 @@
 """The only source of randomness: ``(seed, stream name, *key) -> Generator``.
 
-Nobody stores a generator. Whoever needs random numbers for round ``t`` asks for the stream of
-round ``t``, so a resumed run repeats the same bits without anything having been saved.
+No object stores a generator. Code that needs random numbers for round ``t`` asks for the stream of
+round ``t``, so a resumed run repeats the same bits although no generator was saved.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ AVAILABILITY: Final = "availability"
 FORECAST: Final = "forecast"
 JUDGE: Final = "judge"
 LAYOUT: Final = "layout"
-"""What a world fixes once and for all: who is fast, who sits in which cluster."""
+"""What a world fixes for the whole run: the speed and the cluster of each client."""
 
 DATA: Final = "data"
 SUBSET: Final = "data-subset"
@@ -46,9 +46,6 @@ def stream(seed: int, name: str, *key: int) -> np.random.Generator:
     return np.random.Generator(
         np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(crc32(name.encode()), *key)))
     )
-
-
-# Unequal data, as BSFL's authors draw it: for worlds, which need the numbers, and for training,
 
 
 def exponential_data(

@@ -1,4 +1,4 @@
-"""The files of a cell as bytes that fit together, whoever is writing to them meanwhile."""
+"""Consistent copies of a cell's files as bytes, also while a process writes to them."""
 
 import hashlib
 import platform
@@ -29,9 +29,9 @@ _HEAD_NAME: Final = beside(Path(LEDGER_NAME)).path.name
 
 
 def image_of(folder: Path) -> Image:
-    """How far the run in ``folder`` is: its journal, its ledger and the ledger's head, if any.
+    """The journal of the run in ``folder``, the ledger's head and the ledger, if any.
 
-    In this order, for the ledger must hold all that the other two know of it, and only grows.
+    Read in this order: the ledger only grows, and must hold all that the other two know of it.
     """
     image = {}
     if (journal := folder / FILE_NAME).exists():
@@ -44,10 +44,10 @@ def image_of(folder: Path) -> Image:
 
 
 def put(folder: Path, image: Image) -> None:
-    """Let the run in ``folder`` be as far as its ``image``, which continues what is there.
+    """Bring the run in ``folder`` to the state of ``image``, which continues it.
 
-    In the opposite order, each file whole or not at all: after a crash on the way, what is there
-    fits together.
+    Written in the opposite order, each file whole or not at all, so that the files fit together
+    after a crash on the way.
     """
     if (ledger_image := image.get(LEDGER_NAME)) is not None:
         ledger = folder / LEDGER_NAME
@@ -101,14 +101,12 @@ def _in_memory(image: bytes) -> sqlite3.Connection:
     return database
 
 
-# Whether two machines compute the same bits.
-
 _NOT_IN_RUNS: Final = ("cli", "flower", "report", "testing")
-"""Rooms of this package that stand above experiments or beside them."""
+"""Subpackages that no run imports."""
 
 
 def bits_here(*, networks: bool) -> dict[str, str]:
-    """All that decides the last bits of a result on this machine.
+    """Everything on this machine that decides the last bits of a result.
 
     Args:
         networks: whether PyTorch is part of it.

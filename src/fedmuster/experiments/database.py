@@ -1,4 +1,4 @@
-"""SQLite files of a run: opened, held, and their complaints in plain words."""
+"""Opens and locks the SQLite files of a run, and says in plain words what SQLite refuses."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from fedmuster.core.errors import InUseError, StateError
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Tell what SQLite complains about as a :class:`StateError`."""
+    """Turn errors of SQLite into a :class:`StateError`."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -23,13 +23,13 @@ def plain_errors(path: Path) -> Iterator[None]:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open it; who finds it busy waits a while."""
+    """A connection that waits for other writers."""
     with plain_errors(path):
         return sqlite3.connect(path, timeout=30.0)
 
 
 def hold_lock(folder: Path) -> sqlite3.Connection:
-    """An open transaction on a file of its own: the system releases it however we die."""
+    """Lock a run by an open transaction; the system releases it when the process dies."""
     path = folder / "lock.sqlite"
     with plain_errors(path):
         lock = sqlite3.connect(path, timeout=0.0, isolation_level=None)

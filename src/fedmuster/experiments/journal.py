@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -58,7 +57,7 @@ _COLUMNS = (*_PLAYED, *_LEARNED, *_SPENT)
 
 
 class Journal:
-    """One writer at a time (a second one is refused), any number of readers."""
+    """Writes one run; a second writer is refused, readers are not."""
 
     def __init__(self, folder: str | Path) -> None:
         folder = Path(folder)
@@ -78,38 +77,37 @@ class Journal:
                 database.executescript(_SCHEMA)
                 database.execute("INSERT OR IGNORE INTO identity VALUES (0, ?)", (uuid4().hex,))
         except BaseException:
-            self.__exit__(None, None, None)
+            self.close()
             raise
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another process write."""
         self._database.close()
         self._lock.close()
 
     @property
     def run(self) -> str:
-        """The run's own name, drawn once: under it a ledger knows what the run has debited."""
+        """The run's id, drawn once: the ledger records the run's debits under it."""
         with plain_errors(self.path):
             (run,) = self._database.execute("SELECT run FROM identity").fetchone()
         return str(run)
 
     def sync_every_commit(self) -> None:
-        """For runs whose rounds cannot be played again: not even a power cut may cost any."""
+        """Lose no round in a power cut, for runs whose rounds cannot be played again."""
         self._synced = True
 
     @contextmanager
     def together(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
-        """Whatever is written meanwhile counts as one: all of it is committed, or nothing.
+        """One transaction: everything that the body writes is committed, or nothing.
 
-        Where every commit is synced, one that is not (``synced=False``) may be lost in a power cut
-        until the next that is. It spares the wait for the disk.
+        ``synced=False`` does not wait for the disk even after :meth:`sync_every_commit`: a power
+        cut may lose the commit until the next synced one.
         """
         with plain_errors(self.path):
             if self._database.in_transaction:
@@ -123,7 +121,7 @@ class Journal:
                 yield database
 
     def begin(self, versions: Mapping[str, str], clients: Mapping[str, NDArray[Any]]) -> None:
-        """Note that a process starts or continues the run, and who the clients are."""
+        """Record that a process starts or continues the run, and what is known of clients."""
         checkpoint = self.checkpoint()
         with self.together() as database:
             database.execute(
@@ -169,7 +167,7 @@ class Journal:
                 database.execute("INSERT OR REPLACE INTO ending VALUES (0, ?)", (ending,))
 
     def know_clients(self, clients: Mapping[str, NDArray[Any]]) -> None:
-        """Who the clients are by now, where some join as the run goes on."""
+        """Replace what is known of clients, where clients join during the run."""
         image = states.to_bytes(clients, {})
         with self.together() as database:
             database.execute("INSERT OR REPLACE INTO clients VALUES (0, ?)", (image,))
@@ -206,7 +204,7 @@ class Journal:
             )
 
     def noted(self, stage: str) -> dict[int, dict[str, Any]]:
-        """Those notes by round."""
+        """What :meth:`note` kept at a stage, by round."""
         with plain_errors(self.path):
             rows = self._database.execute(
                 "SELECT round, json FROM metrics WHERE stage = ? ORDER BY round", (stage,)
@@ -316,7 +314,7 @@ class JournalReader:
 
 
 def _check_format(database: sqlite3.Connection, path: Path) -> None:
-    # Tables first: whoever is making the file just now has set its version before them.
+    # Tables first: a process that makes the file sets its version before them.
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if tables and version != _FORMAT:
@@ -356,7 +354,7 @@ def _side_by_side(rounds: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, Flo
 
 
 def _widened(scores: NDArray[Any], width: int) -> NDArray[Any]:
-    """As many scores as clients have joined by the end; NaN for who had none yet."""
+    """Scores of all clients that joined by the end; NaN for clients that joined later."""
     if len(scores) == width:
         return scores
     return np.concatenate([scores, np.full(width - len(scores), np.nan)])

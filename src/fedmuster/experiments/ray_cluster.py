@@ -12,7 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Final, Self
 
 from fedmuster.core.config import Key, to_table
@@ -122,12 +122,7 @@ class RayCluster:
             ) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._ray.shutdown()
 
     def __str__(self) -> str:
@@ -152,7 +147,8 @@ class RayCluster:
         for spec in todo.values():
             spec.require_available()
             check_can_travel(spec)
-        networks = any(_trains_network(spec) for spec in todo.values())
+        trained = [spec.training for spec in todo.values() if spec.training is not None]
+        networks = any(isinstance(training.model, Network) for training in trained)
         standings = {cell: standing(cell) for cell in cells}
         waiting = deque(todo)
         bits = None if self._mixed_versions else bits_here(networks=networks)
@@ -179,13 +175,13 @@ class RayCluster:
         return ended_on
 
     def _with_news(self, journeys: list[Journey]) -> list[Journey]:
-        """Those that can receive something; after a moment, if there is none."""
+        """The journeys with something to receive; waits a moment for the first."""
         streams = {journey.stream: journey for journey in journeys}
         ready, _ = self._ray.wait(list(streams), num_returns=len(streams), timeout=_POLL_SECONDS)
         return [streams[stream] for stream in ready]
 
     def _recall(self, journeys: list[Journey]) -> None:
-        """Let workers end, and give those a moment that have something to tidy up."""
+        """Let workers end, and give them a moment to tidy up."""
         for journey in journeys:
             journey.close()
             self._ray.cancel(journey.stream)
@@ -197,12 +193,8 @@ class RayCluster:
         return int(self._ray.cluster_resources().get("CPU", 0))
 
 
-def _trains_network(cell: Experiment) -> bool:
-    return cell.training is not None and isinstance(cell.training.model, Network)
-
-
 def _knock(address: str) -> None:
-    """Complain if nobody is there; Ray itself would try for many minutes."""
+    """Refuse an address that does not answer; Ray itself would try for many minutes."""
     host, _, port = address.rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()

@@ -1,4 +1,4 @@
-"""A cell's way through the cluster, from its folder and back into it."""
+"""Sends a cell to a worker of a Ray cluster and writes its progress into the cell's folder."""
 
 import fcntl
 import logging
@@ -32,17 +32,17 @@ from fedmuster.experiments.sweep import ONE_THREAD
 from fedmuster.training.data.data_files import DATA_FOLDER_VARIABLE
 
 _POLL_SECONDS: Final = 0.2
-"""So soon a worker notices that it was cancelled: Ray does not wake it up."""
+"""After this time a worker notices that it was cancelled: Ray does not wake it up."""
 _PREFIX: Final = "fedmuster-cell-"
 _MARK_NAME: Final = "in-use"
 _SWEPT_AFTER_SECONDS: Final = 3600.0
 
 
 class News(TypedDict):
-    """What a worker tells: plain data, which any version can read.
+    """A worker's message: plain data, which any version can read.
 
-    ``node`` is where it is, ``image`` how far the cell is, ``error`` why it cannot go on, and
-    ``done`` is there when the cell is over.
+    ``node`` is the worker's machine, ``image`` the cell's files, ``error`` why the worker cannot
+    go on; ``done`` is there when the cell is over.
     """
 
     node: str
@@ -142,15 +142,13 @@ def _name_of_this_node() -> str:
     return f"{socket.gethostname()} ({ray.get_runtime_context().get_node_id()[:8]})"
 
 
-# A cell's way through the cluster, from its folder and back into it.
-
 _LOG: Final = logging.getLogger("fedmuster")
 _MOST_DEATHS: Final = 3
 """Of a cell's workers in a row, none of which came a round further."""
 
 
 class Journey:
-    """Begins at once; until it is closed, nobody else can run the cell.
+    """A cell that a worker plays. Until it is closed, no other process can run the cell.
 
     Args:
         ray: the library, connected.
@@ -179,10 +177,10 @@ class Journey:
 
     def close(self) -> None:
         """Let others run the cell."""
-        self._journal.__exit__(None, None, None)
+        self._journal.close()
 
     def receive(self) -> None:
-        """Write down what its worker tells; if that has died, go on with another."""
+        """Write the worker's news into the folder; a worker that died is replaced."""
         errors = self._ray.exceptions
         try:
             news: News = self._ray.get(next(self.stream))

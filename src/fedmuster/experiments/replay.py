@@ -19,10 +19,9 @@ from fedmuster.core.errors import FedmusterError, StateError
 from fedmuster.core.records import FloatArray, IntArray, Selection
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import SPEC_NAME, versions
-from fedmuster.experiments.spec import LEDGER_NAME, Experiment
+from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import one_thread_for_children
 from fedmuster.federation import EdgeRow, RoundRow, Simulation
-from fedmuster.privacy.budget import Protection
 from fedmuster.worlds.world import WorldRound
 
 
@@ -71,18 +70,23 @@ def replay(folder: Path, round_number: int, *, progress: Callable[[int], None]) 
             "itself is as it was"
         ) from None
     finally:
-        ours.close()  # whoever still plays stops when it next tells something
+        ours.close()  # the process stops when it next sends something
         process.join()
 
 
 def play_again(
     folder: Path, round_number: int, *, progress: Callable[[int], None] = lambda _: None
 ) -> Replayed:
-    """The same in this process, whatever number of threads that has."""
+    """As :func:`replay`, in this process."""
     journal = JournalReader(folder)
     cell = Experiment.load(folder / SPEC_NAME)
+    unjudged = replace(cell.with_throwaway_ledger(), regret=False, watch=None)
     same_model = True
-    with TemporaryDirectory() as scratch, closing(_onlooker(cell, Path(scratch))) as simulation:
+    with (
+        TemporaryDirectory() as scratch,
+        closing(unjudged.simulation(Path(scratch), run="again", kind=_Onlooker)) as simulation,
+    ):
+        assert isinstance(simulation, _Onlooker)
         for number in range(1, round_number + 1):
             simulation.looks = number == round_number
             row = simulation.step()
@@ -134,23 +138,6 @@ class _Onlooker(Simulation[Any]):
     def _watched_scores(self, selection: Selection) -> None:
         if self.looks and self.seen is not None:
             self.seen.update(self.selector.scores())
-
-
-def _onlooker(cell: Experiment, scratch: Path) -> _Onlooker:
-    ((label, policy),) = cell.policies.items()
-    (seed,) = cell.seeds
-    protection = None
-    if cell.privacy is not None and label not in cell.unprotected:
-        promise = replace(cell.privacy, ledger=None, noise="seeded")
-        protection = Protection(privacy=promise, ledger=scratch / LEDGER_NAME, run="again")
-    return _Onlooker(
-        policy,
-        cell.world,
-        seed=seed,
-        training=cell.training,
-        horizon=cell.horizon,
-        protection=protection,
-    )
 
 
 def _check_same(journal: JournalReader, row: RoundRow, folder: Path, cell: Experiment) -> None:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 import fedmuster
 from fedmuster.core.errors import BudgetError
 from fedmuster.core.files import write_file
-from fedmuster.core.records import Problem
 from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import RoundRow, Simulation
@@ -59,20 +58,7 @@ def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
             raise BudgetError(f"{simulation.exhausted}: no round can be played. Use another ledger")
         if not simulation.repeatable:
             journal.sync_every_commit()
-        world = simulation.world
-        journal.begin(
-            versions(),
-            {
-                "group": world.groups,
-                "typical_latency_seconds": world.typical_latency_seconds(),
-                "cohort_size": np.array(world.problem.cohort_size),
-                "num_edges": np.array(world.problem.num_edges),
-                **_data(simulation.selector.problem),
-                **_model(simulation),
-                **_watched(simulation),
-                **world.columns,
-            },
-        )
+        journal.begin(versions(), _about_clients(simulation))
         # Before anybody is debited: to go on, a run must know what its ledger held when it began.
         # If it goes on: other runs on the same ledger may have left too little for it.
         journal.append([], simulation.checkpoint(), ending=simulation.exhausted)
@@ -104,21 +90,18 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _data(problem: Problem) -> dict[str, NDArray[Any]]:
-    """Size and quality of each client's data, where clients differ."""
-    columns = {"num_samples": problem.num_samples, "quality": problem.quality}
+def _about_clients(simulation: Simulation[Any]) -> dict[str, NDArray[Any]]:
+    world, problem, trainer = simulation.world, simulation.selector.problem, simulation.trainer
+    watch = simulation.watch
+    columns = {
+        "group": world.groups,
+        "typical_latency_seconds": world.typical_latency_seconds(),
+        "cohort_size": np.array(world.problem.cohort_size),
+        "num_edges": np.array(world.problem.num_edges),
+        "num_samples": problem.num_samples,
+        "quality": problem.quality,
+        "num_parameters": None if trainer is None else np.array(len(trainer.parameters)),
+        "watched": None if watch is None else watch.watched(problem.num_clients),
+        **world.columns,
+    }
     return {name: values for name, values in columns.items() if values is not None}
-
-
-def _model(simulation: Simulation[Any]) -> dict[str, NDArray[Any]]:
-    """How many numbers an update has, where there is one."""
-    if simulation.trainer is None:
-        return {}
-    return {"num_parameters": np.array(len(simulation.trainer.parameters))}
-
-
-def _watched(simulation: Simulation[Any]) -> dict[str, NDArray[Any]]:
-    """Whose scores are written down, if any."""
-    if simulation.watch is None:
-        return {}
-    return {"watched": simulation.watch.watched(simulation.selector.problem.num_clients)}

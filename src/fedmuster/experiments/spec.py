@@ -51,14 +51,17 @@ import tomli_w
 
 from fedmuster.bandits.rewards import CohortReward
 from fedmuster.bandits.utility import EdgeUtility
-from fedmuster.core.config import Key, from_table, to_table
+from fedmuster.core.config import Key, from_table
 from fedmuster.core.errors import ConfigError, FedmusterError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec_tables import (
     UnavailableClass,
     line_of,
+    read_part,
     read_policies,
     read_world,
+    table_of,
+    unavailable_in,
 )
 from fedmuster.federation import Horizon, Simulation, Watch
 from fedmuster.policies.genie import Genie
@@ -158,17 +161,23 @@ class Experiment:
         """When a run is over."""
         return Horizon(rounds=self.rounds, seconds=self.seconds)
 
-    def simulation(self, folder: Path, *, run: str) -> Simulation[Any]:
-        """The run of a cell, that is of an experiment with one policy and one seed.
+    def simulation(
+        self, folder: Path, *, run: str, kind: type[Simulation[Any]] = Simulation
+    ) -> Simulation[Any]:
+        """The run of a cell: an experiment with one policy and one seed.
 
         Args:
             folder: where its ledger is, unless the experiment says otherwise.
             run: its name in the ledger.
+            kind: the class that plays it.
         """
         ((label, policy),) = self.policies.items()
         (seed,) = self.seeds
         self.require_available()
-        return Simulation(
+        protection = None
+        if self.privacy is not None and label not in self.unprotected:
+            protection = Protection(privacy=self.privacy, ledger=self.ledger(folder), run=run)
+        return kind(
             policy,
             self.world,
             seed=seed,
@@ -176,20 +185,28 @@ class Experiment:
             must_judge=self.regret is True,
             training=self.training,
             horizon=self.horizon,
-            protection=self._protection(label, folder, run),
+            protection=protection,
             watch=self.watch,
         )
 
-    def require_available(self) -> None:
-        """Complain about classes without which runs can be reported on, but not played."""
-        for config in (self.world, *self.policies.values()):
-            if isinstance(config, UnavailableClass):
-                config.refuse()
+    @property
+    def unavailable(self) -> list[UnavailableClass]:
+        """The parts whose classes cannot be imported: runs can be reported on, but not played."""
+        configs = [config for config in (self.training, self.privacy) if config is not None]
+        parts = [part for config in configs for part in unavailable_in(config).values()]
+        whole = (self.world, *self.policies.values())
+        return [config for config in whole if isinstance(config, UnavailableClass)] + parts
 
-    def _protection(self, label: str, folder: Path, run: str) -> Protection | None:
-        if self.privacy is None or label in self.unprotected:
-            return None
-        return Protection(privacy=self.privacy, ledger=self.ledger(folder), run=run)
+    def require_available(self) -> None:
+        """Refuse to play runs of which classes cannot be imported."""
+        for config in self.unavailable:
+            config.refuse()
+
+    def with_throwaway_ledger(self) -> Self:
+        """The same with seeded noise and a ledger in the run's folder: nothing real is debited."""
+        if self.privacy is None:
+            return self
+        return replace(self, privacy=replace(self.privacy, ledger=None, noise="seeded"))
 
     def ledger(self, folder: Path) -> Path:
         """The file that a run in this folder debits from, if it does."""
@@ -245,7 +262,7 @@ class Experiment:
         )
 
     def rehearse(self) -> None:
-        """Play one round of each policy, so that what does not fit fails before anything runs."""
+        """Play one round of each policy, so that parts that do not fit fail before any run."""
         seed = self.seeds[0]
         with _blaming("world"):
             problem = self.world.start(seed).problem
@@ -267,21 +284,13 @@ class Experiment:
                     if protected:
                         trainer.require_releasable()
         for number, label in enumerate(self.policies):
-            with _blaming("policy", str(number)):
-                self._cell(label, seed)._rehearse_cell()
-
-    def _rehearse_cell(self) -> None:
-        """A round with a ledger that is thrown away: trying something out costs nobody privacy."""
-        privacy = self.privacy
-        if privacy is not None:
-            privacy = replace(privacy, ledger=None, noise="seeded")
-        with (
-            TemporaryDirectory() as folder,
-            closing(
-                replace(self, privacy=privacy).simulation(Path(folder), run="rehearsal")
-            ) as simulation,
-        ):
-            simulation.step()
+            cell = self._cell(label, seed).with_throwaway_ledger()
+            with (
+                _blaming("policy", str(number)),
+                TemporaryDirectory() as folder,
+                closing(cell.simulation(Path(folder), run="rehearsal")) as simulation,
+            ):
+                simulation.step()
 
     @classmethod
     def load(cls, path: Path, *, rehearse: bool = False, reading: bool = False) -> Self:
@@ -290,8 +299,8 @@ class Experiment:
         Args:
             path: of the TOML file.
             rehearse: whether to play one round of each policy, see :meth:`rehearse`.
-            reading: whether policies and worlds whose class cannot be imported are accepted, as
-                :class:`UnavailableClass`, because nothing is to be run.
+            reading: whether classes that cannot be imported are accepted, as
+                :class:`UnavailableClass`, because no run is played.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -343,9 +352,7 @@ class Experiment:
         tables: dict[str, Any] = {}
         for key, kind in {**_TABLES, "reward": reward_kind(world)}.items():
             if key in table:
-                if not isinstance(table[key], Mapping):
-                    raise ConfigError(f"{key} = {table[key]!r}, expected a table", key=(key,))
-                tables[key] = from_table(kind, table[key], key=(key,))
+                tables[key] = read_part(kind, table[key], key=key, reading=reading)
         return cls(
             policies=policies,
             unprotected=unprotected,
@@ -361,7 +368,7 @@ class Experiment:
         """The spec as a table: what is None is left out."""
         policies = []
         for label, policy in self.policies.items():
-            settings = _table(policy)
+            settings = table_of(policy)
             if label != settings["name"]:
                 settings["label"] = label
             if label in self.unprotected:
@@ -375,17 +382,13 @@ class Experiment:
         }
         for key in ("world", "reward", *_TABLES):
             config = getattr(self, key)
-            table[key] = None if config is None else _table(config)
+            table[key] = None if config is None else table_of(config)
         table["policy"] = policies
         return {key: value for key, value in table.items() if value is not None}
 
     def to_toml(self) -> str:
         """A spec that :meth:`load` reads back to the same experiment."""
         return tomli_w.dumps(self.to_table())
-
-
-def _table(config: Any) -> dict[str, Any]:
-    return dict(config.table) if isinstance(config, UnavailableClass) else to_table(config)
 
 
 def first_difference(

@@ -3,10 +3,18 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NoReturn
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, ClassVar, NoReturn, TypeVar
 
-from fedmuster.core.config import Key, from_text, named, parse, split_text
+from fedmuster.core.config import (
+    Key,
+    from_table,
+    from_text,
+    named,
+    parse,
+    split_text,
+    to_table,
+)
 from fedmuster.core.errors import ConfigError, UnknownNameError
 from fedmuster.core.explaining import Moment, Rule
 from fedmuster.core.policy import POLICIES, Policy, PolicyTraits
@@ -16,17 +24,22 @@ from fedmuster.worlds import WORLDS
 from fedmuster.worlds.real_federation import FEDERATIONS
 from fedmuster.worlds.world import World
 
+T = TypeVar("T")
+
+_REPLACEABLE = ("data", "partition", "model", "server", "schedule")
+"""Parts of ``[training]`` and ``[privacy]`` of which a report needs the name only."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class UnavailableClass(PolicyTraits):
-    """Stands for a policy or world whose class cannot be imported (any more).
+    """Stands for a policy, a world or a part of the training whose class cannot be imported.
 
-    Reports and explanations read runs without it; running or resuming them is refused.
+    Reports and explanations read the journal without the class; no run is played or resumed.
 
     Args:
         table: what the spec says, without ``label`` and ``private``.
         reason: why the class cannot be imported.
-        hierarchical: of a world, whether there are edge servers, as the spec's ``[reward]`` tells.
+        hierarchical: whether a world has edge servers; the spec's ``[reward]`` tells.
     """
 
     name: ClassVar[str] = "unavailable"
@@ -39,16 +52,16 @@ class UnavailableClass(PolicyTraits):
         object.__setattr__(self, "name", self.table["name"])
 
     def refuse(self, *_: Any, **__: Any) -> NoReturn:
-        """Complain that it cannot run."""
+        """Refuse to play the run."""
         raise UnknownNameError(
             f"the run cannot be played or continued without {self.table['name']}; it can be "
             f"reported on, and explained from its journal. {self.reason}"
         )
 
-    init = select = observe = start = refuse
+    init = select = observe = start = spent_share = refuse
 
     def rule(self) -> Rule:
-        """Not known."""
+        """A rule that says why nothing is known."""
         return _UnknownRule(reason=self.reason)
 
 
@@ -57,7 +70,6 @@ class _UnknownRule(Untold):
     reason: str
 
     def about(self, moment: Moment) -> str:
-        """Why nothing can be said."""
         return f"its rule is not known, and the run cannot be played again ({self.reason})"
 
 
@@ -69,6 +81,46 @@ def read_world(table: Any, *, reading: bool, hierarchical: bool) -> World:
     except ConfigError as error:
         return replace(_unavailable(table, error, reading=reading), hierarchical=hierarchical)
     return world
+
+
+def read_part(kind: type[T], table: Any, *, key: str, reading: bool) -> T:
+    """``[training]``, ``[privacy]``, … as a ``kind``; see :class:`UnavailableClass`.
+
+    A missing privacy mechanism is an error also for reports: it alone knows what was promised.
+    """
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{key} = {table!r}, expected a table", key=(key,))
+    try:
+        return from_table(kind, table, key=(key,))
+    except ConfigError as error:
+        part = error.key[1] if len(error.key) > 1 else ""
+        if part not in _REPLACEABLE:
+            raise
+        missing = {part: _unavailable(table.get(part), error, reading=reading)}
+        if part == "model":  # which numbers of workers fit, only the model knows
+            missing |= {name: table[name] for name in ("workers",) if name in table}
+    rest = {name: value for name, value in table.items() if name not in missing}
+    config = read_part(kind, rest, key=key, reading=reading)
+    for name, value in missing.items():
+        object.__setattr__(config, name, value)
+    return config
+
+
+def unavailable_in(config: object) -> dict[str, UnavailableClass]:
+    """The parts of a config whose classes cannot be imported, by field."""
+    if not is_dataclass(config):
+        return {}
+    parts = {item.name: getattr(config, item.name) for item in fields(config)}
+    return {name: part for name, part in parts.items() if isinstance(part, UnavailableClass)}
+
+
+def table_of(config: Any) -> dict[str, Any]:
+    """The config as the spec has it, also where classes cannot be imported."""
+    if isinstance(config, UnavailableClass):
+        return dict(config.table)
+    return to_table(config) | {
+        name: dict(part.table) for name, part in unavailable_in(config).items()
+    }
 
 
 def read_policies(

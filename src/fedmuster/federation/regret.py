@@ -30,11 +30,9 @@ class Judge(Protocol):
 
     def assess(self, view: RoundView, selection: Selection) -> Verdict:
         """The verdict on a cohort; ``view`` must hold the truth."""
-        ...
 
     def reward(self, verdict: Verdict, feedback: Feedback, *, tau_min_seconds: float) -> float:
         """What the cohort has earned, now that it was played."""
-        ...
 
     def record(self, selection: Selection, feedback: Feedback) -> None:
         """Learn what the policy did; nothing for a judge without a history."""

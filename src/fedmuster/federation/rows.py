@@ -75,13 +75,10 @@ class Watch:
 class EdgeRow:
     """What happened at the edge servers in a round; rows align with the cohort.
 
-    Args:
-        edges: int64[m], where each client trained.
-        in_time: bool[m], whose answer came by the deadline (COCS: X).
-        context: [m, d], what the operator saw of each client at its edge.
-        cost: [m], what it paid.
-        budget: [M], what it could have paid at each edge.
-        position_km: [m, 2], where each client was; None where they are nowhere.
+    ``edges`` [m] is where each client trained, ``in_time`` [m] whether it answered by the deadline
+    (COCS: X), ``context`` [m, d] what the operator saw, ``cost`` [m] what it paid, ``budget`` [M]
+    what it could have paid at each edge, ``position_km`` [m, 2] where each client was, None in
+    worlds without places.
     """
 
     edges: IntArray

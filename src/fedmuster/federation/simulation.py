@@ -126,7 +126,15 @@ class Simulation(Generic[S]):
         verdict = Verdict(regret=np.nan, additive=np.nan)
         # With a quota the round does not wait for the cohort, and regret is not defined.
         if self.judge is not None and selection.quota is None:
-            verdict = self.judge.assess(self._whole_view(drawn, privacy_left), selection)
+            whole = RoundView(  # with the truth, for the judge's eyes only
+                round=drawn.round,
+                cohort_size=selector.problem.cohort_size,
+                available=drawn.available,
+                edges=drawn.edges,
+                truth=drawn.truth,
+                privacy_left=privacy_left,
+            )
+            verdict = self.judge.assess(whole, selection)
         # Clients are asked from here on: each of them must have paid.
         grant = None if budget is None else budget.debit(selection.round, selection.clients)
         outcome = drawn.play(selection)
@@ -155,7 +163,6 @@ class Simulation(Generic[S]):
         reward, tau_min = np.nan, self.world.tau_min_seconds
         if self.judge is not None:
             reward = self.judge.reward(verdict, heard, tau_min_seconds=tau_min)
-        network = EdgeRow.of(drawn.edges, selection, heard, drawn.position_km)
         return RoundRow(
             round=selection.round,
             seconds=outcome.round_seconds,
@@ -168,11 +175,11 @@ class Simulation(Generic[S]):
             learning=learning,
             privacy=PrivacyRow() if budget is None else budget.standing(),
             scores=scores,
-            network=network,
+            network=EdgeRow.of(drawn.edges, selection, heard, drawn.position_km),
         )
 
     def checkpoint(self) -> Checkpoint:
-        """Everything so far."""
+        """The state after the last round, to be saved."""
         return Checkpoint(
             round=self.selector.round - 1,
             elapsed_seconds=self.elapsed_seconds,
@@ -256,17 +263,6 @@ class Simulation(Generic[S]):
                 "and for which nobody has paid: choose another policy, or write private = false"
             )
         return self.trainer.ask_loss(clients, batch_size=batch_size)
-
-    def _whole_view(self, drawn: WorldRound, privacy_left: FloatArray | None) -> RoundView:
-        """The round with the truth, for the judge's eyes only."""
-        return RoundView(
-            round=drawn.round,
-            cohort_size=self.selector.problem.cohort_size,
-            available=drawn.available,
-            edges=drawn.edges,
-            truth=drawn.truth,
-            privacy_left=privacy_left,
-        )
 
 
 def _releasable(feedback: Feedback, late: Late, grant: Grant) -> tuple[Feedback, Late]:

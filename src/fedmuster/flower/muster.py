@@ -9,7 +9,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedmuster.core.errors import BudgetError, CallOrderError, ConfigError
-from fedmuster.core.policy import Discard, Policy
+from fedmuster.core.late_answers import Discard
+from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec_tables import parse_policy
 from fedmuster.flower.cohort_choice import EndedError, NodeContacts
 from fedmuster.flower.grid_views import TimedGrid

@@ -1,9 +1,8 @@
-"""Clustered sampling: a cohort in which every part of the clients is represented.
+"""Clustered sampling: a cohort that represents every group of clients.
 
-Clients are poured into bins, and one client is drawn from each bin. Sizes are integers, so that
-each bin and each client's total are exact. A client that nearly fills the bins alone is taken out
-before (:func:`num_certain`); every other client is smaller than a bin, and at most one client of a
-bin is also in an earlier one: the first that is poured.
+Clients are poured into bins, and one client is drawn from each bin. Sizes are integers, so all sums
+are exact. Clients of a bin's size or more are chosen for certain (:func:`num_certain`) and are not
+poured. So only the first client that is poured into a bin can also be in an earlier bin.
 """
 
 from collections.abc import Mapping
@@ -25,12 +24,12 @@ from fedmuster.policies.random import DataState, Random
 from fedmuster.policies.score_columns import of_some
 
 MOST_CLIENTS: Final = 5_000
-"""More are not clustered: time and memory grow with the square of their number."""
+"""More clients are refused: time and memory grow with the square of their number."""
 
 
 def unit_rows(sketches: FloatArray) -> FloatArray:
-    """The direction of each row, of length 1; zeros, which have none, stay."""
-    largest = np.abs(sketches).max(axis=1, keepdims=True)  # whose square could overflow
+    """The rows scaled to length 1; rows of zeros stay."""
+    largest = np.abs(sketches).max(axis=1, keepdims=True)  # its square could overflow
     scaled = sketches / np.where(largest > 0, largest, 1.0)
     length = np.linalg.norm(scaled, axis=1, keepdims=True)
     unit: FloatArray = scaled / np.where(length > 0, length, 1.0)
@@ -41,8 +40,8 @@ def similar_groups(directions: NDArray[np.floating], units: IntArray, *, capacit
     """The group 0, 1, … of each client: the largest branches of the tree that fit into a bin.
 
     Args:
-        directions: [n, q], of length 1, or 0 for clients of whom none is known.
-        units: int64[n], what each client takes of a bin; none more than there is.
+        directions: [n, q], of length 1; 0 for clients of unknown direction.
+        units: int64[n], the units of each client, at most ``capacity``.
         capacity: units of a bin.
 
     Example:
@@ -71,7 +70,7 @@ def similar_groups(directions: NDArray[np.floating], units: IntArray, *, capacit
 
 
 def _angles(directions: NDArray[np.floating]) -> FloatArray:
-    """[n, n], in 0 … pi. Clients of no direction are alike, and at right angles to all others."""
+    """[n, n], in 0 … pi; clients of unknown direction are at right angles to all others."""
     wide = directions.astype(np.float64)
     angle: FloatArray = wide @ wide.T
     np.clip(angle, -1.0, 1.0, out=angle)
@@ -85,15 +84,15 @@ def _angles(directions: NDArray[np.floating]) -> FloatArray:
 class SamplingBins:
     """m distributions over n clients, in which client k has ``m size_k`` units in all.
 
-    A bin holds as many units as all sizes make together. The poured clients stand on a line, of
-    which each bin takes as much as it has room for; the rest of it belongs to its own clients.
+    A bin holds the sum of all sizes. Each bin has room for its own group of clients, and for a part
+    of the line on which all other clients stand.
 
     Args:
         capacity: units of a bin.
-        own: the clients that have one bin to themselves as a group, bin by bin.
-        own_edges: where each of them begins on a line of their own, and where the last ends.
-        poured: all others, in the order in which they are poured.
-        poured_edges: where each of them begins on the line, and where the last ends.
+        own: the clients whose group has a bin, bin by bin.
+        own_edges: where each of these begins on a line of their own, and where the last ends.
+        poured: all other clients, in the order in which they are poured.
+        poured_edges: where each of these begins on their line, and where the last ends.
         room_edges: int64[m+1], where each bin's part of that line begins, and the last ends.
     """
 
@@ -109,10 +108,10 @@ class SamplingBins:
 
 
 def num_certain(sizes: IntArray, count: int) -> int:
-    """How many of the first of ``sizes``, which fall, must be among ``count`` distinct clients.
+    """How many of the largest clients are certain to be among ``count``; ``sizes`` fall.
 
-    A client with a share of 1/m or more has at least one of the m bins for itself. It takes one
-    place, and the other places are left to the others, of whom again one may be as large.
+    A client with a share of 1/m or more fills at least one of the m bins. It takes one place; the
+    same holds for the other clients and the places that are left.
 
     Example:
         >>> num_certain(np.array([9, 4, 2, 1, 1]), 3)  # 9 of 17 >= 1/3, 4 of 8 >= 1/2, 2 of 4 < 1
@@ -125,7 +124,7 @@ def num_certain(sizes: IntArray, count: int) -> int:
 
 
 def chances(sizes: IntArray, count: int) -> FloatArray:
-    """P(chosen) of each of ``sizes``, which fall, if ``count`` <= n distinct clients are drawn.
+    """P(chosen) of each client if ``count`` <= n distinct clients are drawn; ``sizes`` fall.
 
     Example:
         >>> chances(np.array([9, 4, 2, 1, 1]), 3)
@@ -144,7 +143,7 @@ def chances(sizes: IntArray, count: int) -> FloatArray:
 
 
 def pour(sizes: IntArray, count: int) -> SamplingBins:
-    """Algorithm 1: all clients, as they stand, one bin after the other."""
+    """Algorithm 1: pour all clients in their order, one bin after the other."""
     nobody = np.empty(0, dtype=np.int64)
     capacity = int(sizes.sum())
     return SamplingBins(
@@ -160,10 +159,7 @@ def pour(sizes: IntArray, count: int) -> SamplingBins:
 def pour_groups(sizes: IntArray, groups: IntArray, count: int) -> SamplingBins:
     """Algorithm 2: each of the ``count`` largest groups gets a bin, the rest is poured on top.
 
-    Args:
-        sizes: of each client.
-        groups: the group 0, 1, … of each client, none larger than a bin.
-        count: m.
+    ``groups`` is the group 0, 1, … of each client; no group is larger than a bin.
     """
     capacity = int(sizes.sum())
     units = np.zeros(int(groups.max()) + 1, dtype=np.int64)
@@ -185,11 +181,11 @@ def pour_groups(sizes: IntArray, groups: IntArray, count: int) -> SamplingBins:
 
 
 def draw(bins: SamplingBins, rng: Generator) -> IntArray:
-    """One client from each bin, all of them distinct; each bin's law is that of its units.
+    """One client from each bin, all distinct, with chances in proportion to its units in the bin.
 
-    A client that an earlier bin holds, too, with ``before`` units against ``shared`` in this one,
-    is drawn here with chance ``shared / (capacity - before)`` unless it was drawn before, and so
-    with chance ``shared / capacity`` after all. All others are only drawn in this bin.
+    A client with ``before`` units in an earlier bin and ``shared`` units in this one is drawn here
+    with chance ``shared / (capacity - before)`` unless the earlier bin drew it. So the chance is
+    ``shared / capacity`` in all.
     """
     begin, end = bins.room_edges[:-1], bins.room_edges[1:]
     at_begin = np.searchsorted(bins.poured_edges, begin, side="right") - 1
@@ -224,7 +220,7 @@ def _owner(clients: IntArray, edges: IntArray, points: IntArray) -> IntArray:
 
 @dataclass(slots=True)
 class DirectionState:
-    """Data sizes, 0-d where all have alike, and [K, q] where each client's last update pointed."""
+    """[K, q] direction of each client's last update, and data sizes (0-d if all are equal)."""
 
     directions: NDArray[np.float32]
     sizes: IntArray = given()
@@ -300,7 +296,7 @@ class ClusteredSampling(PolicyTraits):
         return self.sketch_size if self.by == "similarity" else 0
 
     def init(self, problem: Problem) -> DirectionState:
-        """Nobody heard from yet."""
+        """No update received yet."""
         clients, samples = problem.num_clients, problem.num_samples
         if self.by == "similarity" and clients > MOST_CLIENTS:
             raise DataError(
@@ -337,7 +333,7 @@ class ClusteredSampling(PolicyTraits):
         return replace(selection, inclusion=chance[np.argsort(positions)])
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return ByChance(
             formula="one client from each of m distributions, which hold every client by its data",
             term="chance",

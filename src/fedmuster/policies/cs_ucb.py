@@ -1,6 +1,5 @@
-"""CS-UCB: the fastest clients."""
+"""CS-UCB: the fastest clients; CS-UCB-Q: the same, with a guaranteed share for each client."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +9,7 @@ from numpy.random import Generator
 
 from fedmuster.bandits.means import confidence_radius, log_rounds
 from fedmuster.bandits.rewards import QueueState, empty_queues, queue_length, serve
-from fedmuster.bandits.speed import LatencyReward, LatencyState
+from fedmuster.bandits.speed import LatencyReward, LatencyState, check_seconds
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
@@ -59,30 +58,28 @@ class CSUCB(PolicyTraits):
 
     def __post_init__(self) -> None:
         check_types(self)
-        given = self.tau_max_seconds
-        require(given is None or 0 < given < math.inf, self, "tau_max_seconds", "seconds > 0")
+        check_seconds(self, "tau_max_seconds")
 
     @property
     def _reward(self) -> LatencyReward:
         return LatencyReward(tau_max_seconds=self.tau_max_seconds)
 
     def init(self, problem: Problem) -> LatencyState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return self._reward.init(problem.num_clients)
 
     def select(self, state: LatencyState, view: RoundView, rng: Generator) -> Selection:
         """The m highest upper confidence bounds."""
         rows = view.candidates()
         mean, bonus = self._terms(state, view, rows)
-        bonus += mean
-        return highest(view, rows, bonus, rng)
+        return highest(view, rows, bonus + mean, rng)
 
     def observe(self, state: LatencyState, selection: Selection, feedback: Feedback) -> None:
         """Update counts and sums of the cohort."""
         self._reward.update(state, feedback)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Highest(
             term="score",
             formula="the highest score = mean_reward + confidence_bonus",
@@ -100,9 +97,6 @@ class CSUCB(PolicyTraits):
     ) -> tuple[FloatArray, FloatArray]:
         log_term = (view.cohort_size + 1) * log_rounds(view.round)
         return self._reward.mean(state, rows), confidence_radius(state.asked[rows], log_term)
-
-
-# CS-UCB-Q: the fastest clients, under a fairness constraint.
 
 
 @dataclass(slots=True)
@@ -161,15 +155,14 @@ class CSUCBQ(PolicyTraits):
         check_types(self)
         require(0 <= self.fairness <= 1, self, "fairness", "a number in [0, 1]")
         require(0 <= self.queue_weight <= 1, self, "queue_weight", "a number in [0, 1]")
-        given_ = self.tau_max_seconds
-        require(given_ is None or 0 < given_ < np.inf, self, "tau_max_seconds", "seconds > 0")
+        check_seconds(self, "tau_max_seconds")
 
     @property
     def _reward(self) -> LatencyReward:
         return LatencyReward(tau_max_seconds=self.tau_max_seconds)
 
     def init(self, problem: Problem) -> FairLatencyState:
-        """Nobody observed yet, nobody owed anything."""
+        """No client observed yet; all queues are empty."""
         equal_share = min(1.0, problem.cohort_size / problem.num_clients)
         return FairLatencyState(
             latency=self._reward.init(problem.num_clients),
@@ -188,7 +181,7 @@ class CSUCBQ(PolicyTraits):
         serve(state.queue, selection.clients, round_=selection.round, rate=float(state.rate))
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         b = self.queue_weight
         return Highest(
             term="score",

@@ -1,4 +1,4 @@
-"""CUCB: UCB1 on whole decisions."""
+"""CUCB: UCB1 whose arms are whole decisions, and its explanation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,28 +21,31 @@ from fedmuster.core.words import number, ordinal
 from fedmuster.policies.score_columns import costs
 from fedmuster.solvers.assignment import AssignmentProblem, all_pairs, first_come
 
+_UNKNOWN = -1
+
 
 @dataclass(slots=True)
-class ArmsState:
-    """Of each arm how often it was played and what it brought in all.
+class CUCBState:
+    """Plays and total utility of each arm, least and most utility of a round.
 
-    ``least`` and ``most`` are what any round has brought.
+    ``catalogue`` is the number from which the orders of the arms are made.
     """
 
     count: IntArray = shared()
     total: FloatArray = shared()
     least: FloatArray = shared()
     most: FloatArray = shared()
+    catalogue: IntArray = shared()
 
 
-def index_terms(state: ArmsState) -> tuple[FloatArray, FloatArray]:
+def index_terms(state: CUCBState) -> tuple[FloatArray, FloatArray]:
     """Of each arm the mean, on a scale from ``least`` to ``most``, and the confidence bonus.
 
     The bonus is ``sqrt(2 ln t / n)`` (Auer et al., UCB1), ``+inf`` of an arm never played.
 
     Example:
-        >>> state = ArmsState(np.array([1, 4]), np.array([3.0, 4.0]), np.array(1.0), np.array(3.0))
-        >>> mean, bonus = index_terms(state)
+        >>> played, total, least, most = np.array([1, 4]), np.array([3.0, 4.0]), 1.0, 3.0
+        >>> mean, bonus = index_terms(CUCBState(played, total, least, most, np.array(7)))
         >>> mean, bonus.round(3)
         (array([1., 0.]), array([1.794, 0.897]))
     """
@@ -52,22 +55,10 @@ def index_terms(state: ArmsState) -> tuple[FloatArray, FloatArray]:
     return scaled, confidence_radius(state.count, 2.0 * log_rounds(float(state.count.sum())))
 
 
-def best_arm(state: ArmsState) -> int:
-    """The highest index; of equal arms the first."""
+def best_arm(state: CUCBState) -> int:
+    """The arm with the highest index; of equal arms the first."""
     mean, bonus = index_terms(state)
     return int(np.argmax(bonus + mean))
-
-
-# CUCB: UCB1 on whole decisions.
-
-_UNKNOWN = -1
-
-
-@dataclass(slots=True)
-class CUCBState(ArmsState):
-    """How many participants each arm has brought; ``catalogue`` says which orders the arms are."""
-
-    catalogue: IntArray = shared()
 
 
 @POLICIES.register
@@ -167,7 +158,7 @@ class CUCB(PolicyTraits):
         state.most[...] = max(float(state.most), utility)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return PlayedArm()
 
     def scores(self, state: CUCBState, view: RoundView) -> Mapping[str, FloatArray]:
@@ -199,9 +190,6 @@ def _number_of(selection: Selection) -> int:
     return crc32(pairs.astype("<i8").tobytes())
 
 
-# CUCB: which of its fixed decisions was played.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlayedArm(Rule):
     """CUCB: one of a few fixed orders of pairs, as far as budgets go."""
@@ -227,7 +215,7 @@ class PlayedArm(Rule):
         )
 
     def merit(self, moment: Moment) -> FloatArray:
-        """Whose turn comes first."""
+        """Clients whose turn comes first have the highest merit."""
         return -np.nan_to_num(moment.column("turn"), nan=np.inf)
 
     def worth(self, moment: Moment) -> str | None:
@@ -237,11 +225,11 @@ class PlayedArm(Rule):
         return f"The edges have {', '.join(map(number, moment.left().tolist()))} left"
 
     def chosen(self, moment: Moment, client: int) -> str:
-        """Its turn came."""
+        """The turn of the client came while there was room."""
         return f"{self._turn(moment, client)}, and there was room for it"
 
     def passed_over(self, moment: Moment, client: int) -> str:
-        """Its turn came too late."""
+        """The turn of the client came too late."""
         return f"{self._turn(moment, client)}, and by then nothing was left that it fits into"
 
     def _turn(self, moment: Moment, client: int) -> str:

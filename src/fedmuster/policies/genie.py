@@ -1,7 +1,7 @@
-"""The genie: knows the true expected speeds, and only those."""
+"""Oracles of flat federated learning: the genie of regret, and the fastest in expectation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -9,13 +9,13 @@ from numpy.random import Generator
 
 from fedmuster.bandits.rewards import CohortReward, check_reward
 from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.core.config import check_types
+from fedmuster.core.config import check_types, shared_settings
 from fedmuster.core.errors import DataError
 from fedmuster.core.explaining import Rule
-from fedmuster.core.policy import POLICIES, PolicyTraits
+from fedmuster.core.policy import POLICIES, PolicyTraits, Stateless
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.state import NoState, given
-from fedmuster.policies.bsfl import BottleneckPolicy, clusters_for
+from fedmuster.policies.bottleneck_policy import BottleneckPolicy, clusters_for
 from fedmuster.policies.explaining.best_set import BestSet
 from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.privacy.schedules import Geometric, Schedule
@@ -92,10 +92,10 @@ class Genie(PolicyTraits):
     @classmethod
     def of(cls, reward: CohortReward) -> Self:
         """The genie that wants this reward."""
-        return cls(**{item.name: getattr(reward, item.name) for item in fields(reward)})
+        return cls(**shared_settings(cls, reward))
 
     def init(self, problem: Problem) -> GenieState:
-        """Nobody took part yet."""
+        """No client took part yet."""
         return GenieState(
             count=np.zeros(problem.num_clients, dtype=np.int64),
             target_share=problem.target_share(),
@@ -126,7 +126,7 @@ class Genie(PolicyTraits):
         return Selection.of(view, view.candidates(), positions)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         weights = ("generalisation", "privacy") if self.gamma > 0 else ("generalisation",)
         return BestSet(
             formula="of all cohorts the one with the largest sum of its lowest true_speed and its "
@@ -138,9 +138,9 @@ class Genie(PolicyTraits):
 
     def scores(self, state: GenieState, view: RoundView) -> Mapping[str, FloatArray]:
         """The true speed of each client, and what it adds to a cohort besides."""
-        speed = {} if view.truth is None else {"true_speed": view.truth.mean_speed}
+        columns = {} if view.truth is None else {"true_speed": view.truth.mean_speed}
         target, left = state.target_share, view.privacy_left
-        columns = speed | self._reward.terms(state.count, view.round, target, left)
+        columns |= self._reward.terms(state.count, view.round, target, left)
         if self.rho > 0:
             columns["cluster"] = state.clusters.astype(np.float64)
         return columns
@@ -150,12 +150,9 @@ class Genie(PolicyTraits):
         state.count[feedback.clients] += 1
 
 
-# The fastest in expectation, told in advance.
-
-
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FastestInExpectation(PolicyTraits):
+class FastestInExpectation(Stateless):
     """The m available clients with the shortest true mean latency, told in advance.
 
     State:
@@ -180,11 +177,6 @@ class FastestInExpectation(PolicyTraits):
         "true_mean_seconds": "the true mean latency, which only oracles know",
     }
     oracle: ClassVar[bool] = True
-    learns: ClassVar[bool] = False
-
-    def init(self, problem: Problem) -> NoState:
-        """Nothing to know."""
-        return NoState()
 
     def select(self, state: NoState, view: RoundView, rng: Generator) -> Selection:
         """The shortest true mean latencies."""
@@ -193,11 +185,8 @@ class FastestInExpectation(PolicyTraits):
         rows = view.candidates()
         return highest(view, rows, -view.truth.mean_latency_seconds[rows], rng)
 
-    def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
-        """Nothing is learned."""
-
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Highest(
             term="true_mean_seconds", formula="the shortest true mean latencies", lowest=True
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.random import Generator
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Moment, Rule
-from fedmuster.core.policy import POLICIES, CohortRule, LateAnswers, Policy
+from fedmuster.core.policy import POLICIES, Policy
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.words import number
 from fedmuster.policies.bsfl import BSFL
@@ -25,10 +26,7 @@ from fedmuster.solvers.assignment import (
 
 
 def flattened(view: RoundView) -> RoundView:
-    """The view without its edges: of each client the mean over the edges that cover it.
-
-    Where none does, over all edges, so that nothing is missing.
-    """
+    """The view without edges; features are means over the edges of a client (or over all edges)."""
     features = view.pair_features
     if features is not None:
         network = view.network
@@ -86,6 +84,14 @@ class Lifted:
 
     name: ClassVar[str] = "lifted"
     assigns_edges: ClassVar[bool] = True
+    # All other traits are those of the flat policy.
+    cohort_rule: ClassVar[Any] = property(attrgetter("policy.cohort_rule"))
+    oracle: ClassVar[Any] = property(attrgetter("policy.oracle"))
+    learns: ClassVar[Any] = property(attrgetter("policy.learns"))
+    wants_gain: ClassVar[Any] = property(attrgetter("policy.wants_gain"))
+    wanted_sketch_size: ClassVar[Any] = property(attrgetter("policy.wanted_sketch_size"))
+    late_answers: ClassVar[Any] = property(attrgetter("policy.late_answers"))
+    terms: ClassVar[Any] = property(attrgetter("policy.terms"))
 
     policy: Policy[Any] = field(default_factory=BSFL)
     solver: AssignmentSolver = field(default_factory=lambda: LagrangianAssignment(gap=0.01))
@@ -94,36 +100,6 @@ class Lifted:
         check_types(self)
         assigns = getattr(self.policy, "assigns_edges", False)
         require(not assigns, self, "policy", "one that does not assign edges by itself")
-
-    @property
-    def cohort_rule(self) -> CohortRule:
-        """The flat policy's, where there are no edges."""
-        return self.policy.cohort_rule
-
-    @property
-    def oracle(self) -> bool:
-        """Whether the flat policy must be told the true expectations."""
-        return self.policy.oracle
-
-    @property
-    def learns(self) -> bool:
-        """Whether the flat policy does."""
-        return self.policy.learns
-
-    @property
-    def wants_gain(self) -> bool:
-        """Whether the flat policy wants clients to measure their gain."""
-        return self.policy.wants_gain
-
-    @property
-    def wanted_sketch_size(self) -> int:
-        """How many numbers of each update's direction the flat policy wants."""
-        return self.policy.wanted_sketch_size
-
-    @property
-    def late_answers(self) -> LateAnswers:
-        """What the flat policy would have done with them."""
-        return self.policy.late_answers
 
     def init(self, problem: Problem) -> Any:
         """The state of the flat policy."""
@@ -148,13 +124,8 @@ class Lifted:
         """Let the flat policy learn."""
         self.policy.observe(state, replace(selection, edges=None), feedback)
 
-    @property
-    def terms(self) -> Mapping[str, str]:
-        """What the flat policy's columns mean."""
-        return self.policy.terms
-
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Placed(flat=rule_of(self.policy))
 
     def scores(self, state: Any, view: RoundView) -> Mapping[str, FloatArray]:
@@ -165,11 +136,7 @@ class Lifted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placed(Rule):
-    """A flat policy that chooses; who does not fit at any edge leaves room for others.
-
-    Args:
-        flat: how it chooses.
-    """
+    """The rule ``flat`` of a flat policy; a client that fits at no edge leaves room for others."""
 
     flat: Rule
 

@@ -32,7 +32,7 @@ from fedmuster.solvers.assignment import (
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinUCB(PolicyTraits):
-    """The clients whose context lets hope for an answer in time, if that were linear in it.
+    """Ranks clients by the upper bound of a linear model of answering in time.
 
     One ridge regression for all pairs of client and edge predicts whether an answer comes in time,
     ``X ~ theta · x`` with x = (1, context). The optimistic ``theta · x + alpha ||x||_{H^-1}``
@@ -121,7 +121,7 @@ class LinUCB(PolicyTraits):
         learn_together(state, context, in_time)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return BestPlacement(
             formula="the placement with the largest sum of expected + confidence_bonus, at least 0 "
             "each, within budgets",

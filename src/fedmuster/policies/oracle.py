@@ -10,8 +10,8 @@ from numpy.random import Generator
 from fedmuster.core.config import check_types
 from fedmuster.core.errors import DataError
 from fedmuster.core.explaining import Rule
-from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
-from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
+from fedmuster.core.policy import POLICIES, CohortRule, Stateless
+from fedmuster.core.records import FloatArray, RoundView, Selection
 from fedmuster.core.state import NoState
 from fedmuster.policies.explaining.placements import BestPlacement
 from fedmuster.policies.score_columns import at_edges, costs
@@ -24,7 +24,7 @@ from fedmuster.solvers.assignment import (
 
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Oracle(PolicyTraits):
+class Oracle(Stateless):
     """The best placement that the true chances of an answer in time can buy.
 
     Solves P2 (Eq. 10): the largest ``sum p_{n,m}`` of pairs of a client and an edge that covers
@@ -75,7 +75,6 @@ class Oracle(PolicyTraits):
     }
     cohort_rule: ClassVar[CohortRule] = "at most"
     oracle: ClassVar[bool] = True
-    learns: ClassVar[bool] = False
     assigns_edges: ClassVar[bool] = True
 
     knows: Literal["probability", "outcome"] = "probability"
@@ -84,19 +83,12 @@ class Oracle(PolicyTraits):
     def __post_init__(self) -> None:
         check_types(self)
 
-    def init(self, problem: Problem) -> NoState:
-        """Nothing to know."""
-        return NoState()
-
     def select(self, state: NoState, view: RoundView, rng: Generator) -> Selection:
         """The best placement by Eq. 10."""
         return best_placement(view, self._value(view), solver=self.solver, rng=rng)
 
-    def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
-        """Nothing is learned."""
-
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return BestPlacement(
             formula="the placement with the largest sum of true_value, within budgets",
             terms=("true_value",),

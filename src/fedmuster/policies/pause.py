@@ -4,11 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedmuster.bandits.means import MeanEstimator, SampleMean
-from fedmuster.bandits.rewards import CohortReward, check_reward
-from fedmuster.bandits.speed import SpeedEstimator, check_speed
-from fedmuster.core.config import check_types
 from fedmuster.core.policy import POLICIES
-from fedmuster.policies.bsfl import BottleneckBandit, BottleneckPolicy
+from fedmuster.policies.bottleneck_policy import BottleneckPolicy
 from fedmuster.privacy.schedules import Geometric, Schedule
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import Solver
@@ -75,19 +72,3 @@ class PAUSE(BottleneckPolicy):
     tau_min_seconds: float | None = None
     estimator: MeanEstimator = SampleMean()
     solver: Solver = Exact()
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_reward(self)
-        check_speed(self)
-
-    @property
-    def bandit(self) -> BottleneckBandit:
-        """Eq. 10 to 14."""
-        return BottleneckBandit(
-            speed=SpeedEstimator(
-                estimator=self.estimator, tau_min_seconds=self.tau_min_seconds, zeta=self.zeta
-            ),
-            reward=CohortReward.of(self),
-            solver=self.solver,
-        )

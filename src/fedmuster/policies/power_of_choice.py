@@ -1,4 +1,4 @@
-"""Power-of-Choice: whom the model serves worst."""
+"""Power-of-Choice: samples candidates and takes those with the highest loss."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ class PowerOfChoice(PolicyTraits):
         require(self.batch_size >= 1, self, "batch_size", "an integer >= 1")
 
     def init(self, problem: Problem) -> LossState:
-        """Nobody seen yet."""
+        """No loss known yet."""
         samples = problem.num_samples
         return LossState(
             loss=np.full(problem.num_clients, np.inf),
@@ -116,7 +116,7 @@ class PowerOfChoice(PolicyTraits):
                 state.loss[silent] = np.median(state.loss[others])
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         reported = self.variant == "rpow-d"
         return Highest(
             term="score" if reported else "asked_loss",

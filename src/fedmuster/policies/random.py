@@ -1,4 +1,4 @@
-"""Random selection: uniform, or in proportion to data."""
+"""Policies without any estimate: random selection, and all clients in every round."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from numpy.random import Generator
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types
 from fedmuster.core.explaining import Rule
-from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
+from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits, Stateless
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import NoState, given
 from fedmuster.policies.explaining.simple_rules import ByChance, Everyone
@@ -87,7 +87,7 @@ class Random(PolicyTraits):
         """Nothing is learned."""
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         if self.by_data:
             return ByChance(
                 formula="clients are drawn in proportion to their data", term="data_share"
@@ -116,23 +116,16 @@ def _at_edges(data: FloatArray, view: RoundView, rng: Generator) -> Selection:
 def draw(data: FloatArray, view: RoundView, count: int, rng: Generator) -> IntArray:
     """Positions of ``count`` of the available clients, without replacement, in proportion to data.
 
-    Args:
-        data: of each client, or 0-d where all count alike.
-        view: who is available.
-        count: how many, at most as many as are available.
-        rng: the policy's.
+    ``data`` is 0-d where all clients count alike; ``count`` is at most the number available.
     """
     if data.ndim == 0:
         return rng.choice(view.num_available, count, replace=False, shuffle=False)
     return weighted_draw(data[view.candidates()], count, rng)
 
 
-# Everyone, every round.
-
-
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AllClients(PolicyTraits):
+class AllClients(Stateless):
     """Everyone who is available, every round (FedAvg with full participation).
 
     State:
@@ -149,19 +142,11 @@ class AllClients(PolicyTraits):
 
     name: ClassVar[str] = "all-clients"
     cohort_rule: ClassVar[CohortRule] = "everyone"
-    learns: ClassVar[bool] = False
-
-    def init(self, problem: Problem) -> NoState:
-        """Nothing to know."""
-        return NoState()
 
     def select(self, state: NoState, view: RoundView, rng: Generator) -> Selection:
         """Everyone available."""
         return Selection.of(view, slice(None), np.flatnonzero(view.available))
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Everyone(formula="every available client is asked")
-
-    def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
-        """Nothing is learned."""

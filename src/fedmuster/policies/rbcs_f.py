@@ -88,7 +88,7 @@ class RBCSF(PolicyTraits):
         require(0 <= self.patience < np.inf, self, "patience", "a number >= 0")
 
     def init(self, problem: Problem) -> RBCSFState:
-        """Nobody observed yet, nobody owed anything."""
+        """No client observed yet; all queues are empty."""
         dimension = max(problem.num_features, 1) + 1
         return RBCSFState(
             latency=ridge(problem.num_clients, dimension, self.regularisation),
@@ -126,7 +126,7 @@ class RBCSF(PolicyTraits):
         state.last_round[selection.clients] = selection.round
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return BestSet(
             formula=f"of all cohorts the one with the smallest {self.patience:g} · (longest "
             "latency_seconds) - (sum of owed_rounds), where latency_seconds = expected_seconds - "

@@ -1,4 +1,4 @@
-"""REFL: those first who are about to leave, and late updates are not lost."""
+"""REFL: prefers clients that are about to leave, and merges late updates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,18 +7,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
-from fedmuster.core.policy import POLICIES, LateAnswers, PolicyTraits, Stale
-from fedmuster.core.records import (
-    BoolArray,
-    Feedback,
-    FloatArray,
-    IntArray,
-    Problem,
-    RoundView,
-    Selection,
-)
+from fedmuster.core.late_answers import LateAnswers, Stale
+from fedmuster.core.policy import POLICIES, PolicyTraits
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import shared
 from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.solvers.top_k import highest
@@ -112,7 +106,7 @@ class REFL(PolicyTraits):
         return Stale(beta=self.beta, max_rounds=self.max_staleness)
 
     def init(self, problem: Problem) -> REFLState:
-        """Nobody took part yet."""
+        """No client took part yet."""
         return REFLState(
             last_round=np.zeros(problem.num_clients, dtype=np.int64), window_seconds=np.array(0.0)
         )
@@ -131,7 +125,7 @@ class REFL(PolicyTraits):
             state.window_seconds += (1 - memory) * seconds
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Highest(
             term="priority",
             formula="the highest priority: clients that are about to leave first, resting clients "

@@ -7,18 +7,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
-from fedmuster.core.policy import POLICIES, Cached, CohortRule, LateAnswers, PolicyTraits
-from fedmuster.core.records import (
-    BoolArray,
-    Feedback,
-    FloatArray,
-    IntArray,
-    Problem,
-    RoundView,
-    Selection,
-)
+from fedmuster.core.late_answers import Cached, LateAnswers
+from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
+from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import given
 from fedmuster.policies.explaining.simple_rules import Everyone
 
@@ -89,11 +83,11 @@ class SAFA(PolicyTraits):
 
     @property
     def late_answers(self) -> LateAnswers:
-        """They enter the server's cache."""
+        """Late replies enter the server's cache."""
         return Cached(lag_tolerance=self.lag_tolerance)
 
     def init(self, problem: Problem) -> SAFAState:
-        """Nobody picked yet."""
+        """No client picked yet."""
         return SAFAState(
             picked=np.zeros(problem.num_clients, dtype=np.bool_),
             quota=np.array(problem.cohort_size),
@@ -110,7 +104,7 @@ class SAFA(PolicyTraits):
         state.picked[feedback.clients[feedback.entered]] = True
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Everyone(formula="every available client trains", term="preferred")
 
     def scores(self, state: SAFAState, view: RoundView) -> Mapping[str, FloatArray]:

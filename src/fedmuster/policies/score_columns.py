@@ -1,4 +1,4 @@
-"""What policies tell of their choice: an index with its terms, values at edges."""
+"""Columns that policies publish about their choice: an index with its terms, values at edges."""
 
 import numpy as np
 
@@ -6,13 +6,13 @@ from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.records import RoundView
 
 EVERYBODY = slice(None)
-"""The rows of all clients: what is published is said of everyone, chosen from or not."""
+"""The rows of all clients, available or not."""
 
 
 def published(index: FloatArray, **terms: FloatArray) -> dict[str, FloatArray]:
     """``{"score": index}`` and the terms it is made of, see ``Policy.scores``.
 
-    All of them are NaN, no opinion, for the unseen, whose index is infinite.
+    All are NaN (no opinion) for unseen clients, whose index is infinite.
 
     Example:
         >>> published(np.array([0.5, np.inf]), mean=np.array([0.2, 0.0]))
@@ -26,14 +26,10 @@ def published(index: FloatArray, **terms: FloatArray) -> dict[str, FloatArray]:
 def at_edges(
     view: RoundView, pairs: tuple[IntArray, ...], **values: FloatArray | IntArray
 ) -> dict[str, FloatArray]:
-    """What is said of each pair of client and edge as columns ``name[edge]``, NaN elsewhere.
+    """Values of pairs of client and edge as columns ``name[edge]``, NaN elsewhere.
 
-    In flat federated learning, where there is one edge, as ``name``.
-
-    Args:
-        view: of the round.
-        pairs: clients and edges, as ``np.nonzero`` of a [K, M] array has them.
-        values: of each pair, by name.
+    ``pairs`` are clients and edges, as ``np.nonzero`` of a [K, M] array returns them. In flat
+    federated learning, where there is one edge, the column is ``name``.
     """
     columns = {}
     for name, of_pairs in values.items():
@@ -45,7 +41,7 @@ def at_edges(
 
 
 def of_some(rows: IntArray, num_clients: int, **values: FloatArray) -> dict[str, FloatArray]:
-    """[K] columns of what is said of ``rows`` only, NaN elsewhere.
+    """[K] columns with the ``values`` of ``rows``, NaN elsewhere.
 
     Example:
         >>> of_some(np.array([2]), 3, score=np.array([0.5]))

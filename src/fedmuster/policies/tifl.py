@@ -1,4 +1,4 @@
-"""TiFL: cohorts of clients that are about equally fast."""
+"""TiFL: cohorts of about equally fast clients, with its tiers, its odds and its explanation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.bandits.speed import LatencyReward, LatencyState
+from fedmuster.bandits.speed import LatencyReward, LatencyState, check_seconds
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Moment, Rule
@@ -15,6 +15,7 @@ from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import shared
 from fedmuster.core.words import number, percent, several
+from fedmuster.policies.score_columns import EVERYBODY
 from fedmuster.solvers.top_k import highest, nobody
 
 
@@ -25,19 +26,14 @@ class TierState:
     latency: LatencyState
     bounds_seconds: FloatArray = shared()
 
-    @property
-    def asked(self) -> IntArray:
-        """[K], how often each client was asked."""
-        return self.latency.asked
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LatencyTiers:
-    """``num_tiers`` tiers of equal size by mean latency, 0 the fastest.
+    """``num_tiers`` tiers of equal size by mean latency; tier 0 is the fastest.
 
-    Who did not answer took the longest latency that anybody had, or the timeout where there is
-    one; who never answered is in the last tier. Bounds are set by :meth:`divide`; in between
-    clients change tiers as their means do.
+    A missing answer counts as the longest latency of any client, or as the timeout where there is
+    one. A client that never answered is in the last tier. :meth:`divide` sets the bounds; between
+    two calls clients change tiers as their means change.
 
     Args:
         num_tiers: T.
@@ -55,7 +51,7 @@ class LatencyTiers:
         )
 
     def update(self, state: TierState, feedback: Feedback) -> None:
-        """Count the answers, and the missing ones, of a round."""
+        """Count the answers and the missing answers of a round."""
         self._latency.update(state.latency, feedback)
 
     def mean_seconds(self, state: TierState, rows: IntArray | slice) -> FloatArray:
@@ -75,18 +71,9 @@ class LatencyTiers:
     def tier(self, state: TierState, rows: IntArray | slice) -> IntArray:
         """The tier of each client: how many bounds its mean exceeds; 0 if it was never asked."""
         tier = np.searchsorted(state.bounds_seconds, self.mean_seconds(state, rows))
-        silent = (state.latency.answered[rows] == 0) & (state.asked[rows] > 0)
+        silent = (state.latency.answered[rows] == 0) & (state.latency.asked[rows] > 0)
         tier[silent] = self.num_tiers - 1
         return tier
-
-    def columns(self, state: TierState) -> dict[str, FloatArray | IntArray]:
-        """Mean latency, tier and times asked of each client, for reports."""
-        everybody = slice(None)
-        return {
-            "mean_seconds": self.mean_seconds(state, everybody),
-            "tier": self.tier(state, everybody),
-            "times_asked": state.asked,
-        }
 
     def means(self, state: TierState, values: FloatArray) -> FloatArray:
         """[T], the mean in each tier of those ``values`` ([K]) that are finite; -inf of none."""
@@ -103,12 +90,9 @@ class LatencyTiers:
         return LatencyReward(tau_max_seconds=self.timeout_seconds)
 
 
-# How likely each tier is to be drawn: by its credits, and by how well the model serves it.
-
-
 @dataclass(slots=True)
 class OddsState:
-    """Of each tier: probability, how often it was drawn, accuracy when it was last looked at."""
+    """Of each tier: probability, draws since credits were given, accuracy at the last look."""
 
     probability: FloatArray = shared()
     drawn: IntArray = shared()
@@ -119,10 +103,8 @@ class OddsState:
 class TierOdds:
     """TiFL's adaptive choice of a tier (Alg. 2).
 
-    Args:
-        num_tiers: T.
-        credits: how often each tier may be drawn before all have spent theirs, and get them
-            anew; none for any number of times.
+    ``credits`` says how often each tier may be drawn before all credits are spent and given anew;
+    it is empty for any number of times.
     """
 
     num_tiers: int
@@ -137,16 +119,12 @@ class TierOdds:
         )
 
     def chances(self, state: OddsState) -> FloatArray:
-        """[T], P(drawn now): tiers without credits left have none."""
-        open_ = state.probability * (state.drawn < (self.credits or np.inf))
-        return np.asarray(open_ / open_.sum())
-
-    def credits_left(self, state: OddsState) -> FloatArray:
-        """[T], how often each may be drawn before credits are given anew; NaN for any number."""
-        return np.asarray((self.credits or np.nan) - state.drawn, dtype=np.float64)
+        """[T], P(drawn now); 0 for tiers without credits left."""
+        weight = state.probability * (state.drawn < (self.credits or np.inf))
+        return np.asarray(weight / weight.sum())
 
     def spend(self, state: OddsState, tier: int) -> None:
-        """``tier`` was drawn."""
+        """Count that ``tier`` was drawn; when all credits are spent, give them anew."""
         state.drawn[tier] += 1
         if self.credits and (state.drawn >= self.credits).all():
             state.drawn[:] = 0
@@ -162,12 +140,9 @@ class TierOdds:
         state.accuracy[:] = accuracy
 
 
-# TiFL: cohorts of clients that are about equally fast.
-
-
 @dataclass(slots=True)
 class TiFLState:
-    """Who is in which tier, how likely each tier is, and the last accuracies (-inf: unheard)."""
+    """Latencies and tiers, the odds of each tier, each client's last accuracy (-inf: unheard)."""
 
     tiers: TierState
     odds: OddsState
@@ -239,11 +214,10 @@ class TiFL(PolicyTraits):
         for name in ("num_tiers", "interval", "profiling_rounds"):
             require(getattr(self, name) >= 1, self, name, "an integer >= 1")
         expected = f"nothing, or {self.num_tiers} integers >= 1"
-        lengths = len(self.credits) in (0, self.num_tiers)
-        require(lengths and min(self.credits, default=1) >= 1, self, "credits", expected)
+        fits = len(self.credits) in (0, self.num_tiers) and min(self.credits, default=1) >= 1
+        require(fits, self, "credits", expected)
         require(0 <= self.profiled_share <= 1, self, "profiled_share", "a number in [0, 1]")
-        longest = self.timeout_seconds
-        require(longest is None or 0 < longest < np.inf, self, "timeout_seconds", "seconds > 0")
+        check_seconds(self, "timeout_seconds")
 
     def init(self, problem: Problem) -> TiFLState:
         """Nobody profiled yet; all tiers are equally likely."""
@@ -257,7 +231,7 @@ class TiFL(PolicyTraits):
         """Those to profile, then the tier that is drawn, then the nearest ones."""
         if view.num_to_choose == 0:
             return nobody(view)
-        rows, asked = view.candidates(), state.tiers.asked
+        rows, asked = view.candidates(), state.tiers.latency.asked
         drawn = rng.choice(self.num_tiers, p=self._odds.chances(state.odds))
         tier = np.where(asked[rows] > 0, self._tiers.tier(state.tiers, rows), drawn)
         return highest(view, rows, self.priority(tier, self.lacking(asked)[rows], drawn), rng)
@@ -279,14 +253,17 @@ class TiFL(PolicyTraits):
     def observe(self, state: TiFLState, selection: Selection, feedback: Feedback) -> None:
         """Count latencies, remember accuracies; every I rounds look at tiers and odds again."""
         clients, due = selection.clients, feedback.round % self.interval == 0
-        profiled = clients[state.tiers.asked[clients] >= self.profiling_rounds]
+        profiled = clients[state.tiers.latency.asked[clients] >= self.profiling_rounds]
         members = np.bincount(self._tiers.tier(state.tiers, profiled), minlength=self.num_tiers)
         # Tiers without credits cannot have been drawn: they have fewer votes than an open one, even
         # without members. Backwards, so that of two tiers the slower one is taken.
         votes = np.where(self._odds.chances(state.odds) > 0, 1 + members, 0)
         at_hand = self.num_tiers - 1 - int(votes[::-1].argmax())
         self._tiers.update(state.tiers, feedback)
-        sent = _accuracy(feedback)
+        # How well the model serves each client: its accuracy, or else minus the loss.
+        unknown = np.full(len(feedback.clients), np.nan)
+        signals = feedback.signals
+        sent = signals.get("accuracy_before", -signals.get("loss", unknown))
         heard = feedback.answered & np.isfinite(sent)
         state.accuracy[feedback.clients[heard]] = sent[heard]
         if due or len(profiled) < len(clients):
@@ -298,19 +275,21 @@ class TiFL(PolicyTraits):
                 self._odds.adapt(state.odds, at_hand, accuracy)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return ByTier(self)
 
     def scores(self, state: TiFLState, view: RoundView) -> Mapping[str, FloatArray]:
         """Of the clients asked so far: mean latency, tier with its odds, last accuracy."""
-        asked, tier = state.tiers.asked > 0, self._tiers.tier(state.tiers, slice(None))
+        asked, tier = state.tiers.latency.asked, self._tiers.tier(state.tiers, EVERYBODY)
         columns = {
-            **self._tiers.columns(state.tiers),
+            "mean_seconds": self._tiers.mean_seconds(state.tiers, EVERYBODY),
+            "tier": tier,
+            "times_asked": asked,
             "tier_probability": self._odds.chances(state.odds)[tier],
-            "tier_credits": self._odds.credits_left(state.odds)[tier],
+            "tier_credits": ((self.credits or np.nan) - state.odds.drawn)[tier],
             "accuracy": np.where(state.accuracy > -np.inf, state.accuracy, np.nan),
         }
-        return {name: np.where(asked, values, np.nan) for name, values in columns.items()}
+        return {name: np.where(asked > 0, values, np.nan) for name, values in columns.items()}
 
     @property
     def _tiers(self) -> LatencyTiers:
@@ -319,12 +298,6 @@ class TiFL(PolicyTraits):
     @property
     def _odds(self) -> TierOdds:
         return TierOdds(num_tiers=self.num_tiers, credits=self.credits)
-
-
-def _accuracy(feedback: Feedback) -> FloatArray:
-    """How well the global model serves each row: "accuracy_before", or minus the loss, or NaN."""
-    unknown = np.full(len(feedback.clients), np.nan)
-    return feedback.signals.get("accuracy_before", -feedback.signals.get("loss", unknown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,27 +334,19 @@ class ByTier(Rule):
         return f"{told}, and {several(members, 'client')} of it could be chosen"
 
     def chosen(self, moment: Moment, client: int) -> str:
-        """To be profiled, or of the tier that was drawn, or to help out."""
+        """It must be profiled, its tier was drawn, or it helps out."""
+        if alike := self._alike(moment, client, "it must be profiled"):
+            return alike
         tier, drawn = float(moment.column("tier")[client]), self._drawn(moment)
-        if self._lacking(moment)[client] > 0:
-            return f"it must be profiled; {self._luck(moment, client)}"
-        if np.isnan(tier):
-            return f"it was never asked, and may help any tier; {self._luck(moment, client)}"
-        if tier == drawn:
-            return f"it is of tier {tier:.0f}, which was drawn; {self._luck(moment, client)}"
         return f"it is of tier {tier:.0f}, and tier {drawn}, which was drawn, had too few"
 
     def passed_over(self, moment: Moment, client: int) -> str:
-        """Of another tier, or unlucky within its own."""
+        """Another tier was drawn, or the client was unlucky within its own tier."""
+        if alike := self._alike(moment, client, "it is to be profiled"):
+            return alike
         tier, drawn = float(moment.column("tier")[client]), self._drawn(moment)
-        if self._lacking(moment)[client] > 0:
-            return f"it is to be profiled; {self._luck(moment, client)}"
-        if np.isnan(tier):
-            return f"it was never asked, and may help any tier; {self._luck(moment, client)}"
         if drawn is None:
             return f"it is profiled (tier {tier:.0f}), and those who are not come first"
-        if tier == drawn:
-            return f"it is of tier {tier:.0f}, which was drawn; {self._luck(moment, client)}"
         own = float(moment.column("tier_probability")[client])
         return (
             f"it is of tier {tier:.0f} (mean latency "
@@ -401,12 +366,22 @@ class ByTier(Rule):
                 fitting.append((int(np.count_nonzero(moment.column("tier")[cohort] == tier)), tier))
         return [tier for _, tier in sorted(fitting, reverse=True)]
 
-    def _luck(self, moment: Moment, client: int) -> str:
+    def _alike(self, moment: Moment, client: int, profiling: str) -> str:
+        """Why only chance decided among clients like this one; empty where it did not."""
+        tier = float(moment.column("tier")[client])
+        if self._lacking(moment)[client] > 0:
+            why = profiling
+        elif np.isnan(tier):
+            why = "it was never asked, and may help any tier"
+        elif tier == self._drawn(moment):
+            why = f"it is of tier {tier:.0f}, which was drawn"
+        else:
+            return ""
         merit = self.merit(moment)
         alike = np.flatnonzero(moment.available & (merit == merit[client]))
         taken = int(np.isin(alike, moment.cohort).sum())
         return (
-            f"{taken:,} of {several(len(alike), 'such client')} were taken, by chance "
+            f"{why}; {taken:,} of {several(len(alike), 'such client')} were taken, by chance "
             f"({percent(taken / len(alike))} each)"
         )
 
@@ -419,5 +394,4 @@ class ByTier(Rule):
 
     def _drawn(self, moment: Moment) -> int | None:
         """The tier that fits best; None if all of the cohort are to be profiled."""
-        fitting = self.fitting(moment)
-        return fitting[0] if fitting else None
+        return next(iter(self.fitting(moment)), None)

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.words import span
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment, first_difference
+from fedmuster.experiments.spec_tables import table_of
 from fedmuster.experiments.sweep import Cells, find_cells
 from fedmuster.federation import Horizon
 from fedmuster.privacy.budget import Privacy
@@ -108,12 +108,7 @@ def _find(paths: Iterable[Path] | Cells) -> list[Cell]:
 
 def _check_like(first: Cell, other: Cell) -> None:
     for what in ("world", "reward", "training"):
-        one, two = (_table(getattr(cell.spec, what)) for cell in (first, other))
-        if one != two:
-            raise ConfigError(
-                f"{first.folder} and {other.folder} cannot be compared, they differ in {what}: "
-                + _first_difference(one, two)
-            )
+        _check_equal(first, other, what, getattr(first.spec, what), getattr(other.spec, what))
     if first.spec.horizon != other.spec.horizon:
         raise ConfigError(
             f"{first.folder} and {other.folder} cannot be compared: the one has "
@@ -124,23 +119,18 @@ def _check_like(first: Cell, other: Cell) -> None:
 def _check_same_promise(protected: Sequence[Cell]) -> None:
     """Policies with and without privacy may be compared, but not two kinds of it."""
     for cell in protected[1:]:
-        one, two = (_table(c.privacy) for c in (protected[0], cell))
-        if one != two:
-            raise ConfigError(
-                f"{protected[0].folder} and {cell.folder} cannot be compared, they differ in "
-                f"privacy: {_first_difference(one, two)}"
-            )
+        _check_equal(protected[0], cell, "privacy", protected[0].privacy, cell.privacy)
 
 
-def _table(config: Any) -> dict[str, Any]:
-    return {} if config is None else to_table(config)
-
-
-def _first_difference(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
+def _check_equal(first: Cell, other: Cell, what: str, *configs: Any) -> None:
+    one, two = ({} if own is None else table_of(own) for own in configs)
     found = first_difference(one, two)
-    assert found is not None
-    key, ours, theirs = found
-    return f"{'.'.join(key)} = {ours!r} in the one, {theirs!r} in the other"
+    if found is not None:
+        key, ours, theirs = found
+        raise ConfigError(
+            f"{first.folder} and {other.folder} cannot be compared, they differ in {what}: "
+            f"{'.'.join(key)} = {ours!r} in the one, {theirs!r} in the other"
+        )
 
 
 def _by_label(cells: Sequence[Cell]) -> dict[str, dict[int, Cell]]:
@@ -169,9 +159,6 @@ def _by_label(cells: Sequence[Cell]) -> dict[str, dict[int, Cell]]:
 
 def _listed(seeds: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(seeds)))
-
-
-# How much of each run is compared, and what to say of runs that are shorter than planned.
 
 
 class Ending(NamedTuple):

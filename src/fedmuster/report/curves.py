@@ -116,7 +116,7 @@ def last_before(x: FloatArray, places: FloatArray, values: FloatArray) -> FloatA
 
 
 def common_grid(curves: Sequence[Curve]) -> FloatArray:
-    """Not too many x for all curves together, the ends of each among them."""
+    """At most a few hundred x for all curves together, with the ends of each curve."""
     if not curves:
         return np.zeros(0)
     inner = thinned(np.unique(np.concatenate([curve.x for curve in curves])))

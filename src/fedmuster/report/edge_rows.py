@@ -1,4 +1,4 @@
-"""What a run did at its edge servers: who trained where, who was in time, what it cost."""
+"""What a run did at its edge servers (places, times, costs), and the scores that it kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fedmuster.report.statistics import quotients
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Network:
+class NetworkHistory:
     """One run at its M edge servers; n is how many choices there were in its R rounds.
 
     Args:
@@ -57,7 +57,7 @@ class Network:
         """[R, M], the part of its budget that an edge spent; NaN where it had none to spend."""
         share = np.full(self.budget.shape, np.nan)
         counts = np.isfinite(self.budget) & ((self.budget > 0) | (self.spent > 0))
-        with np.errstate(divide="ignore"):  # whoever spends without a budget has spent too much
+        with np.errstate(divide="ignore"):  # an edge that spends without a budget overspends
             np.divide(self.spent, self.budget, out=share, where=counts)
         return share
 
@@ -69,8 +69,8 @@ class Network:
         return quotients(np.where(known, share, 0.0).sum(axis=1), known.sum(axis=1))
 
 
-def read_network(reader: JournalReader, rounds: int) -> Network | None:
-    """That of the first ``rounds`` rounds; None where there are no edge servers."""
+def read_network(reader: JournalReader, rounds: int) -> NetworkHistory | None:
+    """The first ``rounds`` rounds of a run; None where there are no edge servers."""
     if reader.edge_rows is None:
         return None
     rows, clients = reader.edge_rows[:rounds], reader.clients
@@ -83,7 +83,7 @@ def read_network(reader: JournalReader, rounds: int) -> Network | None:
     budget = np.stack([row.budget for row in rows])
     cells = round_ * budget.shape[1] + edges
     radius = clients.get("edge_radius_km")
-    return Network(
+    return NetworkHistory(
         edges=edges,
         in_time=in_time,
         cost=cost,
@@ -115,12 +115,9 @@ def _check(reader: JournalReader, rows: Sequence[EdgeRow], cohorts: Sequence[Int
             )
 
 
-# What a policy thought of the clients that were watched, round by round.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Scores:
-    """Scores of one run, as the policy had them when it chose.
+    """The policy's scores of the watched clients, as it had them when it chose.
 
     Args:
         rounds: [R], those in which they were written down, increasing.
@@ -142,7 +139,7 @@ class Scores:
 
 
 def read_scores(reader: JournalReader, rounds: int) -> Scores | None:
-    """Those of the first ``rounds`` rounds; None where nobody watched, or nothing was published."""
+    """The scores of the first ``rounds`` rounds; None where the journal has none."""
     kept = reader.score_rounds <= rounds
     if not reader.scores or not kept.any():
         return None

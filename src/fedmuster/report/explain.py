@@ -16,7 +16,6 @@ from fedmuster.core.explaining import COMMON_TERMS, Moment, Rule, rank
 from fedmuster.core.words import capital, number, several
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.replay import Replayed
-from fedmuster.experiments.spec_tables import UnavailableClass
 from fedmuster.experiments.sweep import find_cells
 from fedmuster.federation import EdgeRow
 from fedmuster.policies.explaining.simple_rules import Untold, rule_of
@@ -36,7 +35,7 @@ def rule_for(moment: Moment) -> Rule:
     return rule if moment.complete else Untold(partly=True)
 
 
-# Where it is known from what a policy saw: its journal, or its run played again.
+# Reading what the policy saw from the journal, or from the run played again.
 
 _MARKS = ("available", "privacy_spent", "paid_before", "busy", "out_of_reach")
 """Columns that say who could be chosen, and why others could not; all else are terms."""
@@ -142,10 +141,7 @@ def why_not_replayed(cell: Cell) -> str | None:
     """Why the run cannot be played again; None if it can."""
     if isinstance(cell.spec.world, Federation):
         return "it is a real federation"
-    for config in (cell.spec.world, *cell.spec.policies.values()):
-        if isinstance(config, UnavailableClass):
-            return config.reason
-    return None
+    return next((config.reason for config in cell.spec.unavailable), None)
 
 
 def _moment(
@@ -230,7 +226,7 @@ def _written(reader: JournalReader, round_number: int) -> tuple[dict[str, FloatA
     return columns, known
 
 
-# Why these clients were chosen, for people: sentences and tables.
+# Sentences and tables.
 
 _ABSENT = {  # and "too_dear", of which there is more to say
     "not_joined": "it had not joined yet",
@@ -263,8 +259,8 @@ def explain(moment: Moment, *, client: int | None = None, rows: int = 10) -> Exp
 
     Args:
         moment: the round.
-        client: who is asked about; None for nobody in particular.
-        rows: at most so many of the cohort, and of those passed over, in the tables.
+        client: the client to explain, if any.
+        rows: the most clients in each table.
     """
     rule = rule_for(moment)
     merit = rule.merit(moment)
@@ -349,7 +345,7 @@ def _table(moment: Moment, title: str, clients: IntArray, most: int) -> Table:
     for client in shown.tolist() if names else ():
         edge = _edge_to_show(moment, client) if at_edges else 0
         place = [str(edge)] if at_edges else []
-        values = (number(float(_value(moment, name, client, edge))) for name in names)
+        values = (number(_value(moment, name, client, edge)) for name in names)
         rows.append((moment.name(client), *place, *values))
     hidden = len(clients) - len(shown)
     more = f" (the first {len(shown):,} of {len(clients):,})" if hidden else ""
@@ -393,9 +389,8 @@ def _column(moment: Moment, name: str) -> FloatArray:
 
 
 def _value(moment: Moment, name: str, client: int, edge: int) -> float:
-    if name in moment.terms:
-        return float(moment.terms[name][client])
-    return float(moment.at_edges(name)[client, edge])
+    column = _column(moment, name)
+    return float(column[client] if name in moment.terms else column[client, edge])
 
 
 def _edge_to_show(moment: Moment, client: int) -> int:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from fedmuster.core.config import to_table
 from fedmuster.experiments.spec import Experiment
+from fedmuster.experiments.spec_tables import table_of
 from fedmuster.privacy.budget import Privacy
 
 _FARTHEST = 4.0
@@ -60,7 +60,7 @@ def in_words(experiment: Experiment, num_parameters: int | None) -> Iterator[str
     if privacy is None:
         return
     yield privacy.mechanism.procedure
-    schedule = to_table(privacy.schedule)
+    schedule = table_of(privacy.schedule)
     settings = ", ".join(f"{key} = {schedule[key]}" for key in schedule if key != "name")
     yield (
         f"Whoever is asked pays, also without an answer, by the {privacy.schedule.name} schedule"

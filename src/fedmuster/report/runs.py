@@ -23,7 +23,7 @@ from fedmuster.report.cells import (
     find_comparable,
     together,
 )
-from fedmuster.report.edge_rows import Network, Scores, read_network, read_scores
+from fedmuster.report.edge_rows import NetworkHistory, Scores, read_network, read_scores
 from fedmuster.report.federated_runs import check_clients, match_clients
 from fedmuster.report.promise import statement
 from fedmuster.worlds.real_federation import Federation
@@ -36,11 +36,7 @@ class Run:
     Args:
         label: of the policy.
         seed: of world and policy.
-        columns: ``round``, ``seconds``, ``reward``, ``regret``, ``num_available``,
-            ``num_completed``, ``num_refused``, ``loss``, ``accuracy``, ``train_loss``,
-            ``num_aggregated``, ``spent_max``, ``spent_mean``, ``num_exhausted``; one entry a
-            round, NaN where there is none: loss and accuracy are of the test set, in the rounds
-            that were evaluated, and what was spent is privacy. With edge servers also
+        columns: those of :class:`JournalReader`, one entry a round; with edge servers also
             ``participants`` (in time), their ``utility``, and ``budget_share``, the mean part of
             the budgets that was spent.
         cohort_sizes: how many clients were chosen in each round.
@@ -76,7 +72,7 @@ class Run:
     validity: FloatArray | None = None
     utility: FloatArray | None = None
     scores: Scores | None = None
-    network: Network | None = None
+    network: NetworkHistory | None = None
     identities: tuple[str, ...] | None = None
     answered: BoolArray | None = None
     present: BoolArray | None = None
@@ -97,7 +93,7 @@ class Run:
         return not np.isnan(self.columns["spent_max"][-1])
 
     @property
-    def at_edges(self) -> Network:
+    def at_edges(self) -> NetworkHistory:
         """The network of a run that has one."""
         assert self.network is not None
         return self.network
@@ -167,7 +163,7 @@ class Comparison:
         return self.every_run[0].num_parameters
 
     @property
-    def network(self) -> Network | None:
+    def network(self) -> NetworkHistory | None:
         """Of the first run; None where there are no edge servers."""
         return self.every_run[0].network
 
@@ -378,7 +374,7 @@ def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
 
 
 def _edge_columns(
-    reader: JournalReader, spec: Experiment, network: Network | None
+    reader: JournalReader, spec: Experiment, network: NetworkHistory | None
 ) -> dict[str, FloatArray]:
     """None without edge servers. Unlike the journal's reward, utility needs no judge."""
     utility = spec.reward if isinstance(spec.reward, EdgeUtility) else None

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 _MOST_CLIENT_ROWS = 2_000_000
 _MOST_SCORE_ROWS = 1_000_000
 _PLOTTED = ("accuracy", "loss", "train_loss", "seconds", "regret", "spent_max", "spent_mean")
+_OF_ROUNDS = (
+    *("round", "seconds", "cumulative_seconds", "reward", "regret", "cumulative_regret"),
+    *("num_available", "num_selected", "num_completed", "num_refused"),
+    *("loss", "accuracy", "train_loss", "num_aggregated"),
+    *("spent_max", "spent_mean", "num_exhausted"),
+)
 _AT_EDGES = ("participants", "utility", "budget_share")
 Columns = Mapping[str, NDArray[Any]]
 
@@ -184,27 +190,15 @@ def _rows(columns: Columns, kept: BoolArray) -> Columns:
 
 def round_columns(run: Run) -> Columns:
     """One entry a round."""
-    columns = run.columns
-    return {
-        "round": np.arange(1, run.rounds + 1),
-        "seconds": columns["seconds"],
-        "cumulative_seconds": np.cumsum(columns["seconds"]),
-        "reward": columns["reward"],
-        "regret": columns["regret"],
-        "cumulative_regret": np.cumsum(columns["regret"]),
-        "num_available": columns["num_available"].astype(np.int64),
-        "num_selected": run.cohort_sizes,
-        "num_completed": columns["num_completed"].astype(np.int64),
-        "num_refused": columns["num_refused"].astype(np.int64),
-        "loss": columns["loss"],
-        "accuracy": columns["accuracy"],
-        "train_loss": columns["train_loss"],
-        "num_aggregated": columns["num_aggregated"].astype(np.int64),
-        "spent_max": columns["spent_max"],
-        "spent_mean": columns["spent_mean"],
-        "num_exhausted": columns["num_exhausted"].astype(np.int64),
-        **{name: columns[name] for name in _AT_EDGES if name in columns},
+    columns: dict[str, NDArray[Any]] = {
+        name: values.astype(np.int64) if name.startswith("num_") else values
+        for name, values in run.columns.items()
     }
+    columns["round"] = np.arange(1, run.rounds + 1)
+    columns["num_selected"] = run.cohort_sizes
+    for name in ("seconds", "regret"):
+        columns[f"cumulative_{name}"] = np.cumsum(run.columns[name])
+    return {name: columns[name] for name in (*_OF_ROUNDS, *_AT_EDGES) if name in columns}
 
 
 def client_columns(run: Run, *, everyone: bool = True) -> Columns:
@@ -329,11 +323,8 @@ def _kinds(comparison: Comparison) -> dict[str, tuple[list[Run], Callable[[Run],
     }
     if watched:
         # Of every run the same number of rounds, and of each round all scores of all clients.
-        entries_a_round = sum(
-            len(run.scores.clients) * len(run.scores.values)
-            for run in watched
-            if run.scores is not None
-        )
+        scores = [run.scores for run in runs if run.scores is not None]
+        entries_a_round = sum(len(own.clients) * len(own.values) for own in scores)
         most = max(_MOST_SCORE_ROWS // entries_a_round, 1)
         kinds["scores"] = watched, partial(score_columns, most_rounds=most)
     if comparison.network is not None:

@@ -30,10 +30,8 @@ Neighbourhood = Callable[["Members", Draw], tuple[int, int]]
 class Ranking:
     """The clients in the order of u and in the order of w.
 
-    Args:
-        positions: the position in the instance of each rank in the order of u.
-        weight_rank: the rank in the order of w of each rank in the order of u.
-        at_weight_rank: the inverse.
+    ``positions`` has the position in the instance of each rank by u, ``weight_rank`` the rank by w
+    of each rank by u, and ``at_weight_rank`` is its inverse.
     """
 
     positions: IntArray
@@ -105,8 +103,8 @@ def swap(members: Members, draw: Draw) -> tuple[int, int]:
 def pause(members: Members, draw: Draw) -> tuple[int, int]:
     """The client that leaves or joins has the lowest u of its set (PAUSE IV.A, N1 and N2).
 
-    N2b is part of N1. All clients ranked below the lowest member are outsiders, and as many as
-    its rank says, so N2a needs no search.
+    N2b is part of N1. N2a needs no search: all clients ranked below the lowest member are
+    outsiders.
     """
     ranks, outside = members.by_bottleneck, members.num_outsiders
     lowest = ranks[0]
@@ -308,10 +306,8 @@ class Walk:
 class Landscape:
     """What the walk needs to know of all energies.
 
-    Args:
-        bottleneck: u in increasing order, with a finite value in place of ``+inf``.
-        num_seen: how many of them were finite from the start.
-        spread: C, at least the difference of energies between any two vertices.
+    ``bottleneck`` is u in increasing order, with a finite value in place of ``+inf``; ``num_seen``
+    counts those that were finite; ``spread`` is C, no less than the difference of any two energies.
     """
 
     bottleneck: FloatArray

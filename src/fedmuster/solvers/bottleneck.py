@@ -40,15 +40,10 @@ _FIRST_STOP = 1_024
 
 
 class Field(NamedTuple):
-    """The clients that compete.
+    """The clients that compete: u, w, and their clusters where there is a penalty.
 
-    Args:
-        bottleneck: u.
-        weight: w.
-        clusters: of the clients where there is a penalty, else None.
-        size: m.
-        charge: ``m * penalty``, the cost of a client that is not the best of its cluster.
-        ceiling: no cohort has a larger mean of adjusted weights.
+    ``charge = m * penalty`` is the cost of a client that is not the best of its cluster; no cohort
+    has a larger mean of adjusted weights than ``ceiling``.
     """
 
     bottleneck: FloatArray
@@ -60,24 +55,18 @@ class Field(NamedTuple):
 
     def part(self, where: IntArray | slice) -> "Field":
         """The same competition among fewer clients."""
-        return Field(
-            self.bottleneck[where],
-            self.weight[where],
-            None if self.clusters is None else self.clusters[where],
-            self.size,
-            self.charge,
-            self.ceiling,
+        return self._replace(
+            bottleneck=self.bottleneck[where],
+            weight=self.weight[where],
+            clusters=None if self.clusters is None else self.clusters[where],
         )
 
 
 class Frontier(NamedTuple):
-    """What a sweep found.
+    """The result of a sweep: the largest energy, and every threshold that reaches it, increasing.
 
-    Args:
-        best: the largest energy.
-        pivots: every threshold that reaches it, increasing.
-        levels: the thresholds at which the m largest (adjusted) weights changed, falling.
-        bars: the m-th largest of them from that level on; below a bar nobody gets in.
+    ``levels`` are the thresholds at which the m largest (adjusted) weights change, falling;
+    ``bars`` are the m-th largest from each level on: below a bar no client enters.
     """
 
     best: float
@@ -114,17 +103,14 @@ def _plain(field: Field) -> Steps:
         entering = w[ranks]
         pushed_out = map(heappushpop, repeat(heap), entering.tolist())
         leaving = np.fromiter(pushed_out, np.float64, len(ranks))
-        # Who leaves at once never entered: that point repeats the energy before it at a lower u.
+        # A client that leaves at once never entered: its point has the energy before at a lower u.
         levels.append(u[ranks])
         energies.append(levels[-1] + (total + (entering - leaving).cumsum()) / m)
         # The bar from here on is whatever the next to enter pushes out.
         bars.append(np.append(leaving[1:], heap[0])[: len(ranks)])
         start = stop
-    return (
-        np.concatenate(levels),
-        np.maximum.accumulate(np.concatenate(bars)),
-        np.concatenate(energies),
-    )
+    rising = np.maximum.accumulate(np.concatenate(bars))
+    return np.concatenate(levels), rising, np.concatenate(energies)
 
 
 def _clustered(field: Field) -> Steps:
@@ -185,10 +171,7 @@ def _drop_outdated(heap: list[float], outdated: Counter[float]) -> None:
 def adjusted(
     weight: FloatArray, clusters: IntArray, charge: float, rng: Generator | None = None
 ) -> FloatArray:
-    """The weights less ``charge`` for all but the best client of each cluster.
-
-    Which of several equally good clients leads, ``rng`` decides.
-    """
+    """The weights less ``charge`` for all but one best client of each cluster, drawn by ``rng``."""
     labels, num_clusters = compact(clusters)
     best = np.flatnonzero(weight == leading_weight(weight, labels, num_clusters)[labels])
     if rng is not None:
@@ -243,9 +226,9 @@ def _search(field: Field) -> tuple[Frontier, IntArray | slice]:
 class _Sieve:
     """Holds back clients that change the m largest adjusted weights at no threshold.
 
-    A client with m values of the sample at or above its own u and no smaller than its own value
-    changes nothing, as the m-th largest value never falls when clients are added. The sample's
-    own clients pass when they equal a bar, for they are those who set it.
+    A client changes nothing if m values of the sample at or above its own u are no smaller than its
+    own value, because the m-th largest value never falls when clients are added. Clients of the
+    sample that equal a bar pass, because they set it.
     """
 
     def __init__(self, field: Field, stride: int, sample: Frontier, lowest: float) -> None:
@@ -274,7 +257,8 @@ class _Sieve:
         """Raise the bars of thresholds that cannot reach an energy of ``least``.
 
         At a threshold t the energy is at most t + the largest weight at or above t. A client
-        matters only from the next better bin on, at or below its own, so the bar of that counts.
+        matters only from the next better bin on, at or below its own, so the bar of that bin
+        counts.
         """
         u, peaks = self.field.bottleneck[clients], np.full(_BINS, -np.inf)
         np.maximum.at(peaks, self._bins(u), self.field.weight[clients])
@@ -301,7 +285,7 @@ class _Sieve:
 
         passing = beats(w, bar)
         if self.field.clusters is not None:
-            # Who is behind a leader of its cluster at or above the pivot pays the charge.
+            # A client behind a leader of its cluster at or above the pivot pays the charge.
             follows = low & ~beats(w, self.leader[self.labels[clients]])
             passing &= ~follows | beats(w - self.field.charge, bar)
         return passing

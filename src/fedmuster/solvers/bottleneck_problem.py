@@ -118,7 +118,6 @@ class Solver(Protocol):
 
     def solve(self, instance: BottleneckProblem, rng: Generator, /) -> IntArray:
         """Increasing positions of the cohort; ``rng`` decides between equals."""
-        ...
 
 
 SOLVERS: Final[Registry[Solver]] = Registry(

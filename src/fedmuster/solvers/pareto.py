@@ -29,16 +29,13 @@ def pareto_front(values: FloatArray) -> BoolArray:
 def dominated_boxes(low: Points, high: Points) -> BoolArray:
     """Which boxes are certainly no better than another one (FedSUV, section 4.4).
 
-    Box x is dominated if another box x' is, at its worst corner, at least as good in both
-    objectives as x at its best: ``max R(x) ⪯ min R(x')``. That can hold both ways only between
-    boxes that are one and the same point. Of those the paper's pseudo-code, which removes one
-    after another, keeps the last; here equal points do not dominate each other, so that the answer
-    does not depend on the order of clients. In every other case the two agree, because dominance
-    is transitive: a removed box that dominates another is itself dominated by a box that stays.
-
-    Args:
-        low: the worst corners.
-        high: the best corners, ``high >= low``.
+    ``low`` and ``high`` are the worst and best corners. Box x is dominated if the worst corner of
+    another box x' is at least as good in both objectives as its best: ``max R(x) ⪯ min R(x')``.
+    That can hold both ways only between boxes that are one and the same point. Of those
+    the paper's pseudo-code, which removes one after another, keeps the last; here equal points do
+    not dominate each other, so that the answer does not depend on the order of clients. In every
+    other case the two agree, because dominance is transitive: a removed box that dominates another
+    is itself dominated by a box that stays.
 
     Example:
         >>> low = np.array([0.5, 0.0, 0.4]), np.array([0.5, 0.0, 0.4])

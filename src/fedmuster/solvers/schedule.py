@@ -22,14 +22,8 @@ _STRIDES = (31, 1)
 def contenders(first: FloatArray, second: FloatArray, size: int, rng: Generator) -> IntArray:
     """All candidates that fewer than ``size`` others precede, and perhaps some more.
 
-    Args:
-        first: of each candidate, finite.
-        second: of each candidate, finite.
-        size: m, at least 1 and at most the number of candidates.
-        rng: orders equals.
-
-    Returns:
-        Positions in the order of ``first``, then of ``second``, then of chance.
+    Returns positions in the order of ``first``, then of ``second``, then of chance (``rng``). Both
+    are finite; ``size`` is 1 … the number of candidates.
 
     Example:
         >>> first, second = np.array([2.0, 1.0, 3.0, 1.0]), np.array([5.0, 6.0, 4.0, 5.0])
@@ -90,9 +84,7 @@ def _staircase(values: FloatArray, size: int) -> IntArray:
 def finish_seconds(update_seconds: FloatArray, upload_seconds: FloatArray) -> FloatArray:
     """When each client has uploaded, counted from the start of the round; the last is its end.
 
-    Args:
-        update_seconds: how long each takes to train, in the order of their uploads.
-        upload_seconds: how long each takes to upload, alone; finite, like the other.
+    The clients are in the order of their uploads; their times to train and to upload are finite.
 
     Example:
         >>> finish_seconds(np.array([3.0, 1.0, 9.0]), np.array([2.0, 4.0, 1.0]))
@@ -126,11 +118,8 @@ def added_seconds(
 ) -> FloatArray:
     """``T_inc(S, k)`` of each candidate (Eq. 1); by default for the first of a schedule.
 
-    Args:
-        update_seconds: of each candidate.
-        upload_seconds: of each candidate.
-        elapsed: from the end of the distribution to the last upload of S.
-        distribution: how long that takes for S.
+    ``elapsed`` is from the end of the distribution to the last upload of S, ``distribution`` how
+    long the distribution takes for S.
 
     Example:
         >>> added_seconds(np.array([3.0, 1.0]), np.array([2.0, 4.0]))
@@ -146,18 +135,12 @@ def added_seconds(
 def greedy_schedule(
     update_seconds: FloatArray, upload_seconds: FloatArray, size: int, rng: Generator
 ) -> IntArray:
-    """The candidates that Algorithm 1 chooses with ``f = -T_inc``, in the order of choice.
+    """The ``size`` candidates that Algorithm 1 chooses with ``f = -T_inc``, in the order of choice.
 
     Between candidates that prolong the round alike, the one with the shorter upload goes first,
-    then the one with the shorter update, and chance decides between those that nothing tells
-    apart. Times may be negative (Element-wise MAB-CS is optimistic); a distribution takes no
-    negative time nevertheless.
-
-    Args:
-        update_seconds: of each candidate, finite.
-        upload_seconds: of each candidate, finite.
-        size: how many are wanted.
-        rng: decides ties.
+    then the one with the shorter update; ``rng`` decides between equals. Times are finite and may
+    be negative (Element-wise MAB-CS is optimistic); a distribution takes no negative time
+    nevertheless.
 
     Example:
         >>> update, upload = np.array([3.0, 1.0, 9.0]), np.array([2.0, 4.0, 1.0])
@@ -172,9 +155,8 @@ def greedy_schedule(
         )
     if size == 0:
         return np.empty(0, dtype=np.int64)
-    candidates = contenders(upload_seconds, update_seconds, size, rng)
-    chosen = _algorithm_1(update_seconds[candidates], upload_seconds[candidates], size)
-    return candidates[chosen]
+    some = contenders(upload_seconds, update_seconds, size, rng)
+    return some[_algorithm_1(update_seconds[some], upload_seconds[some], size)]
 
 
 def _algorithm_1(update: FloatArray, upload: FloatArray, size: int) -> IntArray:

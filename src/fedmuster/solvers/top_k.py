@@ -31,7 +31,7 @@ def top_k(values: FloatArray, count: int, rng: Generator) -> IntArray:
     bar = _kth_largest(values, count)
     reaching = np.flatnonzero(values >= bar)
     if len(reaching) == count:
-        return reaching  # nobody is tied at the boundary
+        return reaching  # no tie at the boundary
     beyond = values[reaching] > bar
     above, tied = reaching[beyond], reaching[~beyond]
     drawn = rng.choice(len(tied), count - len(above), replace=False, shuffle=False)
@@ -52,16 +52,11 @@ def _kth_largest(values: FloatArray, count: int) -> float:
 
 
 def weighted_draw(weights: FloatArray, count: int, rng: Generator) -> IntArray:
-    """``count`` positions, one after the other in proportion to the weights of those left.
+    """``count`` positions, drawn one by one in proportion to the ``weights`` (>= 0) that are left.
 
     The first arrivals ``E_k / w_k``: an exponential race is won in proportion to the rate, and so
-    is the race of the others after it (Efraimidis and Spirakis 2006). Weights of 0 come last,
-    among themselves uniformly.
-
-    Args:
-        weights: >= 0.
-        count: at most as many as there are weights.
-        rng: the policy's.
+    is the race of the others after it (Efraimidis and Spirakis 2006). Weights of 0 come last, in
+    random order.
 
     Example:
         >>> weighted_draw(np.array([0.0, 2.0, 0.0, 1.0]), 2, np.random.default_rng(0))
@@ -74,16 +69,10 @@ def weighted_draw(weights: FloatArray, count: int, rng: Generator) -> IntArray:
 
 
 def draw_near_top(scores: FloatArray, count: int, cut_off: float, rng: Generator) -> IntArray:
-    """``count`` positions in proportion to scores, among those not far below the count-th highest.
+    """``count`` positions in proportion to ``scores`` (>= 0), without those far below the best.
 
-    Who has at least ``cut_off`` times the score at rank ``count`` is admitted, and so are at
-    least ``count`` (Oort, Alg. 1).
-
-    Args:
-        scores: >= 0.
-        count: at most as many as there are scores.
-        cut_off: in [0, 1].
-        rng: the policy's.
+    A client is admitted if it has at least ``cut_off`` (in [0, 1]) times the score at rank
+    ``count``, so at least ``count`` clients are (Oort, Alg. 1).
 
     Example:
         >>> draw_near_top(np.array([0.1, 5.0, 4.0, 3.0]), 2, 0.95, np.random.default_rng(0))
@@ -121,5 +110,5 @@ def filled_up(view: RoundView, chosen: IntArray, first: BoolArray, rng: Generato
 
 
 def nobody(view: RoundView) -> Selection:
-    """The empty cohort, for a round in which nobody is available."""
+    """The empty cohort, for a round in which no client is available."""
     return Selection.of(view, slice(None), np.empty(0, dtype=np.int64))

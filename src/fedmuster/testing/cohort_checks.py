@@ -1,4 +1,4 @@
-"""Points 2 and 11: a cohort is valid, however many clients there are to choose from."""
+"""Points 2, 9, 11, 13, 16 and 17: valid cohorts, fair ties, newcomers and silent clients."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,6 +10,7 @@ from fedmuster.core.arrays import BoolArray, FloatArray
 from fedmuster.core.checking import cohort_fault
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.policy import Policy
+from fedmuster.core.records import PER_CLIENT
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, WORLD, stream
 from fedmuster.testing.playing import (
@@ -115,8 +116,6 @@ def _in_need(edges: EdgeView | None, round_: int) -> tuple[str, EdgeView | None]
     return f", {edges.num_edges} edge servers{what}:", changed
 
 
-# Point 13: newcomers are explored.
-
 RESIDENTS, NEWCOMERS = 12, 2
 _SETTLED_AFTER = 30
 PATIENCE = 60
@@ -134,17 +133,9 @@ def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         draw = federation.draw(t).of_first(RESIDENTS)
         select_in(selector, draw)
         finish(selector, draw)
-    joined = selector.join(
-        NEWCOMERS,
-        num_samples=None if problem.num_samples is None else problem.num_samples[RESIDENTS:],
-        quality=None if problem.quality is None else problem.quality[RESIDENTS:],
-        clusters=None if problem.clusters is None else problem.clusters[RESIDENTS:],
-        attributes=None if problem.attributes is None else problem.attributes[RESIDENTS:],
-        expected_seconds=(
-            None if problem.expected_seconds is None else problem.expected_seconds[RESIDENTS:]
-        ),
-    )
-    newcomers = set(joined.tolist())
+    told = {name: getattr(problem, name) for name in PER_CLIENT}
+    joining = {name: of[RESIDENTS:] for name, of in told.items() if of is not None}
+    newcomers = set(selector.join(NEWCOMERS, **joining).tolist())
     for cohort in continue_in(selector, federation, PATIENCE):
         newcomers.difference_update(cohort.clients.tolist())
     if newcomers:
@@ -154,8 +145,6 @@ def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         )
     return None
 
-
-# Points 16 and 17: a client that never answers does not keep its place.
 
 _SILENT = (2, 5, 8)
 _SILENCE_SEEDS = 3
@@ -212,8 +201,6 @@ def _silence_fault(
     )
 
 
-# Point 9: among clients that are all alike, everyone is chosen as often as everyone else.
-
 _NUM_CLIENTS = 12
 _NUM_EDGES = 3
 _SEEDS = 300
@@ -223,11 +210,10 @@ CHI_SQUARE_QUANTILE = {7: 35.2585, 11: 43.2060, 23: 63.9675, 35: 82.6404}
 
 
 def tie_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
-    """Whether round 1 favours somebody: with all clients available, and with two thirds of them.
+    """Point 9: whether round 1 favours a client, with all or two thirds of the clients available.
 
     Nothing tells the clients apart, so a fair policy draws its cohort uniformly among all sets of
-    its size: there is no other distribution that is the same under every renaming of clients.
-    Nor does anything tell the edge servers apart, where there are any.
+    its size. Nothing tells the edge servers apart, either, where there are any.
     """
     everyone = np.ones(_NUM_CLIENTS, dtype=np.bool_)
     return _bias(policy, knowledge, everyone) or _bias(

@@ -1,4 +1,4 @@
-"""The contract: what every policy, ours or yours, must keep."""
+"""The contract: the points that every policy must keep, those of other packages included."""
 
 import tomllib
 import warnings
@@ -81,19 +81,17 @@ def _table_fault(policy: Any) -> str | None:
     return None
 
 
-# The contract: what every policy, ours or yours, must keep.
-
 FLAT: Final = Knowledge()
 AT_EDGES: Final = Knowledge(num_edges=3)
 
 
 def knowledges(policy: Policy[Any]) -> tuple[Knowledge, ...]:
-    """Where a policy is tried: in flat federated learning, and at edge servers if it knows them."""
-    # Whoever lacks the trait hears of it from point 1.
+    """The federations to try a policy in: flat, and with edge servers if it assigns them."""
+    # Point 1 reports a policy without this trait.
     return (FLAT, AT_EDGES) if getattr(policy, "assigns_edges", False) else (FLAT,)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """One point of the contract; call it with a policy.
 
@@ -132,53 +130,41 @@ class Check:
 
 CHECKS: Final = (
     Check(
-        point=1,
-        title="is a frozen dataclass that constructs with no arguments and round-trips TOML",
-        fault=configuration_fault,
+        1,
+        "is a frozen dataclass that constructs with no arguments and round-trips TOML",
+        configuration_fault,
     ),
     Check(
-        point=2,
-        title="returns sorted, distinct, available ids, as many as its rule and budgets allow",
-        fault=validity_fault,
+        2,
+        "returns sorted, distinct, available ids, as many as its rule and budgets allow",
+        validity_fault,
     ),
-    Check(point=3, title="select changes nothing and repeats", fault=select_fault),
-    Check(point=4, title="observe keeps no reference to its inputs", fault=borrowing_fault),
+    Check(3, "select changes nothing and repeats", select_fault),
+    Check(4, "observe keeps no reference to its inputs", borrowing_fault),
+    Check(5, "50 rounds repeat, also in a fresh process with another hash seed", trajectory_fault),
+    Check(6, "uses no global random generator", global_rng_fault),
+    Check(7, "the state keeps its names, types and size", growth_fault),
+    Check(8, "save, restore, continue is bit-identical", restart_fault),
+    Check(9, "ties favour nobody", tie_fault),
+    Check(10, "the row order of feedback does not matter", row_order_fault),
     Check(
-        point=5,
-        title="50 rounds repeat, also in a fresh process with another hash seed",
-        fault=trajectory_fault,
-    ),
-    Check(point=6, title="uses no global random generator", fault=global_rng_fault),
-    Check(point=7, title="the state keeps its names, types and size", fault=growth_fault),
-    Check(point=8, title="save, restore, continue is bit-identical", fault=restart_fault),
-    Check(point=9, title="ties favour nobody", fault=tie_fault),
-    Check(point=10, title="the row order of feedback does not matter", fault=row_order_fault),
-    Check(
-        point=11,
-        title="copes with one client, m = K, fewer than m available, none, and none affordable",
-        fault=scarcity_fault,
+        11,
+        "copes with one client, m = K, fewer than m available, none, and none affordable",
+        scarcity_fault,
     ),
     Check(
-        point=12,
-        title="copes with failed, empty and partial feedback; no NaN enters the state",
-        fault=poison_fault,
+        12,
+        "copes with failed, empty and partial feedback; no NaN enters the state",
+        poison_fault,
     ),
-    Check(point=13, title="clients joining mid-run are explored", fault=newcomer_fault),
+    Check(13, "clients joining mid-run are explored", newcomer_fault),
     Check(
-        point=14,
-        title="beats uniform choice on an easy instance, or does not depend on what it observed",
-        fault=learning_fault,
+        14,
+        "beats uniform choice on an easy instance, or does not depend on what it observed",
+        learning_fault,
     ),
-    Check(
-        point=16,
-        title="a client that never answers does not keep its place",
-        fault=silence_fault,
-    ),
-    Check(
-        point=17,
-        title="learns from answers that come one by one, in any order",
-        fault=singly_fault,
-    ),
+    Check(16, "a client that never answers does not keep its place", silence_fault),
+    Check(17, "learns from answers that come one by one, in any order", singly_fault),
 )
 """All points but 15, golden values, which needs the paper: :mod:`fedmuster.testing.playing`."""
 

@@ -1,4 +1,4 @@
-"""Points 7 and 12: the state keeps its form, and nothing that comes back can poison it."""
+"""Points 7, 12 and 14: the state keeps its form, bad feedback is survived, learning pays."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -93,18 +93,16 @@ _MISHAPS = {
 }
 
 
-# Point 14: what is learned pays.
-
 _SETTLED_AFTER = 30
 
 SEEDS = 20
 _ROUNDS = 100
 LEVEL = 1e-3
-"""So many policies that learn nothing pass for ones that do."""
+"""The share of policies without learning that may pass as learning."""
 WAYS = 4
 LOOKS = {8: (0.1, 8.7825), SEEDS: (0.9, 4.2331)}
-"""After so many seeds: its share of LEVEL / WAYS (there are so many ways to pass), and the quantile
-of Student's t that belongs to it. What is plain after eight seeds needs no more."""
+"""By number of seeds: the share of LEVEL / WAYS (WAYS is the number of ways to pass) and the
+quantile of Student's t for it. A clear result after eight seeds needs no more seeds."""
 
 _RIVAL = "rival"
 

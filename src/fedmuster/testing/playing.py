@@ -1,14 +1,14 @@
-"""Play a policy in a federation, and compare what becomes of its state."""
+"""Play a policy in a federation, compare its states, and check golden values (point 15)."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedmuster.core import state as states
+from fedmuster.core.arrays import IntArray
 from fedmuster.core.errors import PolicyError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
@@ -71,23 +71,18 @@ def play_one_by_one(policy: Policy[S], state: S, draw: Draw, *, seed: int = 0) -
 def one_client(selection: Selection, row: slice) -> Selection:
     """The part of a selection that concerns one client."""
 
-    def part(values: NDArray[Any] | None) -> Any:
-        return None if values is None else values[row]
-
-    return Selection(
-        round=selection.round,
-        clients=selection.clients[row],
-        edges=part(selection.edges),
-        inclusion=part(selection.inclusion),
-        features=part(selection.features),
+    columns = ("clients", "edges", "inclusion", "features", "preferred")
+    told = {name: getattr(selection, name) for name in columns}
+    return replace(
+        selection,
         order=None if selection.order is None else np.zeros(1, dtype=np.int64),
         quota=None if selection.quota is None else 1,
-        preferred=part(selection.preferred),
+        **{name: values[row] for name, values in told.items() if values is not None},
     )
 
 
-def feedback_rows(feedback: Feedback, rows: slice) -> Feedback:
-    """Some rows of what came back."""
+def feedback_rows(feedback: Feedback, rows: slice | IntArray) -> Feedback:
+    """Some rows of what came back, in the order of ``rows``."""
     return replace(
         feedback,
         clients=feedback.clients[rows],
@@ -174,35 +169,17 @@ def differing(one: Image, other: Image) -> list[str]:
 
 def same_selection(one: Selection, other: Selection) -> bool:
     """Whether two selections agree in everything they say."""
-
-    def same(a: Any, b: Any) -> bool:
-        return (a is None and b is None) or np.array_equal(a, b)
-
-    return (
-        one.round == other.round
-        and same(one.clients, other.clients)
-        and same(one.edges, other.edges)
-        and same(one.inclusion, other.inclusion)
-        and same(one.features, other.features)
-        and same(one.order, other.order)
-        and one.quota == other.quota
-        and same(one.preferred, other.preferred)
+    return all(
+        np.array_equal(getattr(one, item.name), getattr(other, item.name))
+        for item in fields(Selection)
     )
 
-
-# Point 15: golden values. The contract cannot know the paper; its reader can.
 
 Cohort = tuple[int, ...]
 
 
 def replay(policy: Policy[S], problem: Problem, history: Iterable[tuple[Selection, Feedback]]) -> S:
-    """The state of ``policy`` after rounds that went as ``history`` says.
-
-    Args:
-        policy: who observes.
-        problem: the clients.
-        history: of each round who was asked and what came back, whoever chose them.
-    """
+    """The state of ``policy`` after the selections and the feedback of ``history``."""
     state = policy.init(problem)
     for selection, feedback in history:
         policy.observe(state, selection, feedback)
@@ -221,9 +198,9 @@ def assert_cohort_is_optimal(
     """Raise :class:`ContractError` unless no set of available clients is worth more.
 
     Args:
-        policy: who chooses.
-        state: what it knows.
-        view: the round; its ``num_to_choose`` clients are sought.
+        policy: the policy to check.
+        state: its state.
+        view: the round; the cohort has ``num_to_choose`` clients.
         value: what the paper says a cohort (increasing ids) is worth, computed without the
             policy's own code.
         seed: of the policy's random stream.
@@ -235,9 +212,7 @@ def assert_cohort_is_optimal(
         >>> seconds = np.array([0.5, 0.1, 0.2])
         >>> truth = Truth(mean_latency_seconds=seconds, mean_speed=0.1 / seconds)
         >>> everyone = np.ones(3, dtype=np.bool_)
-        >>> view = RoundView(
-        ...     round=1, cohort_size=2, available=everyone, truth=truth
-        ... )
+        >>> view = RoundView(round=1, cohort_size=2, available=everyone, truth=truth)
         >>> policy = FastestInExpectation()
         >>> state = replay(policy, Problem(num_clients=3, cohort_size=2), history=[])
         >>> assert_cohort_is_optimal(policy, state, view, lambda s: -sum(seconds[list(s)]))

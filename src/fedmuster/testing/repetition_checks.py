@@ -1,5 +1,6 @@
-"""Replay a trajectory in a fresh Python process with another hash seed."""
+"""Points 3, 4, 5, 6, 8 and 10: runs repeat, nothing is borrowed, nothing else is changed."""
 
+import atexit
 import hashlib
 import json
 import os
@@ -8,9 +9,8 @@ import subprocess
 import sys
 import tempfile
 from copy import deepcopy
-from dataclasses import asdict, replace
-from importlib import import_module
-from operator import attrgetter
+from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +18,9 @@ import numpy as np
 from numpy.random.mtrand import get_bit_generator
 from numpy.typing import NDArray
 
-from fedmuster.core.arrays import IntArray
 from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import PolicyError
-from fedmuster.core.policy import Policy
+from fedmuster.core.policy import POLICIES, Policy
 from fedmuster.core.records import Feedback, RoundView, Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, stream
@@ -29,6 +28,7 @@ from fedmuster.testing.playing import (
     Image,
     continue_in,
     differing,
+    feedback_rows,
     finish,
     image,
     play,
@@ -42,7 +42,7 @@ from fedmuster.testing.tiny_federation import Knowledge, lively
 
 _TRAJECTORY_ROUNDS = 50
 _HASH_SEEDS = ("20", "21")
-_CHILD = "from fedmuster.testing.repetition_checks import answer; answer()"
+_CHILD = "from fedmuster.testing.repetition_checks import serve; serve()"
 
 
 class Trajectory(NamedTuple):
@@ -72,46 +72,83 @@ def trajectory_elsewhere(policy: Policy[Any], knowledge: Knowledge) -> Trajector
             "level of a module that is on sys.path, not in a script, notebook or function"
         )
     job = {
-        "module": module,
-        "qualname": qualname,
+        "path": [path for path in sys.path if path],
         "table": to_table(policy),
         "knowledge": asdict(knowledge),
     }
-    here = os.environ.get("PYTHONHASHSEED")
-    elsewhere = next(seed for seed in _HASH_SEEDS if seed != here)
-    environment = {
-        **os.environ,
-        "PYTHONHASHSEED": elsewhere,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-    }
-    child = subprocess.run(
-        [sys.executable, "-c", _CHILD],
-        input=json.dumps(job),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if child.returncode != 0:
-        reason = child.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    reply = _Interpreter.of_process(os.getpid()).ask(job)
+    if "error" in reply:
         raise PolicyError(
-            f"a fresh process could not play {qualname} of {module} ({reason[0]}): the class must "
-            "be importable from a module on sys.path, and built from its TOML table alone"
+            f"a fresh process could not play {qualname} of {module} ({reply['error']}): the class "
+            "must be importable from a module on sys.path, and built from its TOML table alone"
         )
-    cohorts, digest = json.loads(child.stdout.splitlines()[-1])  # an import may print, too
-    return Trajectory(cohorts, digest)
+    return Trajectory(reply["cohorts"], reply["digest"])
 
 
-def answer() -> None:
-    """What the fresh process runs: a job on stdin, its trajectory on stdout."""
-    job = json.load(sys.stdin)
-    kind = attrgetter(job["qualname"])(import_module(job["module"]))
-    policy = named({kind.name: kind}, job["table"], key=(), what="policy")
-    played = trajectory(policy, Knowledge(**job["knowledge"]))
-    sys.stdout.write("\n" + json.dumps(played) + "\n")
+class _Interpreter:
+    """An interpreter with another hash seed, which forks a fresh process for each job.
+
+    It serves all policies that a test session checks: the imports of fedmuster take longer than
+    the 50 rounds. It ends with the process that started it.
+    """
+
+    @staticmethod
+    @cache
+    def of_process(pid: int) -> "_Interpreter":
+        """The one that this process asks; a fork of this process starts one of its own."""
+        del pid
+        return _Interpreter()
+
+    def __init__(self) -> None:
+        here = os.environ.get("PYTHONHASHSEED")
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": next(seed for seed in _HASH_SEEDS if seed != here),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        atexit.register(self._process.communicate)  # closes its stdin, and waits
+
+    def ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        reply: dict[str, Any] = json.loads(line) if line else {"error": "it ended at once"}
+        return reply
 
 
-# Points 3, 4, 6 and 10: no side effects, no borrowed memory, no global state, no row order.
+def serve() -> None:
+    """What that interpreter runs: for each job, a line on stdin, a fork puts a line on stdout."""
+    replies = os.dup(1)
+    os.dup2(2, 1)  # what a policy prints is no reply
+    for line in sys.stdin:
+        fork = os.fork()
+        if fork == 0:
+            os.write(replies, (json.dumps(_reply(json.loads(line))) + "\n").encode())
+            os._exit(0)
+        _, status = os.waitpid(fork, 0)
+        if status != 0:
+            ending = {"error": f"it ended with status {os.waitstatus_to_exitcode(status)}"}
+            os.write(replies, (json.dumps(ending) + "\n").encode())
+
+
+def _reply(job: dict[str, Any]) -> dict[str, Any]:
+    sys.path[:] = job["path"]
+    try:
+        policy = named(POLICIES, job["table"], key=(), what="policy")
+        return trajectory(policy, Knowledge(**job["knowledge"]))._asdict()
+    except BaseException as error:  # SystemExit, too
+        return {"error": f"{type(error).__name__}: {error}"}
+
 
 _ROUNDS = 20
 _HISTORIES = (0, _ROUNDS)
@@ -175,16 +212,9 @@ def borrowing_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 
 def _lent(selection: Selection, feedback: Feedback) -> list[NDArray[Any]]:
     """The arrays that observe was given."""
-    columns: list[NDArray[Any] | None] = [
-        selection.clients,
-        selection.edges,
-        selection.inclusion,
-        selection.features,
-        feedback.clients,
-        feedback.latency_seconds,
-        feedback.completed,
-        *feedback.signals.values(),
-    ]
+    chosen = (selection.clients, selection.edges, selection.inclusion, selection.features)
+    heard = (feedback.clients, feedback.latency_seconds, feedback.completed)
+    columns = (*chosen, *heard, *feedback.signals.values())
     return [column for column in columns if column is not None]
 
 
@@ -224,7 +254,7 @@ def row_order_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         size = len(feedback.clients)
         order = np.arange(size)[::-1] if t % 2 else np.roll(np.arange(size), 1)
         twin = deepcopy(state)
-        policy.observe(twin, selection, _reordered(feedback, order))
+        policy.observe(twin, selection, feedback_rows(feedback, order))
         policy.observe(state, selection, feedback)
         changed = differing(image(state), image(twin))
         if changed:
@@ -234,19 +264,6 @@ def row_order_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
             )
     return None
 
-
-def _reordered(feedback: Feedback, order: IntArray) -> Feedback:
-    return replace(
-        feedback,
-        clients=feedback.clients[order],
-        latency_seconds=feedback.latency_seconds[order],
-        completed=feedback.answered[order],
-        signals={name: values[order] for name, values in feedback.signals.items()},
-        used=None if feedback.used is None else feedback.used[order],
-    )
-
-
-# Points 5 and 8: a run repeats, in another process and after a restart.
 
 _RESTARTS = 12
 _ALL_IN_FIELDS = "all that it learns must be in arrays that are fields of its state"

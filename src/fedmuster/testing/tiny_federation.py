@@ -1,6 +1,7 @@
-"""The edge servers of the tiny federation."""
+"""The tiny synthetic federation in which the contract plays every policy."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -46,8 +47,6 @@ def edges_of(
         budget = np.bincount(home[:cohort_size], minlength=num_edges).astype(np.float64)
     return EdgeView(coverage=coverage, cost=np.ones(num_clients), budget=budget)
 
-
-# One round of the tiny synthetic federation.
 
 DEADLINE_SECONDS = 0.6
 """Later answers are waited for, but are not in time."""
@@ -143,28 +142,18 @@ class Draw:
 
     def of_first(self, count: int) -> "Draw":
         """The same round before all but the first ``count`` clients joined."""
-        truth, edges = self.truth, self.edges
-        return replace(
-            self,
-            available=self.available[:count],
-            features=None if self.features is None else self.features[:count],
-            latency_seconds=self.latency_seconds[:count],
-            completed=self.completed[:count],
-            loss=self.loss[:count],
-            leaving=self.leaving[:count],
-            truth=Truth(
-                mean_latency_seconds=truth.mean_latency_seconds[:count],
-                mean_speed=truth.mean_speed[:count],
-                success=None if truth.success is None else truth.success[:count],
-                succeeds=None if truth.succeeds is None else truth.succeeds[:count],
-            ),
-            edges=None
-            if edges is None
-            else replace(edges, coverage=edges.coverage[:count], cost=edges.cost[:count]),
-        )
 
+        def first(owner: Any, names: Iterable[str]) -> dict[str, Any]:
+            told = {name: getattr(owner, name) for name in names}
+            return {name: of[:count] for name, of in told.items() if of is not None}
 
-# The tiny synthetic federation in which the contract plays every policy.
+        edges = self.edges
+        if edges is not None:
+            edges = replace(edges, **first(edges, ("coverage", "cost")))
+        columns = ("available", "features", "latency_seconds", "completed", "loss", "leaving")
+        truth = Truth(**first(self.truth, (item.name for item in fields(Truth))))
+        return replace(self, **first(self, columns), truth=truth, edges=edges)
+
 
 _LOST = 0.2
 _NEVER_SECONDS = 1e6

@@ -98,9 +98,8 @@ class Aggregation(ABC):
             parameters: the global model that the clients started from.
             updates: finite ones, see :func:`finite_rows`.
             weights: [n] >= 0, how much data stands behind each.
-            num_trainable: of the first so many parameters. The others are statistics of batch
-                normalisation: they move by the combined update, never clipped, whatever the
-                server's optimiser.
+            num_trainable: the number of trained parameters, which come first. The others are
+                statistics of batch normalisation: they move by the combined update, unclipped.
             rule: combines the updates, in place of :attr:`rule`.
         """
         _check(parameters, updates.deltas, weights, num_trainable)
@@ -190,11 +189,7 @@ class FedMedian(_Average):
     """
 
     name: ClassVar[str] = "median"
-
-    @property
-    def rule(self) -> Combine:
-        """Combines many updates to one."""
-        return CoordinateMedian()
+    rule: ClassVar[Combine] = CoordinateMedian()
 
 
 @SERVERS.register

@@ -53,7 +53,7 @@ class UniformMean:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoordinateMedian:
-    """The median of each coordinate, whoever has how much data (Yin et al. 2018, Definition 1).
+    """The median of each coordinate, whatever the clients' data (Yin et al. 2018, Definition 1).
 
     Less than half of the clients cannot move a coordinate beyond what the others sent.
 
@@ -135,18 +135,13 @@ _BLOCK: Final = 1 << 17
 
 
 def sketch(deltas: NDArray[np.floating], *, size: int, seed: int) -> FloatArray:
-    """[n, size], a random projection of each row that keeps angles.
+    """[n, size], a random projection of each row of ``deltas`` [n, d] that keeps angles.
 
     A count-sketch (Charikar, Chen and Farach-Colton 2002): every coordinate is added to one of
     ``size`` sums, with a sign, both drawn at random, but the same in all rows and at every call
     with this seed. So the sketch is linear, and scalar products are right in expectation; the
     cosine of two rows, c, comes out with a standard deviation of about ``(1 - c²) / sqrt(size)``
     where no few coordinates outweigh all others, and of at most about ``sqrt(2 / size)`` always.
-
-    Args:
-        deltas: [n, d].
-        size: how many numbers to keep of each row.
-        seed: of the projection.
 
     Example:
         >>> rows = np.random.default_rng(1).normal(size=(2, 10_000))

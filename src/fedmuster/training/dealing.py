@@ -1,6 +1,6 @@
 """Dealing samples to clients so that sizes and labels come out as wanted.
 
-While samples are dealt, ``owners[i]`` is the client that gets sample i, or -1 for nobody.
+While samples are dealt, ``owners[i]`` is the client that gets sample i, or -1 for none.
 """
 
 import numpy as np
@@ -81,22 +81,17 @@ def apportioned(weights: NDArray[np.generic], total: IntArray | int, rng: Genera
 
 
 def raised(sizes: IntArray, least: int, rng: Generator) -> IntArray:
-    """The sizes with nobody below ``least``; the others pay in proportion to what they have more.
-
-    Example:
-        >>> raised(np.array([0, 3, 12, 21]), 2, np.random.default_rng(1))
-        array([ 2,  3, 11, 20])
-    """
+    """The sizes, none below ``least``; larger ones give in proportion to what exceeds it."""
     spare = np.maximum(sizes - least, 0)
     missing = int(np.maximum(least - sizes, 0).sum())
     return np.maximum(sizes, least) - apportioned(spare, missing, rng)
 
 
 def fitted(weights: FloatArray, sizes: IntArray, totals: IntArray) -> FloatArray:
-    """[K, C] ``weights`` scaled by row and column so that the rows add up to ``sizes`` and the
-    columns to ``totals`` (iterative proportional fitting, Deming and Stephan 1940).
+    """[K, C] ``weights``, scaled so that rows add up to ``sizes`` and columns to ``totals``.
 
-    Nearly so after a fixed number of passes, or as far as zeros among the weights allow.
+    Iterative proportional fitting (Deming and Stephan 1940): nearly so after a fixed number of
+    passes, or as far as zeros among the weights allow.
     """
     fit = weights.astype(np.float64)
     for _ in range(_FITTING_PASSES):
@@ -117,7 +112,7 @@ def dealt(labels: IntArray, counts: IntArray, rng: Generator) -> IntArray:
 
 
 def resized(owners: IntArray, sizes: IntArray, rng: Generator) -> IntArray:
-    """The owners after random samples of those who have too many moved to those with too few."""
+    """The owners after random samples moved from clients with too many to those with too few."""
     held = np.bincount(owners, minlength=len(sizes))
     samples = sorted_by(owners, rng)
     moving = samples[places(held) >= np.repeat(sizes, held)]
@@ -151,14 +146,9 @@ def dealt_shards(cuts: IntArray, num_clients: int, each: int, rng: Generator) ->
     """The client of each shard (sorted by label); all get ``each`` shards of different labels.
 
     Dealing one by one from the sorted deck gives different labels, for no label has more shards
-    than there are clients. Then random pairs of clients swap random shards wherever that leaves
-    both with different labels. The chain is symmetric, so all deals become equally likely.
-
-    Args:
-        cuts: the number of shards of each label.
-        num_clients: K.
-        each: shards of a client.
-        rng: of the swaps.
+    than there are clients; ``cuts`` counts the shards of each label. Then random pairs of clients
+    swap random shards wherever that leaves both with different labels. The chain is symmetric, so
+    all deals become equally likely.
     """
     hands = np.arange(num_clients * each).reshape(each, num_clients).T
     label_of = np.repeat(np.arange(len(cuts)), cuts)

@@ -152,7 +152,7 @@ class Batches(NamedTuple):
 
 
 def batches(
-    local: LocalSGD, *, seed: int, round_number: int, clients: IntArray, num_samples: IntArray
+    local: LocalSGD, seed: int, round_number: int, clients: IntArray, num_samples: IntArray
 ) -> Batches:
     """The batches of each of ``clients`` (with ``num_samples`` samples each) in a round.
 

@@ -138,28 +138,33 @@ class MLP(DenseModel):
         return num_inputs, *self.hidden, num_classes or 1
 
 
-def check_factory(owner: Any) -> None:
-    """Used by ``__post_init__``: complain unless ``owner.factory`` names a function."""
-    module, _, function = owner.factory.partition(":")
-    names = (*module.split("."), *function.split("."))
-    expected = "module:function, for example 'my_package.my_module:make'"
-    require(all(map(str.isidentifier, names)), owner, "factory", expected)
+class OwnFactory:
+    """A config whose ``factory``, "module:function", names a function of the user."""
 
+    __slots__ = ()
 
-def imported(owner: Any) -> Callable[..., Any]:
-    """The function that ``owner.factory`` names, also where it lies in the working directory."""
-    try:
-        found = import_object(owner.factory)
-    except ConfigError as error:
-        raise ConfigError(f"{type(owner).__name__}: factory {error}", key=("factory",)) from error
-    if not callable(found):
-        raise factory_error(owner, f"is {type(found).__name__}, expected a function")
-    function: Callable[..., Any] = found
-    return function
+    factory: str
 
+    def __post_init__(self) -> None:
+        check_types(self)
+        module, _, function = self.factory.partition(":")
+        names = (*module.split("."), *function.split("."))
+        expected = "module:function, for example 'my_package.my_module:make'"
+        require(all(map(str.isidentifier, names)), self, "factory", expected)
 
-def factory_error(owner: Any, complaint: str) -> ConfigError:
-    """The error about ``owner.factory``."""
-    return ConfigError(
-        f"{type(owner).__name__}: factory {owner.factory} {complaint}", key=("factory",)
-    )
+    def function(self) -> Callable[..., Any]:
+        """The function, also where it lies in the working directory."""
+        try:
+            found: Any = import_object(self.factory)
+        except ConfigError as error:
+            name = type(self).__name__
+            raise ConfigError(f"{name}: factory {error}", key=("factory",)) from error
+        self.require_kind(callable(found), f"is {type(found).__name__}, expected a function")
+        function: Callable[..., Any] = found
+        return function
+
+    def require_kind(self, fits: bool, complaint: str) -> None:
+        """Complain about the factory unless it ``fits``."""
+        if not fits:
+            text = f"{type(self).__name__}: factory {self.factory} {complaint}"
+            raise ConfigError(text, key=("factory",))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fedmuster.core.config import check_types
 from fedmuster.core.errors import ConfigError, MissingExtraError
-from fedmuster.training.models import MODELS, Network, check_factory, factory_error, imported
+from fedmuster.training.models import MODELS, Network, OwnFactory
 
 if TYPE_CHECKING:
     from torch import nn
@@ -262,7 +262,7 @@ class ResNet18(Network):
 
 @MODELS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnModel(Network):
+class OwnModel(OwnFactory, Network):
     """Your own ``nn.Module``.
 
     Args:
@@ -275,18 +275,14 @@ class OwnModel(Network):
 
     factory: str
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_factory(self)
-
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """The module that your factory makes."""
         _require_torch(self)
         from torch import nn
 
-        built = _call(imported(self), input_shape=input_shape, num_classes=num_classes)
-        if not isinstance(built, nn.Module):
-            raise factory_error(self, f"returned {type(built).__name__}, expected an nn.Module")
+        built = _call(self.function(), input_shape=input_shape, num_classes=num_classes)
+        complaint = f"returned {type(built).__name__}, expected an nn.Module"
+        self.require_kind(isinstance(built, nn.Module), complaint)
         module: nn.Module = built
         return module
 

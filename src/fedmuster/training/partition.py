@@ -79,7 +79,7 @@ class IID(Partition):
         """Divide the samples."""
         check_enough(self, data, num_clients)
         labels = labels_of(data)
-        # One at a time from a deck sorted by class: nobody is ever ahead by more than one.
+        # One at a time from a deck sorted by class: no client is ahead by more than one.
         deck = sorted_by(labels if self.stratified else np.zeros_like(labels), rng)
         owners = np.empty_like(labels)
         owners[deck] = np.resize(rng.permutation(num_clients), len(deck))
@@ -245,9 +245,8 @@ class Shards(Partition):
                 f"labels_per_client <= {most.sum() // num_clients}, or fewer clients",
                 key=("labels_per_client",),
             )
-        cuts: IntArray = np.clip(
-            np.rint(num_shards * (totals / totals.sum())).astype(np.int64), 1, most
-        )
+        deserved = np.rint(num_shards * (totals / totals.sum())).astype(np.int64)
+        cuts: IntArray = np.clip(deserved, 1, most)
         while missing := num_shards - int(cuts.sum()):
             step = np.sign(missing)
             can_change = np.flatnonzero(cuts < most if step > 0 else cuts > 1)
@@ -306,13 +305,9 @@ class ExponentialQuality(Partition):
             check_labels(self, data, write="no label_alpha")
             num_labels = len(np.unique(data.train_targets))
             mix = rng.dirichlet(np.full(num_labels, self.label_alpha), size=num_clients)
-        return gathered(
-            dealt_by_size(data, sizes, mix, rng),
-            num_clients,
-            rng,
-            quality=quality,
-            noise_sd=self.noise * (1 - quality) if self.noise else None,
-        )
+        noise_sd = self.noise * (1 - quality) if self.noise else None
+        owners = dealt_by_size(data, sizes, mix, rng)
+        return gathered(owners, num_clients, rng, quality=quality, noise_sd=noise_sd)
 
 
 @PARTITIONS.register
@@ -397,13 +392,8 @@ def split(
 ) -> Shares:
     """Divide ``data`` among the clients.
 
-    Args:
-        partition: how.
-        data: the samples.
-        num_clients: K.
-        seed: of the partition.
-        num_samples: [K], the size of each client's data where the world decides it; only for
-            :class:`Sampled`.
+    ``num_samples`` [K] is the size of each client's data where the world decides it; only for
+    :class:`Sampled`.
     """
     rng = stream(seed, PARTITION)
     if isinstance(partition, Sampled):

@@ -9,7 +9,7 @@ import numpy as np
 from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import StateError
-from fedmuster.core.policy import Discard, LateAnswers
+from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.records import Late
 from fedmuster.core.state import Array
 from fedmuster.training.aggregation import Aggregation
@@ -23,14 +23,9 @@ NOBODY = Late(clients=np.empty(0, dtype=np.int64), arrives_at_seconds=np.empty(0
 class Answers:
     """The answers to one round, in time and late.
 
-    Args:
-        round: t.
-        asked: all clients of the cohort, whether or not their answers ever come.
-        updates: finite updates that came in time.
-        used: bool[n], which of these may enter the model of this round.
-        late: finite updates that come after the end of the round.
-        arrives_at_seconds: when each late update arrives.
-        ends_at_seconds: when this round ended.
+    ``asked`` are all clients of the cohort, even those that never answer. ``updates`` came in time
+    and are finite, and ``used`` says which of them may enter the model of this round; ``late``
+    updates, finite too, arrive after the round ended.
     """
 
     round: int
@@ -68,8 +63,8 @@ class EdgeServer:
     Args:
         model: before the first round. Edge servers may share one vector: none writes into it.
         rule: makes one model of many updates.
-        sizes: [K], the number of samples of each client, wherever it is.
-        num_trainable: the first so many parameters are trained.
+        sizes: [K], the number of samples of each client.
+        num_trainable: the number of trained parameters, which come first.
         min_answers: with fewer usable updates than this the model stays as it is.
         late_answers: what becomes of late answers; must fit the class.
     """
@@ -105,15 +100,11 @@ class EdgeServer:
         merged = self.merge(answers)
         if merged.num_answers == 0 or merged.num_answers < self.min_answers:
             return 0
+        updates, weights, count = merged
         self.model = self.rule.apply(  # COCS Eq. 3, 6 with FedAvg(weights="uniform")
-            self._memory,
-            self.model,
-            merged.updates,
-            merged.weights,
-            self.num_trainable,
-            rule=self.combining,
+            self._memory, self.model, updates, weights, self.num_trainable, rule=self.combining
         )
-        return merged.num_answers
+        return count
 
     def merge(self, answers: Answers) -> ToCombine:
         """The updates of a round that enter the model, weighted by data."""

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, DataError, StateError
-from fedmuster.core.policy import Discard, LateAnswers
+from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.records import Feedback, Late, Problem, is_integer
 from fedmuster.training.aggregation import Aggregation, FedAvg, finite_rows
 from fedmuster.training.combine import sketch
-from fedmuster.training.late_answers import server_kind
+from fedmuster.training.late_merging import server_kind
 from fedmuster.training.servers import NOBODY, Answers, EdgeServer, some
 from fedmuster.training.training_records import (
     Engine,
@@ -36,12 +36,10 @@ class LearningRow:
     """What a round did to the model.
 
     Args:
-        loss: on the test set after the round; NaN where it was not evaluated.
-        accuracy: the same; NaN also in a regression.
-        train_loss: mean over the clients with usable updates, of their samples as they were
-            trained on; NaN without such clients.
-        num_aggregated: the number of updates that entered a model, at all edges together, with
-            late ones of earlier rounds.
+        loss: on the test set after the round; NaN where the round did not evaluate.
+        accuracy: likewise; NaN also in a regression.
+        train_loss: mean loss of the samples that usable clients trained on; NaN without any.
+        num_aggregated: the updates that entered a model, at all edges, with late ones.
         rejected: the clients whose updates were not finite.
     """
 
@@ -233,15 +231,13 @@ class Trainer:
 
     def train_clients(self, clients: IntArray, edges: IntArray, round_number: int) -> Updates:
         """The updates of these clients, each trained from the model of its edge."""
-        there = np.unique(edges).tolist() or [0]  # an engine names its signals even for nobody
+        there = np.unique(edges).tolist() or [0]  # an engine names its signals even without clients
         members = ((edge, np.flatnonzero(edges == edge)) for edge in there)
-        return joined(
-            clients,
-            (
-                (here, self.edge_servers[edge].train(self.engine, clients[here], round_number))
-                for edge, here in members
-            ),
+        parts = (
+            (here, self.edge_servers[edge].train(self.engine, clients[here], round_number))
+            for edge, here in members
         )
+        return joined(clients, parts)
 
     def close(self) -> None:
         """End the worker processes of the engine."""
@@ -249,13 +245,12 @@ class Trainer:
 
     def to_bytes(self) -> bytes:
         """The model of each edge, the memory of its server rule, and late answers."""
-        meta = {"format": _FORMAT, "num_edges": len(self.edge_servers)}
         arrays = {
             f"{prefix}{name}": array
             for prefix, server in self._named()
             for name, array in server.arrays().items()
         }
-        return states.to_bytes(arrays, meta)
+        return states.to_bytes(arrays, {"format": _FORMAT, "num_edges": len(self.edge_servers)})
 
     def load(self, image: bytes, *, source: str) -> None:
         """Continue from :meth:`to_bytes`."""
@@ -313,18 +308,18 @@ class Trainer:
         """
         count = 0
         for edge, server in enumerate(self.edge_servers):
-            here = sent_to == edge
-            count += server.aggregate(
-                replace(
-                    answers,
-                    asked=answers.asked[asked_at == edge],
-                    updates=some(answers.updates, here),
-                    used=answers.used[here],
-                )
-            )
+            here, asked = sent_to == edge, answers.asked[asked_at == edge]
+            updates, used = some(answers.updates, here), answers.used[here]
+            count += server.aggregate(replace(answers, asked=asked, updates=updates, used=used))
         if answers.round % self._global_every == 0:
-            self.parameters = self.parameters
+            self._aggregate_globally()
         return count
+
+    def _aggregate_globally(self) -> None:
+        """Give every edge the mean of all edge models."""
+        mean = self.parameters
+        for server in self.edge_servers:
+            server.model = mean
 
 
 def _spread(values: FloatArray, answered: BoolArray) -> FloatArray:

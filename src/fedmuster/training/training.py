@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
-from fedmuster.core.policy import Discard, LateAnswers
+from fedmuster.core.late_answers import Discard, LateAnswers
 from fedmuster.core.streams import NOISE, stream
 from fedmuster.training.aggregation import Aggregation, FedAvg
 from fedmuster.training.data import Data, Digits
@@ -74,6 +74,8 @@ class Training:
         late_answers: LateAnswers = _DISCARD,
         measure_gain: bool = False,
         num_edges: int = 1,
+        own_data: DataSet | None = None,
+        own_module: "Callable[[], nn.Module] | None" = None,
     ) -> Trainer:
         """Give the clients their data and make the initial model.
 
@@ -86,14 +88,29 @@ class Training:
             measure_gain: whether clients measure their accuracy before and after training, even if
                 ``local`` does not ask for it.
             num_edges: M, the number of edge servers with a model of their own; 1 in flat learning.
+            own_data: replaces ``data``, see :meth:`with_own`.
+            own_module: replaces ``model``, see :meth:`with_own`.
         """
-        return self.with_own().start(
-            num_clients=num_clients,
+        data = self.data.load(seed) if own_data is None else own_data
+        shares = split(self.partition, data, num_clients, seed=seed, num_samples=num_samples)
+        federated = federate(data, shares, seed=seed)
+        local = replace(self.local, measure_gain=self.local.measure_gain or measure_gain)
+        if own_module is None:
+            engine = self.model.engine(federated, local, seed, self.workers)
+        else:
+            from fedmuster.training.engines.torch_engine import TorchEngine
+
+            engine = TorchEngine(own_module, federated, local, seed, workers=self.workers)
+        return Trainer(
+            engine,
+            federated,
+            server=self.server,
+            min_answers=self.min_answers,
+            evaluate_every=self.evaluate_every,
             seed=seed,
-            num_samples=num_samples,
             late_answers=late_answers,
-            measure_gain=measure_gain,
             num_edges=num_edges,
+            global_every=self.global_every,
         )
 
     def with_own(
@@ -101,10 +118,8 @@ class Training:
     ) -> "OwnTraining":
         """The same training, with your own data set or PyTorch module in place of a named one.
 
-        Args:
-            data: in place of ``self.data``.
-            module: makes the network, whose parameters are the initial model. Called once in
-                each process, so it must always make the same.
+        ``module`` makes the network, whose parameters are the initial model. It is called once in
+        each process, so it must always make the same.
         """
         return OwnTraining(training=self, data=data, module=module)
 
@@ -117,40 +132,9 @@ class OwnTraining:
     data: DataSet | None
     module: "Callable[[], nn.Module] | None"
 
-    def start(
-        self,
-        *,
-        num_clients: int,
-        seed: int,
-        num_samples: IntArray | None = None,
-        late_answers: LateAnswers = _DISCARD,
-        measure_gain: bool = False,
-        num_edges: int = 1,
-    ) -> Trainer:
-        """See :meth:`Training.start`."""
-        training = self.training
-        data = training.data.load(seed) if self.data is None else self.data
-        shares = split(training.partition, data, num_clients, seed=seed, num_samples=num_samples)
-        federated = federate(data, shares, seed=seed)
-        gain = training.local.measure_gain or measure_gain
-        local = replace(training.local, measure_gain=gain)
-        if self.module is None:
-            engine = training.model.engine(federated, local, seed, training.workers)
-        else:
-            from fedmuster.training.engines.torch_engine import TorchEngine
-
-            engine = TorchEngine(self.module, federated, local, seed, workers=training.workers)
-        return Trainer(
-            engine,
-            federated,
-            server=training.server,
-            min_answers=training.min_answers,
-            evaluate_every=training.evaluate_every,
-            seed=seed,
-            late_answers=late_answers,
-            num_edges=num_edges,
-            global_every=training.global_every,
-        )
+    def start(self, **arguments: Any) -> Trainer:
+        """See :meth:`Training.start`, which takes the ``arguments``."""
+        return self.training.start(**arguments, own_data=self.data, own_module=self.module)
 
 
 def federate(data: DataSet, shares: Shares, *, seed: int) -> FederatedData:

@@ -82,12 +82,11 @@ class Shares:
     """Which client gets which training samples.
 
     Args:
-        rows: int64[n], samples of the first client, then of the second, …; a sample may be left
-            out, or be given to several.
+        rows: int64[n], samples of the first client, then of the second, …; a sample may be missing,
+            or belong to several clients.
         offsets: int64[K+1], client k gets ``rows[offsets[k]:offsets[k+1]]``.
         quality: [K] in [0, 1], how good each client's data is; None when all are alike.
-        noise_sd: [K], standard deviation of the noise in each client's inputs (before they are
-            standardised); None for none.
+        noise_sd: [K], of the noise in each client's inputs before standardising; None for none.
     """
 
     rows: IntArray
@@ -105,14 +104,8 @@ class Shares:
 class FederatedData:
     """Data as clients own it: the samples of client k stand in rows ``offsets[k]:offsets[k+1]``.
 
-    Args:
-        inputs: float32[n, …], standardised.
-        targets: int64[n] or float32[n].
-        offsets: int64[K+1].
-        test_inputs: what nobody trains on, standardised.
-        test_targets: theirs.
-        num_classes: 0 in a regression.
-        quality: [K] in [0, 1], or None.
+    Inputs are standardised; no client trains on those of the test set. ``num_classes`` is 0 in a
+    regression; ``quality`` is [K] in [0, 1], or None.
     """
 
     inputs: Inputs
@@ -143,10 +136,8 @@ class FederatedData:
 class Updates:
     """The updates and signals of clients, row by row.
 
-    Args:
-        clients: int64[n].
-        deltas: float32[n, P], trained minus global parameters.
-        signals: float64[n] each, see :data:`SIGNALS`.
+    ``deltas`` [n, P] are trained minus global parameters; ``signals`` [n] each, see
+    :data:`SIGNALS`.
     """
 
     clients: IntArray
@@ -183,29 +174,27 @@ class Engine(Protocol):
     def num_trainable(self) -> int:
         """How many parameters are trained; those behind them in the vector are statistics of batch
         normalisation, which a server averages whatever its optimiser."""
-        ...
 
     def initial(self) -> Parameters:
         """The model before the first round, from the engine's seed."""
-        ...
 
     def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
         """Train these clients, each from the same global ``parameters``, on its own data."""
-        ...
 
     def losses(
         self, parameters: Parameters, clients: IntArray, *, batch_size: int | None = None
     ) -> FloatArray:
-        """[n], mean loss of ``parameters`` on each client's data, or on some of its samples."""
-        ...
+        """[n], mean loss of ``parameters`` on each client's data.
+
+        ``batch_size`` limits the samples of a client. They are drawn once and for all: the first
+        ones of the order that follows from the seed and the client in "round 0".
+        """
 
     def evaluate(self, parameters: Parameters) -> Evaluation:
         """The model on the test set."""
-        ...
 
     def close(self) -> None:
         """End worker processes, if there are any."""
-        ...
 
 
 def check_call(
@@ -224,10 +213,8 @@ def check_call(
 def joined(clients: IntArray, parts: Iterable[tuple[IntArray, Updates]]) -> Updates:
     """The updates of all ``clients``, in their order; no copy where one part holds them all.
 
-    Args:
-        clients: int64[n].
-        parts: increasing positions among the clients, and the updates of the clients there.
-            Every position is in exactly one part. A generator saves memory.
+    ``parts`` are increasing positions among the clients and the updates of the clients there; every
+    position is in exactly one part. A generator saves memory.
 
     Example:
         >>> one = Updates(clients=np.array([9]), deltas=np.float32([[1.0]]), signals={})

@@ -24,8 +24,8 @@ from fedmuster.worlds.layout import beta_law
 from fedmuster.worlds.trace_files import (
     FEDSCALE_ENDINGS,
     TraceError,
+    TraceFile,
     TraceTable,
-    accept_path,
     read_columns,
     rows_for,
     trace_reader,
@@ -37,7 +37,6 @@ class AvailabilityRun(Protocol):
 
     def at(self, round_number: int, now_seconds: float) -> BoolArray:
         """bool[K], read-only."""
-        ...
 
     def forecast(
         self, round_number: int, now_seconds: float, window_seconds: float
@@ -46,11 +45,9 @@ class AvailabilityRun(Protocol):
 
         Where the round decides, the windows are this round and the next.
         """
-        ...
 
     def wait_seconds(self, now_seconds: float) -> float:
         """How long until a client comes, when none is there; 0 where the round decides."""
-        ...
 
 
 class Availability(Protocol):
@@ -60,7 +57,6 @@ class Availability(Protocol):
 
     def start(self, num_clients: int, seed: int, /) -> AvailabilityRun:
         """Draw which of these clients are there when, from ``stream(seed, AVAILABILITY, …)``."""
-        ...
 
 
 AVAILABILITIES: Final = Registry[Availability](
@@ -290,7 +286,7 @@ class OnOff:
 
 @AVAILABILITIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ActivityTrace:
+class ActivityTrace(TraceFile):
     """Measured activity from a file: FedScale's ``client_behave_trace``, CSV or Parquet.
 
     A table has the columns ``client``, ``start_seconds``, ``end_seconds`` and perhaps
@@ -304,12 +300,6 @@ class ActivityTrace:
     """
 
     name: ClassVar[str] = "activity-trace"
-
-    path: str
-
-    def __post_init__(self) -> None:
-        accept_path(self)
-        check_types(self)
 
     def start(self, num_clients: int, seed: int) -> ActivityRun:
         """Draw which clients of the file take part."""

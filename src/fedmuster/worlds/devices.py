@@ -19,8 +19,8 @@ from fedmuster.worlds.layout import beta_law, speed_groups
 from fedmuster.worlds.setting import Setting
 from fedmuster.worlds.trace_files import (
     FEDSCALE_ENDINGS,
+    TraceFile,
     TraceTable,
-    accept_path,
     read_columns,
     rows_for,
     trace_reader,
@@ -44,12 +44,9 @@ _WAYS = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Devices:
-    """What K devices can do.
+    """What K devices can do: the time of a forward pass and the bandwidth, [K] and > 0.
 
-    Args:
-        compute_ms_per_sample: [K], > 0: how long a forward pass takes.
-        bandwidth_kbit_per_second: [K], > 0.
-        known: [K] by name, what else is known: any of :data:`OPTIONAL_COLUMNS`.
+    ``known`` [K] by name has what else is known, any of :data:`OPTIONAL_COLUMNS`.
     """
 
     compute_ms_per_sample: FloatArray
@@ -106,12 +103,8 @@ class DrawnDevices:
         fits = 0 < self.compute_ms_sd < limit
         require(fits, self, "compute_ms_sd", f"a number in (0, {limit:g}), as the mean and range")
         require(0 < self.bandwidth_log_sd < 100, self, "bandwidth_log_sd", "a number in (0, 100)")
-        require(
-            self._share_within_range() >= 0.01,
-            self,
-            "bandwidth_log_mean",
-            "a law that is within bandwidth_kbit_range at least once in 100 times",
-        )
+        expected = "a law that is within bandwidth_kbit_range at least once in 100 times"
+        require(self._share_within_range() >= 0.01, self, "bandwidth_log_mean", expected)
 
     def draw(self, num_clients: int, rng: Generator) -> Devices:
         """The devices of ``num_clients`` clients."""
@@ -124,8 +117,7 @@ class DrawnDevices:
 
     def _bandwidth(self, num_clients: int, rng: Generator) -> FloatArray:
         low, high = self.bandwidth_kbit_range
-        bandwidth = np.zeros(num_clients)
-        outside = np.arange(num_clients)
+        bandwidth, outside = np.zeros(num_clients), np.arange(num_clients)
         while len(outside):
             drawn = rng.lognormal(self.bandwidth_log_mean, self.bandwidth_log_sd, len(outside))
             bandwidth[outside] = drawn
@@ -141,7 +133,7 @@ class DrawnDevices:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceTrace:
+class DeviceTrace(TraceFile):
     """Measured devices from a file: FedScale's ``client_device_capacity``, CSV or Parquet.
 
     A table has the columns ``client``, ``compute_ms_per_sample``, ``bandwidth_kbit_per_second``
@@ -155,12 +147,6 @@ class DeviceTrace:
     """
 
     name: ClassVar[str] = "device-trace"
-
-    path: str
-
-    def __post_init__(self) -> None:
-        accept_path(self)
-        check_types(self)
 
     def draw(self, num_clients: int, rng: Generator) -> Devices:
         """The devices of ``num_clients`` clients, from the file."""
@@ -188,14 +174,10 @@ def read_devices(path: Path) -> Devices:
     again[order[1:]] = client[order[1:]] == client[order[:-1]]
     columns.refuse_where(again, "client", "each client once")
     compute, bandwidth = (
-        columns.numbers(name, low=1e-9, high=1e15)[order]
-        for name in ("compute_ms_per_sample", "bandwidth_kbit_per_second")
+        columns.numbers(name, low=1e-9, high=1e15)[order] for name in _DEVICES.required[1:]
     )
-    known = {
-        name: columns.numbers(name, low=0.0, high=1e15)[order]
-        for name in OPTIONAL_COLUMNS
-        if name in columns.values
-    }
+    there = [name for name in OPTIONAL_COLUMNS if name in columns.values]
+    known = {name: columns.numbers(name, low=0.0, high=1e15)[order] for name in there}
     return Devices(compute_ms_per_sample=compute, bandwidth_kbit_per_second=bandwidth, known=known)
 
 
@@ -289,7 +271,14 @@ class DeviceWorld(Setting):
     def start(self, seed: int) -> WorldRun:
         """See :class:`~fedmuster.worlds.world.World`."""
         devices = self.devices.draw(self.num_clients, stream(seed, LAYOUT))
-        law = self._law(devices)
+        samples = float(self.batch_size * self.local_steps)
+        law = SumLatency(
+            compute=_PASSES * devices.compute_ms_per_sample * samples / 1000.0,
+            communication=_WAYS * (1000.0 * self.update_mbit) / devices.bandwidth_kbit_per_second,
+            compute_relative_sd=self.compute_relative_sd,
+            communication_relative_sd=self.communication_relative_sd,
+            floor=self.tau_min_seconds,
+        )
 
         def answers(rng: Generator) -> tuple[FloatArray, dict[str, FloatArray]]:
             latency, compute, communication = law.draw_stages(rng)
@@ -306,15 +295,4 @@ class DeviceWorld(Setting):
             attributes=attributes_of(devices, stream(seed, LAYOUT, _ATTRIBUTES_KEY)),
             expected_seconds=law.compute + law.communication,
             columns={"validity": (1.0 - self.dropout) * law.in_time(self.deadline)},
-        )
-
-    def _law(self, devices: Devices) -> SumLatency:
-        samples = float(self.batch_size * self.local_steps)
-        model_kbit = 1000.0 * self.update_mbit
-        return SumLatency(
-            compute=_PASSES * devices.compute_ms_per_sample * samples / 1000.0,
-            communication=_WAYS * model_kbit / devices.bandwidth_kbit_per_second,
-            compute_relative_sd=self.compute_relative_sd,
-            communication_relative_sd=self.communication_relative_sd,
-            floor=self.tau_min_seconds,
         )

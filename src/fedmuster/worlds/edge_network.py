@@ -26,14 +26,9 @@ _NUM_MOMENTS = 12
 class ReachablePairs:
     """The P pairs of a client and an edge within its reach, in one round.
 
-    Args:
-        coverage: bool[K, M], which edge covers which client; the pairs are its true entries.
-        compute_mhz: [K], y.
-        compute_seconds: [K], q / y.
-        download_rate: [P], r_DT in Mbit/s.
-        upload_rate: [P], r_UT.
-        download_mbit: a_DT.
-        upload_mbit: a_UT.
+    The pairs are the true entries of ``coverage`` [K, M]. ``compute_mhz`` [K] is y,
+    ``compute_seconds`` [K] is q / y, the rates [P] are r_DT and r_UT in Mbit/s, ``download_mbit``
+    is a_DT, ``upload_mbit`` a_UT.
     """
 
     coverage: BoolArray

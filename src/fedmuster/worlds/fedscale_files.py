@@ -259,10 +259,9 @@ class _Clients:
     def joined(self, key: str, lists: list[list[Any]], client: IntArray) -> FloatArray:
         """The times in these lists one after the other; ``client`` says whose each is."""
         times = self._floats(key, list(chain.from_iterable(lists)), client)
-        wrong = ~((times >= 0) & (times <= LONGEST_SECONDS))
-        if wrong.any():
-            number = int(client[int(np.argmax(wrong))])
-            self._refuse(number, f"{key} must hold times in [0, {LONGEST_SECONDS:g}]")
+        owners = client[~((times >= 0) & (times <= LONGEST_SECONDS))]
+        wrong = np.bincount(owners, minlength=len(self._names)) > 0
+        self.refuse_where(wrong, f"{key} must hold times in [0, {LONGEST_SECONDS:g}]")
         return times
 
     def refuse_where(self, wrong: BoolArray, complaint: str) -> None:

@@ -16,13 +16,9 @@ class Intervals:
     ``t_k = (t + phase) mod period`` is the client's own clock (FedScale's rule, with phase 0). So
     an interval that ends with the period ends just before the next, unless one starts at 0.
 
-    Args:
-        start_seconds: [n], those of client 0, then those of client 1, …; increasing within each.
-        end_seconds: [n]; beyond the period where the interval goes on into the next one, infinite
-            for a client that is always there.
-        offsets: int[K + 1]: the intervals of client k are ``offsets[k] … offsets[k + 1] - 1``.
-        period_seconds: [K], > 0.
-        phase_seconds: [K], >= 0.
+    The intervals of client k are ``offsets[k] … offsets[k + 1] - 1``, in the order of their starts.
+    An end lies beyond the period where the interval goes on into the next one, and is infinite for
+    a client that is always there.
     """
 
     start_seconds: FloatArray
@@ -41,9 +37,9 @@ class Intervals:
         period_seconds: FloatArray,
         phase_seconds: FloatArray | None = None,
     ) -> Self:
-        """Intervals in any order, which may touch and overlap; ``client`` is int[n].
+        """Intervals in any order, which may touch and overlap; ``client`` [n] owns them.
 
-        Of an interval only the part before the end of the period counts. No phase means 0.
+        The part of an interval after the end of the period does not count. No phase means 0.
         """
         num_clients = len(period_seconds)
         seen = start_seconds < period_seconds[client]

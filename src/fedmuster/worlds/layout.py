@@ -12,9 +12,9 @@ from fedmuster.core.streams import exponential_data
 
 
 def shuffled_groups(num_clients: int, num_groups: int, rng: Generator) -> IntArray:
-    """A label 0 … num_groups-1 for each client, at random; sizes differ by at most one.
+    """A random label 0 … num_groups-1 for each client; the sizes of groups differ by at most one.
 
-    Shuffled, because a policy that favours low indices must not look clever.
+    The labels are shuffled so that a policy that favours low ids gains nothing.
     """
     return np.asarray(rng.permutation(num_clients) * num_groups // num_clients)
 

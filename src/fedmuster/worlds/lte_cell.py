@@ -91,15 +91,9 @@ class FluctuatingRate:
         """The standard deviation, but never 0: an integral over Z divides by it."""
         return np.maximum(self.sd, _TINIEST * self.mean)
 
-    @property
-    def highest(self) -> FloatArray:
-        """[K], the fastest rate."""
-        return np.asarray(self.mean + self.sd)
-
-    @property
-    def lowest(self) -> FloatArray:
-        """[K], the slowest rate."""
-        return np.asarray(self.mean - self.sd)
+    def at(self, z: float) -> FloatArray:
+        """[K], the rates at this Z: the slowest at -1, the fastest at 1."""
+        return np.asarray(self.mean + z * self.sd)
 
     def rows(self, rows: slice) -> "FluctuatingRate":
         """The rates of these clients."""
@@ -115,11 +109,8 @@ _CHUNK = 64
 class UpdateUploadLatency:
     """``tau = samples / compute + bits / throughput``, with rates that fluctuate independently.
 
-    Args:
-        samples: [K], how many each client trains on.
-        compute: samples per second.
-        bits: size of the model.
-        throughput: bits per second.
+    ``samples`` [K] is what each client trains on; ``compute`` is in samples per second, ``bits``
+    the size of the model, ``throughput`` in bits per second.
     """
 
     samples: FloatArray
@@ -139,8 +130,9 @@ class UpdateUploadLatency:
 
     def shortest_seconds(self) -> float:
         """The shortest latency that any client can have."""
-        shortest = self.samples / self.compute.highest + self.bits / self.throughput.highest
-        return float(shortest.min())
+        return float(
+            (self.samples / self.compute.at(1.0) + self.bits / self.throughput.at(1.0)).min()
+        )
 
     def mean_seconds(self) -> FloatArray:
         """See :class:`~fedmuster.worlds.laws.latency.LatencyLaw`."""
@@ -160,11 +152,11 @@ class UpdateUploadLatency:
     def _mean_inverse(self, deadline: float) -> FloatArray:
         """Gauss-Legendre over both rates.
 
-        Where some uploads are in time and others are not, the integral over the throughput has
-        other limits than where all are: the two parts are smooth, the whole is not.
+        The integral over the throughput has other limits where only some uploads are in time than
+        where all are, so the two parts, which are smooth, are integrated apart.
         """
-        some = self._needed(deadline - self.bits / self.throughput.highest)
-        every = self._needed(deadline - self.bits / self.throughput.lowest)
+        some = self._needed(deadline - self.bits / self.throughput.at(1.0))
+        every = self._needed(deadline - self.bits / self.throughput.at(-1.0))
         return self._between(some, every, deadline) + self._between(
             every, np.ones_like(every), deadline
         )

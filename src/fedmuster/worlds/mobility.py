@@ -87,11 +87,9 @@ class MobilityRun(Protocol):
 
     def at(self, round_number: int) -> FloatArray:
         """[K, 2], positions in km in round t = 1, 2, …"""
-        ...
 
     def sample(self, count: int, rng: Generator) -> FloatArray:
         """[count, 2], independent positions by the law that a client follows in every round."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,7 +178,7 @@ class RandomWaypoint:
         self, area: CoverageArea, num_clients: int, *, step_seconds: float, seed: int
     ) -> "RandomWaypointRun":
         """Draw where all clients are, and their first waypoints."""
-        return RandomWaypointRun(self, area, num_clients, step_seconds, seed)
+        return RandomWaypointRun(self, area, num_clients, step=step_seconds, seed=seed)
 
     def midway(self, area: CoverageArea, count: int, rng: Generator) -> _Start:
         """The stationary law: a moment falls into a way (or pause) with a probability in proportion
@@ -218,14 +216,9 @@ class RandomWaypointRun:
     """See :class:`RandomWaypoint`. Ways are drawn when their time is asked for, and kept."""
 
     def __init__(
-        self,
-        law: RandomWaypoint,
-        area: CoverageArea,
-        num_clients: int,
-        step_seconds: float,
-        seed: int,
+        self, law: RandomWaypoint, area: CoverageArea, num_clients: int, *, step: float, seed: int
     ) -> None:
-        self._law, self._area, self._step, self._seed = law, area, step_seconds, seed
+        self._law, self._area, self._step, self._seed = law, area, step, seed
         start = law.midway(area, num_clients, stream(seed, MOBILITY, 0))
         # [ways, K]: when each way begins, and when it ends; [ways + 1, K, 2]: from where to where.
         self._departs = np.zeros((1, num_clients))

@@ -65,12 +65,7 @@ class Radio:
 
 
 def path_loss_db(distance_km: FloatArray) -> FloatArray:
-    """``128.1 + 37.6 log10 d`` (COCS Sec. VI-A).
-
-    Example:
-        >>> path_loss_db(np.array([0.1, 1.0, 2.0])).round(1)
-        array([ 90.5, 128.1, 139.4])
-    """
+    """``128.1 + 37.6 log10 d`` (COCS Sec. VI-A)."""
     return np.asarray(128.1 + 37.6 * np.log10(np.maximum(distance_km, _NEAREST_KM)))
 
 
@@ -79,10 +74,7 @@ def rate_mbit_per_second(
 ) -> FloatArray:
     """``b c = b log2(1 + P g / N0)`` (COCS Eq. 4), where N0 grows with the bandwidth b.
 
-    Args:
-        bandwidth_mhz: b.
-        log_snr: over 1 MHz, shadowing included, see :meth:`Radio.log_snr`.
-        fading: the power of the fading, mean 1.
+    ``log_snr`` is over 1 MHz and includes shadowing; ``fading`` is a power with mean 1.
 
     Example:
         >>> rate_mbit_per_second(np.array(2.0), np.log(3.0), np.array(2.0))
@@ -118,11 +110,8 @@ class UplinkLaw:
 
     ``ln Psi`` is smooth in ``ln s``: it is tabulated once for all.
 
-    Args:
-        bandwidth_mhz: [n], nodes of the law of b;
-        bandwidth_weight: [n], theirs.
-        first_log_s: ``ln s`` of the table's first column; the others follow in steps of 0.05.
-        log_psi: [M, S], the table, a row for each edge.
+    ``bandwidth_mhz`` and ``bandwidth_weight`` [n] are the nodes of the law of b; the columns of the
+    table ``log_psi`` [M, S] follow ``first_log_s`` in steps of 0.05.
     """
 
     bandwidth_mhz: FloatArray
@@ -134,12 +123,10 @@ class UplinkLaw:
     def of(
         cls, log_snr: Sequence[FloatArray], *, shadowing: float, bandwidth_mhz: tuple[float, float]
     ) -> Self:
-        """The law for a uniform bandwidth and this sample of ``ln G``.
+        """The law for a bandwidth that is uniform in the range ``bandwidth_mhz``.
 
-        Args:
-            log_snr: [n_m] for each edge, a sample of ``ln G`` but for the shadowing.
-            shadowing: standard deviation of what the shadowing adds to it; 0 for none.
-            bandwidth_mhz: the range of b.
+        ``log_snr`` has a sample [n_m] of ``ln G`` without shadowing for each edge; ``shadowing`` is
+        the standard deviation that shadowing adds to ``ln G``, 0 for none.
         """
         tail = int(np.ceil(_TAIL * shadowing / _STEP))
         lowest = min(float(values.min()) for values in log_snr)
@@ -165,12 +152,10 @@ class UplinkLaw:
         )
 
     def at_least(self, edge: IntArray, download: FloatArray, upload: FloatArray) -> FloatArray:
-        """[P, n], the probability that the uplink is at least so fast.
+        """[P, n], the probability that the uplink of a pair reaches the rate ``upload`` [P, n].
 
-        Args:
-            edge: int64[P], of each pair.
-            download: [P], its downlink rate in Mbit/s, > 0.
-            upload: [P, n], rates in Mbit/s, >= 0 and perhaps infinite.
+        ``edge`` [P] and ``download`` [P] (Mbit/s, > 0) describe the pairs; ``upload`` may be
+        infinite.
         """
         result = np.empty(upload.shape)
         for first in range(0, len(edge), _CHUNK):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmuster.bandits.rewards import repeats
-from fedmuster.core.policy import fill_quota
+from fedmuster.core.late_answers import fill_quota
 from fedmuster.core.records import BoolArray, FloatArray, IntArray, Selection
 from fedmuster.solvers.schedule import finish_seconds
 

@@ -121,10 +121,7 @@ class Setting:
     ) -> Clients:
         """Clients whose latencies follow the same ``law`` in every round.
 
-        Args:
-            law: of the latencies.
-            tau_min_seconds: the shortest latency.
-            answers: draws latencies by that law, and the signals of answers; None for no signals.
+        ``answers`` draws latencies by that law, and the signals of answers; None for no signals.
         """
         expectation = cache(lambda: self.truth(law, tau_min_seconds))
 
@@ -153,10 +150,9 @@ class Setting:
         """A run of these ``clients`` with the setting's availability, deadline and data.
 
         ``clients`` is a function that draws a round, or the law of latencies in all rounds.
-        ``time`` holds what is special about the end of a round; the setting adds deadline,
+        ``time`` holds what is special about the end of a round; the setting adds the deadline,
         over-selection and clusters. The last five describe the clients to the server, see
-        :class:`~fedmuster.core.records.Problem`; the others are those of
-        :class:`~fedmuster.worlds.world.WorldRun`.
+        :class:`~fedmuster.core.records.Problem`.
         """
         if not callable(clients):
             clients = self.stationary(clients, tau_min_seconds)

@@ -14,19 +14,17 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedmuster.core.arrays import BoolArray, IntArray
+from fedmuster.core.config import check_types
 from fedmuster.core.errors import ConfigError, DataError, MissingExtraError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceTable:
-    """Which columns a file has. Others are ignored.
+    """The columns of a file; other columns are ignored.
 
-    Args:
-        required: columns that must be there; the first is ``client``.
-        one_row_for: what a row describes, for messages.
-        optional: columns that may be there.
-        whole: columns that hold whole numbers.
-        also_known_as: other names of columns.
+    The first of the ``required`` columns is ``client``. Those in ``whole`` hold whole numbers;
+    ``also_known_as`` has other names of columns; ``one_row_for`` says what a row describes, for
+    messages.
     """
 
     required: tuple[str, ...]
@@ -180,12 +178,12 @@ class TraceError(DataError):
 def trace_reader(
     what: str, *, key: tuple[str, ...], fedscale: bool = False
 ) -> Callable[[Callable[[Path], T]], Callable[[str], T]]:
-    """Decorates a reader: it reads a file again only if the file has changed, and errors name it.
+    """Decorate a reader: a file is read again only if it has changed, and errors name the file.
 
-    What the reader returns is shared and must not be written to.
+    What the reader returns is shared: callers must not change it.
 
     Args:
-        what: what the file is called in messages.
+        what: the name of the file in messages.
         key: where a world's table has the file's path.
         fedscale: whether the file may be one of FedScale's own, and not only a table.
     """
@@ -231,11 +229,22 @@ def accept_path(config: Any) -> None:
         object.__setattr__(config, "path", os.fspath(config.path))
 
 
-def rows_for(num_clients: int, num_rows: int, rng: Generator) -> IntArray:
-    """[K], which of a file's clients each client is.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceFile:
+    """A config that names a file of measurements; ``path`` is relative or absolute."""
 
-    Client k is the k-th of the file if there are as many; else they are drawn at random, no client
-    of the file twice before all others once. So a sorted file does not make low ids special.
+    path: str
+
+    def __post_init__(self) -> None:
+        accept_path(self)
+        check_types(self)
+
+
+def rows_for(num_clients: int, num_rows: int, rng: Generator) -> IntArray:
+    """[K], the file's client that each client of the world is.
+
+    Client k is the k-th of the file if both have as many clients. Otherwise clients are drawn at
+    random, and none of the file occurs twice before all others occur once.
     """
     if num_rows == num_clients:
         return np.arange(num_clients)

@@ -28,10 +28,7 @@ _LATENCIES = TraceTable(
 class Trace:
     """Measurements, ordered by client and then by round; no (client, round) occurs twice.
 
-    Args:
-        client: int[n], 0 … K-1: the file's ids in sorted order (as numbers if all of them are).
-        round: int[n], >= 1.
-        latency_seconds: float[n], > 0.
+    ``client`` [n] counts the file's ids in sorted order (as numbers if all of them are), 0 … K-1.
     """
 
     client: IntArray

@@ -19,10 +19,8 @@ from fedmuster.worlds.world import WORLDS, WorldRun
 class ValidityLatency:
     """In time with probability v: uniform up to the deadline, or else up to twice the deadline.
 
-    Args:
-        validity: [K], ``P(tau <= deadline)``.
-        deadline: in seconds.
-        floor: the shortest latency, > 0 and < deadline.
+    ``validity`` [K] is ``P(tau <= deadline)``; ``floor``, the shortest latency, is in (0,
+    deadline).
     """
 
     validity: FloatArray

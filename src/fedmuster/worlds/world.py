@@ -5,7 +5,7 @@ round alone. So all policies face the same luck, and rounds can be drawn in any 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import ClassVar, Final, Protocol
 
@@ -33,13 +33,10 @@ from fedmuster.worlds.round_time import RoundTime
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What came of a cohort.
+    """What came of a cohort: feedback, the length of the round, and the clients that answer later.
 
-    Args:
-        feedback: one row for each selected client. The latency of a client that did not complete
-            is infinite, because the server never learns when a late client would be ready.
-        round_seconds: how long the round lasted.
-        late: the clients that answer after the round, and when.
+    The feedback has one row for each selected client. The latency of a client that did not complete
+    is infinite, because the server never learns when a late client would be ready.
     """
 
     feedback: Feedback
@@ -216,19 +213,14 @@ class WorldRun:
         if draw.edges is not None:
             available = available & draw.edges.covered
         return WorldRound(
+            **{item.name: getattr(draw, item.name) for item in fields(RoundDraw)}
+            | {"latency_seconds": latency},
             round=round_number,
             available=available,
-            features=draw.features,
-            latency_seconds=latency,
-            expectation=draw.expectation,
-            present=draw.present,
             time=self.time,
-            signals=draw.signals,
             forecast=partial(self._forecast, round_number, now_seconds),
             now_seconds=now_seconds,
             wait_seconds=0.0 if available.any() else self.availability.wait_seconds(now_seconds),
-            edges=draw.edges,
-            position_km=draw.position_km,
         )
 
     def _forecast(
@@ -265,11 +257,9 @@ class World(Protocol):
     @property
     def hierarchical(self) -> bool:
         """Whether there are edge servers between the clients and the cloud."""
-        ...
 
     def start(self, seed: int) -> WorldRun:
         """Draw the layout: which clients are fast, their clusters, how much data each has."""
-        ...
 
 
 WORLDS: Final = Registry[World](

@@ -1,4 +1,4 @@
-"""How often clients answer in time, learned apart in parts of the space of contexts (COCS)."""
+"""COCS's hypercubes of contexts, and the share of answers in time in each hypercube."""
 
 import math
 from dataclasses import dataclass
@@ -48,20 +48,17 @@ class Control:
 
 
 class Demand(NamedTuple):
-    """What is asked of the cubes that a context is in, from the largest (level 0) to the smallest.
+    """How many observations the cubes of a context need; level 0 is the largest cube.
 
     Attributes:
-        least: [levels], never decreasing: in force is the smallest cube with so many observations.
-        level: of the cube by which exploration judges.
-        needed: unless that cube has more observations than this, the context is under-explored.
+        least: [levels], never decreasing; the smallest cube with this many observations is used.
+        level: the level of the cube that decides about exploration.
+        needed: a context is under-explored unless that cube has more observations than this.
     """
 
     least: FloatArray
     level: int
     needed: float
-
-
-# Equal hypercubes, as many from the first round to the last.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,9 +113,6 @@ def grid_cells(steps: IntArray, per_axis: int) -> IntArray:
     """[n], a number for each cell of the grid, ``0 … per_axis^d - 1``."""
     cells: IntArray = steps @ per_axis ** np.arange(steps.shape[1] - 1, -1, -1)
     return cells
-
-
-# Hypercubes that become smaller where more is known: the partition adapts to what was seen.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,20 +184,17 @@ class ZoomingCubes:
         return range(self.depth + 1 if dimension else 1)  # without context there is but the root
 
 
-# How often clients answer in time, by client, edge server and part of the context space.
-
 Cubes = EqualCubes | ZoomingCubes
 Pool = Literal["pairs", "clients", "edges", "network"]
-"""For whom statistics of their own are kept: each pair of client and edge, each client, each edge,
-or the network as a whole."""
+"""What has statistics of its own: each pair of client and edge, each client, each edge, or all."""
 
 _MOST_CUBES = 2**28
-"""Their statistics take 4 GiB."""
+"""The statistics of this many cubes take 4 GiB."""
 
 
 @dataclass(slots=True)
 class OwnRates:
-    """Of each client, at [K, M or 1, cubes], how often it was chosen and how often in time."""
+    """[K, M or 1, cubes], selections and answers in time of each client."""
 
     count: IntArray
     successes: IntArray
@@ -211,7 +202,7 @@ class OwnRates:
 
 @dataclass(slots=True)
 class CommonRates:
-    """The same of all clients together, at [1, M or 1, cubes]."""
+    """[1, M or 1, cubes], selections and answers in time of all clients together."""
 
     count: IntArray = shared()
     successes: IntArray = shared()
@@ -221,14 +212,14 @@ RatesState = OwnRates | CommonRates
 
 
 class Estimate(NamedTuple):
-    """What is known of some contexts, one value for each.
+    """Estimates for some contexts, one value for each.
 
     Attributes:
-        probability: the share of successes in the cube in force; 0 where nothing was observed.
-        observations: how many it is the share of.
-        under_explored: whether more must be observed.
-        counter: how often the cube was observed by which that is judged.
-        needed: more often than this it must have been, or else the context is under-explored.
+        probability: the share of successes in the cube in force; 0 without observations.
+        observations: the number of observations in that cube.
+        under_explored: whether ``counter <= needed``.
+        counter: the observations in the cube that decides about exploration.
+        needed: how many observations that cube must exceed.
     """
 
     probability: FloatArray
@@ -243,8 +234,8 @@ class SuccessRates:
     """Counts and successes in each part of the context space (COCS Eq. 12, 13).
 
     Args:
-        cubes: which contexts are taken to be alike.
-        pool: which clients and edges are taken to be alike.
+        cubes: which contexts share statistics.
+        pool: which clients and edges share statistics.
 
     Example:
         >>> rates = SuccessRates(cubes=EqualCubes(cubes_per_axis=2), pool="pairs")
@@ -261,7 +252,7 @@ class SuccessRates:
     pool: Pool
 
     def init(self, problem: Problem) -> RatesState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         own = self.pool in ("pairs", "clients")
         shape = (
             problem.num_clients if own else 1,
@@ -288,7 +279,7 @@ class SuccessRates:
         context: FloatArray,
         success: BoolArray,
     ) -> None:
-        """These clients were chosen at these edges in these contexts [n, d]; with what success."""
+        """Count the success of clients that were chosen at ``edges`` in their contexts [n, d]."""
         where = self._where(clients, edges, context)
         np.add.at(state.count, where, 1)  # not +=, for pooled rows may be in the same cube
         np.add.at(state.successes, where, success[:, np.newaxis].astype(np.int64))
@@ -303,7 +294,7 @@ class SuccessRates:
         round_: int,
         control: Control,
     ) -> Estimate:
-        """What is known of these clients at these edges, in these contexts [n, d]."""
+        """The estimates for ``clients`` at ``edges`` in their contexts [n, d]."""
         where = self._where(clients, edges, context)
         counts, successes = state.count[where], state.successes[where]
         demand = self.cubes.demand(control, round_, context.shape[1])

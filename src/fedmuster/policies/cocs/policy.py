@@ -114,7 +114,7 @@ class COCS(PolicyTraits):
         return SuccessRates(cubes=self.cubes, pool=self.pool)
 
     def init(self, problem: Problem) -> RatesState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         return self._rates.init(problem)
 
     def select(self, state: RatesState, view: RoundView, rng: Generator) -> Selection:
@@ -144,7 +144,7 @@ class COCS(PolicyTraits):
         )
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return BestPlacement(
             formula="under-explored pairs of client and edge first (counter <= needed), then the "
             "largest sum of probability, within budgets",

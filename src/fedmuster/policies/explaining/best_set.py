@@ -1,9 +1,10 @@
-"""Policies that want the best set: its slowest member counts, and a mean over all."""
+"""The rule of policies that maximise the slowest member of a cohort plus a mean over it."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedmuster.bandits.rewards import repeats
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.explaining import Moment, Parts, Rule, parts_in_words, rank
 from fedmuster.core.words import number
@@ -50,7 +51,7 @@ class BestSet(Rule):
         return (self.slowest,) if self.scale > 0 else ()
 
     def merit(self, moment: Moment) -> FloatArray:
-        """What the set would be worth, if each came in place of the weakest of the cohort."""
+        """The value of the cohort if each client came in place of the weakest member."""
         swaps = Swaps(self, moment)
         if len(moment.cohort) == 0:
             return np.nan_to_num(swaps.instance.bottleneck, nan=0.0)
@@ -62,19 +63,20 @@ class BestSet(Rule):
         return value
 
     def worth(self, moment: Moment) -> str | None:
-        """Both parts, and who is the bottleneck."""
+        """Both parts of the value, and the client that is the bottleneck."""
         if len(moment.cohort) == 0:
             return None
         swaps = Swaps(self, moment)
         slowest = int(moment.cohort[np.argmin(swaps.instance.bottleneck[moment.cohort])])
-        return (
-            f"The cohort is worth {_told(*swaps.parts(moment.cohort))}: its lowest {self.slowest} "
-            f"(of {moment.name(slowest)}), and {self._weight_words()}"
-            if self.scale > 0
-            else f"The cohort is worth {_told(*swaps.parts(moment.cohort))}: minus "
-            f"{number(-self.scale)} times its longest {self.slowest} (of {moment.name(slowest)}), "
-            f"and {self._weight_words()}"
+        extreme = (
+            "its lowest" if self.scale > 0 else f"minus {number(-self.scale)} times its longest"
         )
+        kind = "sum" if self.times_size else "mean"
+        told = (
+            f"The cohort is worth {_told(*swaps.parts(moment.cohort))}: {extreme} {self.slowest} "
+            f"(of {moment.name(slowest)}), and the {kind} of {' + '.join(self.weights)}"
+        )
+        return told if self.penalty == 0 else f"{told} less {number(self.penalty)} for each repeat"
 
     def chosen(self, moment: Moment, client: int) -> str:
         """What the cohort would be worth with the best other client in its place."""
@@ -132,11 +134,6 @@ class BestSet(Rule):
             told += f", its {name} {number(float(column[client]))} rank {place:,}"
         return told
 
-    def _weight_words(self) -> str:
-        kind = "sum" if self.times_size else "mean"
-        told = f"the {kind} of {' + '.join(self.weights)}"
-        return told if self.penalty == 0 else f"{told} less {number(self.penalty)} for each repeat"
-
 
 class Swaps:
     """The set problem of a round, over all clients, and its value after a swap."""
@@ -160,11 +157,11 @@ class Swaps:
         )
 
     def parts(self, cohort: IntArray) -> tuple[float, float]:
-        """The bottleneck and the rest."""
+        """The lowest u of a cohort, and its mean w less penalties."""
         return self.instance.parts(cohort)
 
     def values(self, out: int, into: IntArray) -> FloatArray:
-        """Of the cohort with each of ``into`` in the place of ``out``."""
+        """The value of the cohort with each of ``into`` in the place of ``out``."""
         rest = self.moment.cohort[self.moment.cohort != out]
         u, w = self.instance.bottleneck, self.instance.weight
         slowest = np.minimum(u[rest].min(initial=np.inf), u[into])
@@ -172,8 +169,7 @@ class Swaps:
         labels = self.instance.clusters
         if labels is not None:
             again = np.isin(labels[into], labels[rest])
-            repeats = len(rest) - len(np.unique(labels[rest])) + again
-            mean = mean - self.instance.penalty * repeats
+            mean = mean - self.instance.penalty * (repeats(labels[rest]) + again)
         # Infinite values tie; then the rest decides.
         return np.asarray(np.where(np.isinf(slowest), _HUGE, slowest) + mean)
 
@@ -187,7 +183,7 @@ class Swaps:
 
 
 def _compare(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """By how much the first is better, as a share of what there is."""
+    """By how much the first value is better, relative to the largest part of both."""
     unlimited = np.isinf(one[0]) and np.isinf(other[0])
     gain = one[1] - other[1] if unlimited else sum(one) - sum(other)
     scale = max(abs(value) for value in (*one, *other, 1e-300) if np.isfinite(value))

@@ -1,4 +1,4 @@
-"""Policies that place clients at edge servers, within budgets."""
+"""The rule of policies that place clients at edge servers, within budgets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class BestPlacement(Rule):
         return f"{self._pair(moment, client, edge)}{self._elsewhere(moment, client, edge)}"
 
     def passed_over(self, moment: Moment, client: int) -> str:
-        """At each edge that covers it: its value, its cost, whom it would have to replace."""
+        """For each edge that covers it: its value, its cost, the client it would replace."""
         edges = np.flatnonzero(np.isfinite(self.value(moment)[client]) | self.first(moment)[client])
         if len(edges) == 0:
             return "it is worth nothing at any edge that covers it"
@@ -96,7 +96,7 @@ class BestPlacement(Rule):
         return f". It would be worth {', '.join(told)} instead of {number(float(values[edge]))}"
 
     def _room(self, moment: Moment, client: int, edge: int) -> str:
-        """Whether it would have fitted, and who else is there."""
+        """Whether it would have fitted, and which client it would replace."""
         cost, worth = np.nan_to_num(moment.at_edges("cost")), self._worths(moment)
         left = float(moment.left()[edge])
         there = moment.cohort if moment.edges is None else moment.cohort[moment.edges == edge]

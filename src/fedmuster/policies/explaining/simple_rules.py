@@ -1,4 +1,4 @@
-"""Rules that many policies follow: the highest of some number, by chance, everybody."""
+"""Rules that many policies follow: the highest value, by chance, everyone, or nothing told."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Highest(Rule):
         return np.nan_to_num(values, nan=-np.inf if self.unseen is None else np.inf)
 
     def chosen(self, moment: Moment, client: int) -> str:
-        """Its value, its rank, who is next."""
+        """Its value, its rank, and the best client that was not chosen."""
         merit, others = self.merit(moment), moment.passed_over
         if len(others) == 0:
             return f"all {several(moment.num_available, 'client')} that were available are taken"
@@ -79,12 +79,7 @@ class Highest(Rule):
         if merit[client] == np.inf and self.unseen is not None:
             return self.unseen + self._luck(moment, client)
         if merit[weakest] == np.inf and self.unseen is not None:
-            new = int(np.count_nonzero(merit[cohort] == np.inf))
-            return (
-                f"{told}; all {several(len(cohort), 'place')} went to clients that come first"
-                if new == len(cohort)
-                else told
-            )
+            return f"{told}; all {several(len(cohort), 'place')} went to clients that come first"
         told += (
             f"; {several(len(cohort), 'client')} are taken, of which {moment.name(weakest)} has "
             f"the {'highest' if self.lowest else 'lowest'}, {self._value(moment, weakest)}"
@@ -152,39 +147,31 @@ class ByChance(Rule):
         return np.nan_to_num(moment.column(self.term), nan=0.0)
 
     def chosen(self, moment: Moment, client: int) -> str:
-        """By luck."""
-        return f"luck decided; {self._chance(moment, client)}"
-
-    def passed_over(self, moment: Moment, client: int) -> str:
-        """By bad luck."""
-        return f"luck decided; {self._chance(moment, client)}"
-
-    def _chance(self, moment: Moment, client: int) -> str:
+        """Luck decided; the chance of the client."""
         size, there = len(moment.cohort), moment.num_available
-        if self.term is None:
-            if moment.num_edges:
-                return (
-                    f"clients are drawn one after the other while budgets last, and "
-                    f"{size:,} of the {there:,} available were placed"
+        if self.term is None and moment.num_edges:
+            chance = (
+                f"clients are drawn one after the other while budgets last, and {size:,} of the "
+                f"{there:,} available were placed"
+            )
+        elif self.term is None:
+            chance = f"{size:,} of {there:,} are drawn, a chance of {percent(size / max(there, 1))}"
+        else:
+            share = percent(float(moment.column(self.term)[client]))
+            chance = f"its chance was {share}"
+            if not self.exact:
+                chance = (
+                    f"it has {share} of the data of the {there:,} available, of whom {size:,} are "
+                    "drawn in proportion to that"
                 )
-            return f"{size:,} of {there:,} are drawn, a chance of {percent(size / max(there, 1))}"
-        value = float(moment.column(self.term)[client])
-        if self.exact:
-            return f"its chance was {percent(value)}"
-        return (
-            f"it has {percent(value)} of the data of the {there:,} available, of whom {size:,} are "
-            "drawn in proportion to that"
-        )
+        return f"luck decided; {chance}"
+
+    passed_over = chosen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Everyone(Rule):
-    """All who are available.
-
-    Args:
-        formula: the rule in words.
-        term: what orders them, if anything.
-    """
+    """All available clients; ``term`` orders them, if given."""
 
     formula: str
     term: str | None = None
@@ -196,14 +183,14 @@ class Everyone(Rule):
         return np.nan_to_num(moment.column(self.term))
 
     def chosen(self, moment: Moment, client: int) -> str:
-        """Because it was there."""
+        """It was available; whether the round waits for it."""
         if self.term is None or np.isnan(moment.column(self.term)[client]):
             return "it was available"
         waits = "the round waits" if moment.column(self.term)[client] else "nobody waits"
         return f"it was available; {waits} for its answer"
 
     def passed_over(self, moment: Moment, client: int) -> str:
-        """At edge servers not everybody fits."""
+        """The budgets of edge servers had no room for it."""
         return "there was no room for it"
 
 
@@ -242,9 +229,7 @@ class Untold(Rule):
             f"{len(written):,} that are written down"
         )
 
-    def passed_over(self, moment: Moment, client: int) -> str:
-        """The same."""
-        return self.chosen(moment, client)
+    passed_over = chosen
 
 
 def rule_of(policy: Policy[Any]) -> Rule:

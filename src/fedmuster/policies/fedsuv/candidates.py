@@ -1,8 +1,7 @@
-"""What is known of each client's validity and utility: a box that only shrinks (FedSUV 4.3, 4.4).
+"""FedSUV's boxes of validity and utility, and the candidates that they leave (FedSUV 4.3, 4.4).
 
-Utility is kept in the unit in which it was observed, so that the boxes of the past stay right
-when its scale changes. Order and dominance do not depend on that scale; only the diagonal does,
-which adds a utility to a probability.
+Utility is kept in the unit of its observations, so that old boxes stay valid when the scale
+changes. Only the diagonal depends on the scale: it adds a utility to a probability.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ _MAXIMUM = 0.9
 """The quantile of a round's utilities that counts as their maximum."""
 _MOST_SCALES = 10.0
 _MOST = 1e100
-"""A utility counts as at most so many scales, and so much: its square must not overflow."""
+"""Utilities are clipped at ten scales and at 1e100, so that their squares do not overflow."""
 
 
 @dataclass(slots=True)
@@ -58,14 +57,10 @@ def interval(centre: FloatArray, radius: FloatArray) -> Interval:
 def intersect(boxes: BoxState, validity: Interval, utility: Interval) -> None:
     """``R_t = R_{t-1} ∩ Q_t`` for everybody, in place (Eq. 8).
 
-    Where an objective's interval becomes empty, one of its confidence bounds has failed (or the
-    client has changed), and it starts anew from Q_t. The other objective is estimated by a model
-    of its own, of which that says nothing, and keeps what it knows.
-
-    Args:
-        boxes: R_{t-1}, which becomes R_t.
-        validity: the bounds of Q_t (Eq. 4).
-        utility: the same (Eq. 5).
+    If the interval of an objective becomes empty, one of its confidence bounds has failed (or the
+    client has changed), and the interval starts anew from Q_t. The other objective has a model of
+    its own and keeps its interval. ``validity`` (Eq. 4) and ``utility`` (Eq. 5) are the sides of
+    Q_t.
     """
     _narrow(boxes.validity_low, boxes.validity_high, *validity)
     _narrow(boxes.utility_low, boxes.utility_high, *utility)
@@ -128,12 +123,10 @@ def describe(boxes: BoxState) -> dict[str, FloatArray]:
     return {name: np.where(np.isfinite(of), of, np.nan) for name, of in columns.items()}
 
 
-# FedSUV's candidates, who leave for good: too unlikely to answer, or dominated (section 4.4).
-
 ELIMINATED: Final = 1
-"""Left because another is certainly more likely to answer in time."""
+"""The client left because another is certainly more likely to answer in time."""
 DOMINATED: Final = 2
-"""Left because another is certainly as good in validity and in utility."""
+"""The client left because another is certainly as good in validity and in utility."""
 
 
 @dataclass(slots=True)
@@ -144,11 +137,11 @@ class CandidateState:
     left_by: IntArray
 
     def remaining(self) -> IntArray:
-        """Who is a candidate."""
+        """The candidates."""
         return np.flatnonzero(self.left_by == 0)
 
     def columns(self) -> dict[str, FloatArray]:
-        """The same for reports: of a candidate, when it left is NaN."""
+        """Both columns for reports; ``left_round`` is NaN for a candidate."""
         when = np.where(self.left_by == 0, np.nan, self.left_round)
         return {"left_round": when, "left_by": self.left_by.astype(np.float64)}
 
@@ -164,18 +157,13 @@ def everyone(num_clients: int) -> CandidateState:
 def eliminate(state: CandidateState, validity: Interval, *, round_: int, floor: int) -> None:
     """Remove candidates whose upper validity is below another's lower one (Eq. 7).
 
-    Lowest upper validity first, as long as at least ``floor`` remain.
-
-    Args:
-        state: the candidates.
-        validity: the bounds of Q_t.
-        round_: the round for which they are no candidates any more.
-        floor: how many must remain.
+    ``validity`` has the bounds of Q_t; ``round_`` is the first round without the removed clients.
+    The lowest upper validity leaves first, as long as at least ``floor`` candidates remain.
     """
     rows = state.remaining()
     low, high = validity[0][rows], validity[1][rows]
     best = low.max(initial=-np.inf)
-    # Whoever is the best itself stays, even if nothing at all is uncertain about it.
+    # The best candidate stays, even if nothing at all is uncertain about it.
     hopeless = (high <= best) & (low < best)  # Eq. 7
     _leave(state, rows, hopeless, high, round_=round_, floor=floor, reason=ELIMINATED)
 
@@ -183,8 +171,7 @@ def eliminate(state: CandidateState, validity: Interval, *, round_: int, floor: 
 def drop_dominated(state: CandidateState, boxes: BoxState, *, round_: int, floor: int) -> None:
     """Remove candidates whose best corner another's worst dominates (Algorithm 1, lines 10–18).
 
-    Lowest upper utility first, as long as at least ``floor`` remain: who stays would be asked for
-    its upper utility.
+    The lowest upper utility leaves first, as long as at least ``floor`` candidates remain.
     """
     rows = state.remaining()
     high = boxes.validity_high[rows], boxes.utility_high[rows]

@@ -1,4 +1,4 @@
-"""FedSUV: candidates that may be Pareto-optimal in validity and utility."""
+"""How FedSUV explains its choice."""
 
 from dataclasses import dataclass
 
@@ -29,12 +29,12 @@ class UncertainAndUseful(Rule):
         )
 
     def merit(self, moment: Moment) -> FloatArray:
-        """The upper utility, infinite of those of whom nothing is known; candidates first."""
+        """The upper utility, infinite for unknown clients; candidates come first."""
         upper = np.nan_to_num(moment.column("utility_high"), nan=np.inf)
         return np.where(moment.column("left_by") == 0, upper, np.minimum(upper, 0.0) - 1e100)
 
     def worth(self, moment: Moment) -> str | None:
-        """Who is explored."""
+        """The client that is explored."""
         explored = self._explored(moment)
         if explored is None:
             return None
@@ -85,12 +85,8 @@ class UncertainAndUseful(Rule):
 
     def _tie(self, moment: Moment, client: int, inside: IntArray) -> str:
         alike = inside[self.merit(moment)[inside] == self.merit(moment)[client]]
-        taken = int(np.isin(alike, moment.cohort).sum())
-        return (
-            f", as that of {len(alike) - 1:,} others; chance decided"
-            if 0 < taken < len(alike)
-            else ""
-        )
+        tied = 0 < int(np.isin(alike, moment.cohort).sum()) < len(alike)
+        return f", as that of {len(alike) - 1:,} others; chance decided" if tied else ""
 
     def _value(self, moment: Moment, client: int) -> str:
         inside = np.flatnonzero(self._candidates(moment))

@@ -1,4 +1,4 @@
-"""A Gaussian process over clients: what one client's utility tells of those that are like it."""
+"""A Gaussian process over clients: predicts utility from clients with similar attributes."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Tally:
 
     @classmethod
     def init(cls, num_clients: int) -> "Tally":
-        """Nobody observed yet."""
+        """No client observed yet."""
         return cls(
             count=np.zeros(num_clients, dtype=np.int64),
             mean=np.zeros(num_clients),
@@ -75,9 +75,6 @@ class Tally:
             mean=(tally.mean - location) / scale,
             spread=tally.spread / scale**2,
         )
-
-
-# A Gaussian process over clients: what one client's utility tells of those that are like it.
 
 
 @dataclass(slots=True)
@@ -160,7 +157,7 @@ class GaussianProcess:
         require(self.fit_clients >= 1, self, "fit_clients", "an integer >= 1")
 
     def init(self, num_clients: int, attributes: FloatArray | None) -> GPState:
-        """Nobody observed yet."""
+        """No client observed yet."""
         known = np.zeros((num_clients, 0)) if attributes is None else standardised(attributes)
         return GPState(
             tally=Tally.init(num_clients),

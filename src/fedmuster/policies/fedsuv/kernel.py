@@ -1,4 +1,4 @@
-"""How alike two clients are expected to be, given their attributes."""
+"""Kernels over the attributes of clients, their likelihood, and the fit of hyper-parameters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,8 +32,6 @@ def solve_lower(lower: FloatArray, right: FloatArray) -> FloatArray:
         solution[block] = np.linalg.inv(lower[block, block]) @ solution[block]
     return solution
 
-
-# How alike two clients are expected to be, given their attributes.
 
 Family = Literal["squared-exponential", "matern-5/2"]
 """Infinitely smooth; or twice differentiable, for what changes less smoothly."""
@@ -92,9 +90,6 @@ def draw_frequencies(family: Family, count: int, dimension: int, rng: Generator)
     return frequencies
 
 
-# How likely the observations are under given hyper-parameters, and which way is uphill.
-
-
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Of n observed clients: attributes, how often observed, mean, squared deviations from it."""
@@ -150,8 +145,6 @@ def log_marginal_likelihood(
     by_noise = 0.5 * (diagonal @ mean_noise - repeats + spread)
     return float(value), np.append(by_length, [by_signal, by_individual, by_noise])
 
-
-# Length-scales and variances that make what was observed most likely.
 
 _STEPS = 40
 _WIDTH = 1.5  # of the prior, in powers of e

@@ -154,7 +154,7 @@ class FedSUV(PolicyTraits):
         drop_dominated(state.candidates, state.boxes, round_=t, floor=m)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return UncertainAndUseful()
 
     def scores(self, state: FedSUVState, view: RoundView) -> Mapping[str, FloatArray]:
@@ -162,7 +162,7 @@ class FedSUV(PolicyTraits):
         return {**box.describe(state.boxes), **state.candidates.columns()}
 
     def _learn(self, state: FedSUVState, selection: Selection, feedback: Feedback) -> None:
-        """Who was asked tells of validity; who answered, of utility."""
+        """Every asked client updates validity; every client that answered updates utility."""
         asked = selection.clients
         answered = np.isin(asked, feedback.clients[feedback.answered], kind="sort")
         self._linear.observe(state.validity, asked, answered.astype(np.float64))

@@ -1,4 +1,4 @@
-"""What is believed of the part of the utility that attributes explain."""
+"""Posteriors of the utility that attributes explain: none, exact, or by random features."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -36,20 +36,16 @@ class Belief(Protocol):
     @property
     def mean(self) -> FloatArray:
         """Posterior mean of each client."""
-        ...
 
     @property
     def variance(self) -> FloatArray:
         """Posterior variance of each client; rounding may push it below 0."""
-        ...
 
     def rebuild(self, kernel: Kernel, attributes: FloatArray, evidence: Evidence) -> None:
         """Forget everything, and believe ``evidence`` (which may be empty)."""
-        ...
 
     def condition(self, kernel: Kernel, attributes: FloatArray, evidence: Evidence) -> None:
         """Believe ``evidence``, too."""
-        ...
 
 
 @dataclass(slots=True)
@@ -70,8 +66,6 @@ class NoBelief:
     def condition(self, kernel: Kernel, attributes: FloatArray, evidence: Evidence) -> None:
         """There is nothing to believe."""
 
-
-# The exact posterior: its covariance of all pairs, for a few thousand clients.
 
 _EXACT_BLOCK = 128  # rows: as much of the covariance as the cache holds
 
@@ -132,8 +126,6 @@ class ExactBelief:
             for start in range(0, count, _EXACT_BLOCK)
         )
 
-
-# An approximate posterior for a million clients: Bayesian regression on random features.
 
 _FEATURE_BLOCK = 1024  # clients whose features are made at once: few enough for the cache
 _WORTH_THREADS = 100_000  # clients

@@ -1,4 +1,4 @@
-"""Policies that want a short schedule of uploads: FedCS and Element-wise MAB-CS."""
+"""How FedCS and MAB-CS explain a short schedule of uploads."""
 
 from dataclasses import dataclass
 
@@ -118,7 +118,7 @@ class ShortSchedule(Rule):
 
 
 def drawn_words(moment: Moment, fraction: float) -> str | None:
-    """Who is looked at, if not everybody (``request_fraction``)."""
+    """How many clients the resource request reaches; None if it reaches all."""
     if fraction >= 1:
         return None
     count = max(int(np.ceil(fraction * moment.num_clients - 1e-9)), len(moment.cohort))

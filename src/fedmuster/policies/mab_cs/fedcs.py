@@ -1,4 +1,4 @@
-"""FedCS: a short schedule, by what clients took last."""
+"""FedCS and its extension by means: short upload schedules from the times that clients took."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -8,18 +8,24 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.bandits.means import WindowedMean
+from fedmuster.bandits.means import MeanEstimator, WindowedMean
 from fedmuster.core.arrays import FloatArray
-from fedmuster.core.config import check_types, require
+from fedmuster.core.config import require
 from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.policies.mab_cs.explain import ShortSchedule
-from fedmuster.policies.mab_cs.resources import Resources, ResourceState, in_order, requested
+from fedmuster.policies.mab_cs.resources import (
+    ResourceState,
+    blank_seconds,
+    check_request,
+    in_order,
+    learn_seconds,
+    reported_seconds,
+    requested,
+)
 from fedmuster.policies.score_columns import EVERYBODY
 from fedmuster.solvers.schedule import added_seconds, greedy_schedule
-
-_LAST = Resources(mean=WindowedMean(window=1))
 
 
 class ScheduledByTimes(PolicyTraits, ABC):
@@ -34,16 +40,16 @@ class ScheduledByTimes(PolicyTraits, ABC):
 
     @property
     @abstractmethod
-    def resources(self) -> Resources:
+    def mean(self) -> MeanEstimator:
         """The estimator of both times."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        require(0 < self.request_fraction <= 1, self, "request_fraction", "a number in (0, 1]")
+        check_request(self)
 
     def init(self, problem: Problem) -> ResourceState:
-        """Nobody observed yet."""
-        return self.resources.init(problem.num_clients)
+        """No client observed yet."""
+        update, upload = (blank_seconds(self.mean, problem.num_clients) for _ in range(2))
+        return ResourceState(update=update, upload=upload)
 
     def select(self, state: ResourceState, view: RoundView, rng: Generator) -> Selection:
         """Algorithm 1."""
@@ -52,10 +58,12 @@ class ScheduledByTimes(PolicyTraits, ABC):
 
     def observe(self, state: ResourceState, selection: Selection, feedback: Feedback) -> None:
         """Learn the times of the cohort."""
-        self.resources.observe(state, feedback)
+        update, upload = reported_seconds(feedback)
+        learn_seconds(self.mean, state.update, feedback, update)
+        learn_seconds(self.mean, state.upload, feedback, upload)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return ShortSchedule(
             formula="one after the other the client that prolongs the round least, by "
             "mean_update_seconds and mean_upload_seconds",
@@ -124,12 +132,9 @@ class FedCS(ScheduledByTimes):
 
     name: ClassVar[str] = "fedcs"
 
-    request_fraction: float = 1.0
+    mean: ClassVar[MeanEstimator] = WindowedMean(window=1)
 
-    @property
-    def resources(self) -> Resources:
-        """The last times alone."""
-        return _LAST
+    request_fraction: float = 1.0
 
 
 @POLICIES.register
@@ -179,6 +184,6 @@ class ExtendedFedCS(ScheduledByTimes):
         require(self.window >= 1, self, "window", "an integer >= 1")
 
     @property
-    def resources(self) -> Resources:
-        """The means over the window."""
-        return Resources(mean=WindowedMean(window=self.window))
+    def mean(self) -> MeanEstimator:
+        """The mean over the window."""
+        return WindowedMean(window=self.window)

@@ -7,29 +7,30 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.bandits.means import SampleMean, confidence_radius, log_rounds
+from fedmuster.bandits.means import MeanEstimator, SampleMean
+from fedmuster.bandits.speed import check_seconds
 from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.policies.mab_cs.explain import ShortSchedule, drawn_words
+from fedmuster.policies.mab_cs.fedcs import ScheduledByTimes
 from fedmuster.policies.mab_cs.resources import (
-    Resources,
     ResourceState,
-    Seconds,
     SecondsState,
+    blank_seconds,
+    check_request,
     in_order,
+    learn_seconds,
     reported_seconds,
     requested,
+    selection_bonus,
     typical_seconds,
 )
 from fedmuster.policies.score_columns import EVERYBODY, published
 from fedmuster.solvers.schedule import added_seconds, greedy_schedule, increments
 from fedmuster.solvers.top_k import top_k
-
-_SECONDS = Seconds(mean=SampleMean())
 
 
 @POLICIES.register
@@ -86,13 +87,12 @@ class NaiveMABCS(PolicyTraits):
     alpha: float | None = None
 
     def __post_init__(self) -> None:
-        check_types(self)
-        require(0 < self.request_fraction <= 1, self, "request_fraction", "a number in (0, 1]")
-        require(self.alpha is None or 0 < self.alpha < np.inf, self, "alpha", "seconds > 0")
+        check_request(self)
+        check_seconds(self, "alpha")
 
     def init(self, problem: Problem) -> SecondsState:
-        """Nobody observed yet."""
-        return _SECONDS.init(problem.num_clients)
+        """No client observed yet."""
+        return blank_seconds(SampleMean(), problem.num_clients)
 
     def select(self, state: SecondsState, view: RoundView, rng: Generator) -> Selection:
         """The m highest scores, the highest first."""
@@ -103,23 +103,16 @@ class NaiveMABCS(PolicyTraits):
         return in_order(view, rows, best[np.argsort(-score[best], kind="stable")])
 
     def observe(self, state: SecondsState, selection: Selection, feedback: Feedback) -> None:
-        """By how much each of the cohort has prolonged the round."""
+        """Learn by how much each client of the cohort prolonged the round."""
         update, upload = reported_seconds(feedback)
         turns = _turns(selection, feedback.clients, update)
         turns = turns[feedback.answered[turns]]
         added = np.zeros(len(feedback.clients))
         added[turns] = increments(update[turns], upload[turns])  # Eq. 1
-        _SECONDS.update(
-            state,
-            feedback.clients,
-            added,
-            feedback.answered,
-            round_=feedback.round,
-            round_seconds=feedback.lasted_seconds,
-        )
+        learn_seconds(SampleMean(), state, feedback, added)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Highest(
             term="score",
             formula="the highest score = time_term + confidence_bonus",
@@ -142,26 +135,22 @@ class NaiveMABCS(PolicyTraits):
 
     def _terms(self, state: SecondsState, rows: IntArray | slice) -> tuple[FloatArray, FloatArray]:
         """What Eq. 4 adds, and what it subtracts."""
-        of_client = state.of_client
-        log_term = 0.5 * log_rounds(float(of_client.count.sum()))
-        bonus = confidence_radius(of_client.count[rows], log_term)
-        return bonus, of_client.mean[rows] / (self.alpha or typical_seconds(state))
+        mean = state.of_client.mean[rows]
+        bonus = selection_bonus(state.of_client.count, rows)
+        return bonus, mean / (self.alpha or typical_seconds(state))
 
 
 def _turns(selection: Selection, clients: IntArray, update: FloatArray) -> IntArray:
-    """Rows of ``clients`` in the order in which they uploaded: without one, who was ready first."""
+    """Rows of ``clients`` in upload order; without an order, in order of their update times."""
     if selection.order is None:
         return np.lexsort((clients, update))
     turn = np.argsort(selection.order)  # of each position in the selection
     return np.argsort(turn[np.searchsorted(selection.clients, clients)])
 
 
-_ALL = Resources(mean=SampleMean())
-
-
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ElementWiseMABCS(PolicyTraits):
+class ElementWiseMABCS(ScheduledByTimes):
     """FedCS applied to optimistic (lower-confidence-bound) time estimates.
 
     Of a random ``ceil(K C)`` clients Algorithm 1 adds the one with the largest
@@ -211,21 +200,16 @@ class ElementWiseMABCS(PolicyTraits):
     terms: ClassVar[Mapping[str, str]] = {
         "optimistic_update": "mean update time over beta, less the bonus",
         "optimistic_upload": "mean upload time over beta, less the bonus",
-        "mean_update_seconds": "how long it takes to train",
-        "mean_upload_seconds": "how long it takes to upload",
+        **ScheduledByTimes.terms,
     }
+    mean: ClassVar[MeanEstimator] = SampleMean()
 
     request_fraction: float = 1.0
     beta: float | None = None
 
     def __post_init__(self) -> None:
-        check_types(self)
-        require(0 < self.request_fraction <= 1, self, "request_fraction", "a number in (0, 1]")
-        require(self.beta is None or 0 < self.beta < np.inf, self, "beta", "seconds > 0")
-
-    def init(self, problem: Problem) -> ResourceState:
-        """Nobody observed yet."""
-        return _ALL.init(problem.num_clients)
+        check_request(self)
+        check_seconds(self, "beta")
 
     def select(self, state: ResourceState, view: RoundView, rng: Generator) -> Selection:
         """The unseen, then Algorithm 1 on the optimistic times."""
@@ -240,12 +224,8 @@ class ElementWiseMABCS(PolicyTraits):
         first = rng.permutation(unseen)
         return in_order(view, rows, np.concatenate((first, known[schedule])))
 
-    def observe(self, state: ResourceState, selection: Selection, feedback: Feedback) -> None:
-        """Average the times of the cohort."""
-        _ALL.observe(state, feedback)
-
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return ShortSchedule(
             formula="one after the other the client that prolongs the round least, by optimistic "
             "times: the less is known of a client, the shorter (optimistic_update, "
@@ -268,7 +248,7 @@ class ElementWiseMABCS(PolicyTraits):
             optimistic_upload=upload,
             mean_update_seconds=mean_update,
             mean_upload_seconds=mean_upload,
-            confidence_bonus=self._bonus(state, EVERYBODY),
+            confidence_bonus=selection_bonus(state.count, EVERYBODY),
         )
         return {**columns, "times_asked": state.count.astype(np.float64)}
 
@@ -278,9 +258,5 @@ class ElementWiseMABCS(PolicyTraits):
         """``tau_UD`` and ``tau_UL``, -inf of the unseen."""
         update, upload = state.of(rows)
         beta = self.beta or typical_seconds(state.update, state.upload)
-        bonus = self._bonus(state, rows)
+        bonus = selection_bonus(state.count, rows)
         return update / beta - bonus, upload / beta - bonus  # Eq. 5, 6
-
-    def _bonus(self, state: ResourceState, rows: IntArray | slice) -> FloatArray:
-        log_term = 0.5 * log_rounds(float(state.count.sum()))
-        return confidence_radius(state.count[rows], log_term)

@@ -122,7 +122,7 @@ class Oort(PolicyTraits):
         require((self.blacklist_rounds or 0) >= 0, self, "blacklist_rounds", "an integer >= 0")
 
     def init(self, problem: Problem) -> OortState:
-        """Nobody explored yet."""
+        """No client explored yet."""
         samples = problem.num_samples
         return OortState(
             record=blank_record(problem),
@@ -140,7 +140,7 @@ class Oort(PolicyTraits):
         places = count * max(eps, self.exploration_floor) if len(unknown) else 0.0
         explore = int(places) if places >= 1 else int(rng.random() < places)
         exploit = min(count - explore, len(known))
-        score = self._guide.of(*self._known(state, known, view.round))
+        score = self._guide.of(self._known(state, known, view.round))
         best = known[draw_near_top(score, exploit, self.cut_off, rng)]
         speed, tries = record.expected_speed(unknown), min(count - exploit, len(unknown))
         tried = unknown[weighted_draw(speed, tries, rng)]
@@ -153,20 +153,21 @@ class Oort(PolicyTraits):
         self.pacer.update(state.pacer, brought, round_=feedback.round)
 
     def rule(self) -> Rule:
-        """How it chooses, in words."""
+        """The policy's rule, for explanations."""
         return Guided(self)
 
     def scores(self, state: OortState, view: RoundView) -> Mapping[str, FloatArray]:
         """Of the explored who are available score and terms; of the others how likely each is."""
         K, record, explored = len(view.available), state.record, state.record.last_round > 0
         rows, new = (np.flatnonzero(view.available & which) for which in (explored, ~explored))
-        weighed = self._guide.terms(*self._known(state, rows, view.round))
+        weighed = self._guide.terms(self._known(state, rows, view.round))
         told = of_some(rows, K, **weighed, **record.columns(rows))
-        return {**told, **of_some(new, K, exploration_share=record.speed_share(new))}
+        speed = record.expected_speed(new)
+        return {**told, **of_some(new, K, exploration_share=speed / speed.sum())}
 
     def _known(self, state: OortState, rows: IntArray, round_: int) -> Known:
         preferred = preferred_seconds(state.record.seconds, float(state.pacer.percentile))
-        return (*state.record.of(rows), round_, preferred)
+        return Known(*state.record.of(rows), round_, preferred)
 
     @property
     def _guide(self) -> GuidedScore:

@@ -1,7 +1,8 @@
-"""Oort's pacer: how slow clients may be, by whether the data of quick ones still teach anything."""
+"""Oort's parts: the pacer, the blacklist, the track record of clients, and their score."""
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -24,12 +25,12 @@ class PacerState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pacer:
-    """Clients up to the R-th percentile of durations are quick enough; R follows what they bring.
+    """Clients up to the R-th percentile of durations are quick enough; R follows their utility.
 
-    What a round brought is the mean utility of the clients that were chosen for theirs. Every W
-    rounds the sum A of the last window is compared with B of this one. If
-    they are nearly the same, ``|B - A| <= flat A``, there is little left to learn from the quick
-    ones, and R rises by a step; if they differ sharply, ``|B - A| >= sharp A``, it falls.
+    A round counts with the mean utility of its exploited clients. Every W rounds the sum A of the
+    last window is compared with the sum B of this one. If both are nearly the same,
+    ``|B - A| <= flat A``, quick clients teach little more, and R rises by a step; if they differ
+    sharply, ``|B - A| >= sharp A``, R falls.
 
     Args:
         first_percentile: R at first. Authors' code: 30.
@@ -61,7 +62,7 @@ class Pacer:
         )
 
     def update(self, state: PacerState, utility: float, *, round_: int) -> None:
-        """``round_`` has brought so much ``utility``."""
+        """Add the ``utility`` of ``round_``; at the end of a window, move R."""
         state.this_window += utility
         if round_ % self.window > 0:
             return
@@ -78,13 +79,10 @@ class Pacer:
         state.this_window[...] = 0.0
 
 
-# Oort's blacklist: who was asked too often.
-
-
 def not_too_often(times: IntArray, most: int | None, share: float, rng: Generator) -> BoolArray:
-    """bool[K]: who was asked at most ``most`` times (None: everybody).
+    """bool[K]: clients that were asked at most ``most`` times (None: all clients).
 
-    No more than ``share`` of all clients are left out, those who were asked most often.
+    At most ``share`` of all clients are left out: those that were asked most often.
 
     Example:
         >>> not_too_often(np.array([9, 1, 8, 7]), 5, 0.5, np.random.default_rng(0))
@@ -96,9 +94,6 @@ def not_too_often(times: IntArray, most: int | None, share: float, rng: Generato
         count = min(len(tired), int(share * len(times)))
         allowed[tired[top_k(times[tired].astype(np.float64), count, rng)]] = False
     return allowed
-
-
-# What each client last brought, how long that took, and when and how often it was asked.
 
 
 @dataclass(slots=True)
@@ -128,11 +123,6 @@ class TrackRecord:
         seconds = self.seconds[rows] if (self.last_round > 0).any() else np.zeros(len(rows))
         return np.asarray(1.0 / np.maximum(seconds, SHORTEST_SECONDS))
 
-    def speed_share(self, rows: IntArray) -> FloatArray:
-        """The share of each of ``rows`` in their expected speeds."""
-        speed = self.expected_speed(rows)
-        return np.asarray(speed / speed.sum())
-
 
 def blank_record(problem: Problem) -> TrackRecord:
     """Nobody asked yet; a duration may be expected."""
@@ -146,15 +136,10 @@ def blank_record(problem: Problem) -> TrackRecord:
 
 
 def learn_record(record: TrackRecord, feedback: Feedback, utility: FloatArray) -> float:
-    """Enter a round; the mean utility of those who answered and had been asked before.
+    """Enter a round; returns the mean utility of the answering clients that were asked before.
 
-    Who did not answer is given the mean utility of those who did (or keeps its own, if nobody
-    did), and the duration of the round, or its own if that is longer.
-
-    Args:
-        record: is changed.
-        feedback: of the round.
-        utility: [n], of those who answered.
+    A client that did not answer gets the mean ``utility`` [n] of those that did (or keeps its own,
+    if none did), and the duration of the round, or its own if that is longer.
     """
     clients, answered = feedback.clients, feedback.answered
     again = answered & (record.last_round[clients] > 0)
@@ -173,24 +158,34 @@ def _mean(values: FloatArray) -> float:
     return float(np.sort(values).mean()) if len(values) else 0.0
 
 
-# Oort's score of an explored client: what its data are worth, how long ago, and how slow it is.
-
 _BELOW = 0.999
 """So that the least useful is not worth nothing, and equals are all worth 1 (authors' code)."""
 
 
-Known = tuple[FloatArray, FloatArray, IntArray, int, float]
-"""Utility, seconds and last round of some clients, this round, preferred seconds."""
+class Known(NamedTuple):
+    """What the score of n clients in a round is made from.
+
+    Attributes:
+        utility: [n], when each client was last asked.
+        seconds: [n], D, how long that took; 0 if unknown.
+        last_round: [n], L, when that was.
+        round: t.
+        preferred_seconds: T; +inf if no client is too slow.
+    """
+
+    utility: FloatArray
+    seconds: FloatArray
+    last_round: IntArray
+    round: int
+    preferred_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GuidedScore:
     """``(u + sqrt(staleness ln t / L)) (T / D)^alpha``, the last factor only where ``D > T``.
 
-    What Alg. 1 of Oort calls Util: u is the utility, clipped and scaled to (0, 1] among those who
-    are scored. Both methods take the same five arguments, of n clients: ``utility`` [n] when each
-    was last asked, ``seconds`` [n], D, how long it took then (0 if unknown), ``last_round`` [n],
-    L, when that was, ``round_``, t, and ``preferred_seconds``, T (+inf if nobody is too slow).
+    What Alg. 1 of Oort calls Util: u is the utility, clipped and scaled to (0, 1] among the scored
+    clients.
 
     Args:
         clip: utility is clipped at the value that this share of all are below.
@@ -198,11 +193,11 @@ class GuidedScore:
         slow_penalty: alpha.
 
     Example:
-        >>> known = np.array([4.0, 4.0]), np.array([1.0, 2.0]), np.array([1, 1]), 1, 1.0
+        >>> known = Known(np.array([4.0, 4.0]), np.array([1.0, 2.0]), np.array([1, 1]), 1, 1.0)
         >>> score = GuidedScore(clip=0.95, staleness=0.1, slow_penalty=2.0)
-        >>> score.of(*known).round(6)
+        >>> score.of(known).round(6)
         array([1.  , 0.25])
-        >>> list(score.terms(*known))
+        >>> list(score.terms(known))
         ['score', 'statistical_utility', 'staleness_bonus', 'speed_factor']
     """
 
@@ -210,15 +205,9 @@ class GuidedScore:
     staleness: float
     slow_penalty: float
 
-    def of(
-        self,
-        utility: FloatArray,
-        seconds: FloatArray,
-        last_round: IntArray,
-        round_: int,
-        preferred_seconds: float,
-    ) -> FloatArray:
+    def of(self, known: Known) -> FloatArray:
         """[n], the scores."""
+        utility, seconds, last_round, round_, preferred_seconds = known
         score = np.empty(len(utility))
         low, high = self._range(utility)
         for block in blocks(len(utility)):
@@ -229,20 +218,14 @@ class GuidedScore:
             score[block] = part
         return score
 
-    def terms(
-        self,
-        utility: FloatArray,
-        seconds: FloatArray,
-        last_round: IntArray,
-        round_: int,
-        preferred_seconds: float,
-    ) -> dict[str, FloatArray]:
+    def terms(self, known: Known) -> dict[str, FloatArray]:
         """[n] by name: "score", and what it is made of: two terms add up, the third multiplies."""
+        utility, seconds, last_round, round_, preferred_seconds = known
         factor = np.ones(len(utility))
         if preferred_seconds < math.inf:
             factor = self._speed_factor(seconds, preferred_seconds)
         return {
-            "score": self.of(utility, seconds, last_round, round_, preferred_seconds),
+            "score": self.of(known),
             "statistical_utility": _scaled(utility, *self._range(utility)),
             "staleness_bonus": self._staleness(last_round, round_),
             "speed_factor": factor,

@@ -35,15 +35,6 @@ class ExactAssignment:
 
     Args:
         nodes: branch-and-bound nodes after which HiGHS stops without a proof; None for no limit.
-
-    Example:
-        >>> problem = AssignmentProblem(
-        ...     clients=np.array([0, 0, 1]), edges=np.array([0, 1, 1]),
-        ...     value=np.array([0.9, 0.8, 0.5]), cost=np.array([2.0, 2.0, 2.5]),
-        ...     budget=np.array([3.5, 3.5]), size=2,
-        ... )
-        >>> ExactAssignment().solve(problem, np.random.default_rng(0)).pairs
-        array([0, 2])
     """
 
     name: ClassVar[str] = "exact"
@@ -131,7 +122,7 @@ class Program:
             cover = cover[np.argsort(problem.cost[cover])]
             while fsum(problem.cost[cover[1:]].tolist()) > problem.budget[edge]:
                 cover = cover[1:]  # the fewer there are, the more it forbids
-            # Whoever costs as much as the dearest of the cover could stand in for any of them.
+            # A client that costs as much as the dearest of the cover can replace any of them.
             dear = problem.cost[candidates] >= problem.cost[cover[-1]]
             dear &= problem.edges[candidates] == edge
             columns = np.flatnonzero(dear | np.isin(candidates, cover))

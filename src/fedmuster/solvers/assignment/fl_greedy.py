@@ -44,15 +44,6 @@ class FLGreedy:
     References:
         A. Badanidiyuru and J. Vondrák, Fast algorithms for maximizing submodular functions,
         SODA 2014.
-
-    Example:
-        >>> problem = AssignmentProblem(
-        ...     clients=np.array([0, 0, 1]), edges=np.array([0, 1, 1]),
-        ...     value=np.array([0.9, 0.8, 0.5]), cost=np.array([2.0, 2.0, 2.5]),
-        ...     budget=np.array([3.5, 3.5]), size=2,
-        ... )
-        >>> FLGreedy().solve(problem, np.random.default_rng(0)).pairs
-        array([0, 2])
     """
 
     name: ClassVar[str] = "fl-greedy"
@@ -97,7 +88,7 @@ class FLGreedy:
         def gain(pairs: IntArray, before: FloatArray | float) -> FloatArray:
             return self._of(before + value[pairs]) - self._of(before)
 
-        # A gain never grows again, so whoever is not dense enough once never will be.
+        # A gain never grows again: a pair that is not dense enough never will be.
         order = order[gain(order, 0.0) >= density * offers.share[order]]
         # Gains below this cannot add up to what the guarantee leaves open.
         smallest = self.epsilon * self.guarantee(offers.num_edges) / offers.size
@@ -112,7 +103,7 @@ class FLGreedy:
                 pairs = pairs[gain(pairs, total) >= density * offers.share[pairs]]
                 if len(pairs) == 0:
                     break
-                # As if all before were taken: who passes then passes in any case.
+                # As if all before were taken: a pair that passes then passes in any case.
                 gains = gain(pairs, total + np.cumsum(value[pairs]) - value[pairs])
                 passes = (gains >= threshold) & (gains >= density * offers.share[pairs])
                 passes[0] = True

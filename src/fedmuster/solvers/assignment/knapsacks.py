@@ -56,13 +56,7 @@ _MOST_UNDECIDED = 128
 
 
 class Items(NamedTuple):
-    """What the edges choose from.
-
-    Args:
-        edge: int64[n], whose item it is.
-        value: [n], > 0.
-        share: [n], the part of its edge's budget, in 0 … 1.
-    """
+    """What the edges choose from, [n] each: owner, value > 0, and share of its budget in 0 … 1."""
 
     edge: IntArray
     value: FloatArray
@@ -70,12 +64,7 @@ class Items(NamedTuple):
 
 
 class Loads(NamedTuple):
-    """The edges' choices.
-
-    Args:
-        taken: bool[n].
-        worth: [M], proved: no other choice is worth more to the edge.
-    """
+    """The edges' choices: bool[n]; and [M], the proved worth that no other choice exceeds."""
 
     taken: BoolArray
     worth: FloatArray
@@ -227,12 +216,7 @@ def _rank_at(edge: IntArray) -> IntArray:
 
 
 class SearchResult(NamedTuple):
-    """What a search found.
-
-    Args:
-        pairs: the best placement that is worth more than was to be beaten; None without one.
-        ceiling: skipped placements are worth no more than this.
-    """
+    """The best placement found, or None; skipped placements are worth at most ``ceiling``."""
 
     pairs: IntArray | None
     ceiling: float

@@ -1,5 +1,6 @@
 """The default solver of COCS's P2: prices, and a proof of how good its answer is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, get_args
 
@@ -21,12 +22,10 @@ _ROUNDING = 1e-12
 
 
 class Bids(NamedTuple):
-    """What edges choose at given prices of clients.
+    """What edges choose at given prices of clients: no placement is worth more than ``bound``.
 
-    Args:
-        bound: no placement is worth more.
-        wanted: int64[n], how many edges want each client.
-        pairs: one of the wanted pairs of each client.
+    ``wanted`` [n] counts the edges that want each client; ``pairs`` has one wanted pair of each
+    client.
     """
 
     bound: float
@@ -55,11 +54,8 @@ class Bidding:
         offers = self._offers
         profit = offers.value - self._prices.place - self._asked[offers.client]
         pairs = np.flatnonzero((profit > 0) & self._touched[offers.edge])
-        loads = best_loads(
-            Items(offers.edge[pairs], profit[pairs], offers.share[pairs]),
-            offers.num_edges,
-            self._width,
-        )
+        items = Items(offers.edge[pairs], profit[pairs], offers.share[pairs])
+        loads = best_loads(items, offers.num_edges, self._width)
         self._taken[self._touched[offers.edge]] = False
         self._taken[pairs[loads.taken]] = True
         self._worth[self._touched] = loads.worth[self._touched]
@@ -71,7 +67,7 @@ class Bidding:
         return Bids(bound, wanted, taken[first])
 
     def step(self, bids: Bids, goal: float) -> bool:
-        """Changes prices: up where several want a client, down where nobody does.
+        """Change prices: up where several edges want a client, down where no edge does.
 
         Returns whether anything changed; if not, the choices are a best placement. As in
         :func:`~fedmuster.solvers.assignment.prices.lowest_bound`, steps are as long as if the
@@ -97,10 +93,9 @@ class Bidding:
 def redealt(offers: Offers, chosen: IntArray, width: int, gain: float, rng: Generator) -> IntArray:
     """A placement that is worth no less than ``chosen``.
 
-    Each edge keeps its clients and is dealt some of the free ones, each to one of the edges that
-    cover it. So no two edges have a client in common, and each can choose for itself. Not for
-    problems with a limit on ``size``, which edges would share. An edge that cannot gain ``gain``
-    need not change anything.
+    Each edge keeps its clients and is dealt some of the free ones, so no two edges have a client in
+    common, and each chooses for itself. An edge that cannot gain ``gain`` need not change. Problems
+    with a limit on ``size``, which edges would share, are not allowed.
     """
     free = np.ones(offers.num_clients, dtype=np.bool_)
     free[offers.client[chosen]] = False
@@ -199,12 +194,7 @@ class LagrangianAssignment:
         return incumbent.placement(order)
 
     def _search(
-        self,
-        incumbent: Incumbent,
-        offers: Offers,
-        prices: Prices,
-        widths: tuple[int, ...],
-        most: int,
+        self, incumbent: Incumbent, offers: Offers, prices: Prices, widths: Iterable[int], most: int
     ) -> None:
         """Looks through all that undecided clients could do, if they are few."""
         for width in widths:

@@ -16,20 +16,13 @@ class Offers:
     """The affordable pairs of each client.
 
     Clients and edges are numbered at random, so that solvers favour no client among equals. Pairs
-    that cost more than their edge's whole budget are left out. Values are divided by the largest,
-    costs by their edge's budget: each edge has 1 to spend.
+    that cost more than their edge's whole budget are left out. Values are divided by the largest
+    (``unit``), costs by their edge's budget: each edge has 1 to spend.
 
-    Args:
-        origin: int64[P], the position of each pair in the problem.
-        client: int64[P], 0 … n-1, increasing.
-        first: int64[n], the first pair of each client.
-        edge: int64[P], 0 … M-1.
-        value: [P], in 0 … 1.
-        share: [P], the part of its edge's budget that the pair takes, in 0 … 1; 0 where there is
-            no budget, or one of 0.
-        num_edges: M.
-        size: the most clients, at most n.
-        unit: what a value of 1 was worth in the problem.
+    Of each of the P pairs, ``origin`` is the position in the problem, ``client`` 0 … n-1
+    (increasing), ``edge`` 0 … M-1, ``value`` in 0 … 1, ``share`` the part of its edge's budget (0
+    where there is no budget or one of 0). ``first`` [n] is the first pair of each client; ``size``,
+    at most n, the most clients.
     """
 
     origin: IntArray
@@ -114,10 +107,10 @@ class Filling:
         return pairs[fits]
 
     def take_most(self, pairs: IntArray) -> IntArray:
-        """Takes a good part of fitting ``pairs``, first come first served, and returns it.
+        """Take fitting ``pairs`` in their order, at least one, and return those that were taken.
 
-        Each edge takes pairs until its budget would break, each client its first offer that was
-        taken. So not all that fit need be taken, but at least one.
+        Each edge takes pairs until its budget would break, and each client its first offer that was
+        taken.
         """
         offers = self._offers
         by_edge = np.argsort(offers.edge[pairs], kind="stable")

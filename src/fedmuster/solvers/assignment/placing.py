@@ -29,22 +29,15 @@ def first_come(view: RoundView, problem: AssignmentProblem, order: IntArray) -> 
 
 
 def take_in_order(problem: AssignmentProblem, order: IntArray) -> IntArray:
-    """The pairs that are taken, in the order in which they are: nothing more fits afterwards.
+    """The pairs that are taken in this ``order`` of positions; nothing more fits afterwards.
 
     A pair is taken if its client is still free, its edge can still pay, and there is still room.
-
-    Args:
-        problem: clients, edges, costs, budgets and size; values do not matter.
-        order: distinct positions of pairs.
+    Values do not matter.
 
     Example:
         >>> problem = AssignmentProblem(
-        ...     clients=np.array([0, 0, 1, 2]),
-        ...     edges=np.array([0, 1, 1, 1]),
-        ...     value=np.ones(4),
-        ...     cost=np.array([1.0, 1.0, 2.5, 2.0]),
-        ...     budget=np.array([1.0, 3.0]),
-        ...     size=3,
+        ...     clients=np.array([0, 0, 1, 2]), edges=np.array([0, 1, 1, 1]), value=np.ones(4),
+        ...     cost=np.array([1.0, 1.0, 2.5, 2.0]), budget=np.array([1.0, 3.0]), size=3,
         ... )
         >>> take_in_order(problem, np.array([1, 0, 2, 3]))
         array([1, 3])
@@ -112,15 +105,9 @@ def explore(
     """As many under-explored pairs as fit, then the best of the others with what is left.
 
     First the largest number of under-explored pairs within the budgets (COCS Eq. 15; Eq. 14 if
-    there are no others), one of those sets at random. Then, with what is left of the budgets
-    (Eq. 16) and of the clients, the explored pairs of the largest sum of values (Eq. 17). Returns
-    the positions of all these pairs, increasing.
-
-    Args:
-        problem: its values are the estimates of explored pairs; those of others do not matter.
-        under_explored: bool[P].
-        solver: of both problems.
-        rng: decides between equals.
+    there are no others), one of those sets at random. Then, with what is left of the budgets (Eq.
+    16) and of the clients, the explored pairs of the largest sum of values (Eq. 17). Values of
+    under-explored pairs do not matter. Returns the positions of all these pairs, increasing.
 
     Example:
         >>> from fedmuster.solvers.assignment.lagrangian import LagrangianAssignment
@@ -162,24 +149,14 @@ def fill_in_turns(
     """The pairs of ``problem`` that are taken; nothing more fits, if ``choose`` wanted more.
 
     In each turn n is the most clients that the rest of the budgets can pay for, ``choose`` names n
-    of those that would fit alone, and as many of them as possible are placed. If it names fewer,
-    this was the last turn.
-
-    Args:
-        problem: the pairs, each of the same value.
-        choose: names clients.
-        solver: of how many fit, and where.
-        rng: breaks ties.
+    of those that would fit alone, and as many of them as possible are placed. If ``choose`` names
+    fewer, this was the last turn. All pairs have the same value.
 
     Example:
         >>> from fedmuster.solvers.assignment import LagrangianAssignment
         >>> problem = AssignmentProblem(
-        ...     clients=np.arange(4),
-        ...     edges=np.zeros(4, dtype=np.int64),
-        ...     value=np.ones(4),
-        ...     cost=np.array([4.0, 1.0, 1.5, 2.0]),
-        ...     budget=np.array([4.5]),
-        ...     size=4,
+        ...     clients=np.arange(4), edges=np.zeros(4, dtype=np.int64), value=np.ones(4),
+        ...     cost=np.array([4.0, 1.0, 1.5, 2.0]), budget=np.array([4.5]), size=4,
         ... )
         >>> def dearest(clients, count):
         ...     return clients[np.argsort(-problem.cost[clients])][:count]

@@ -26,15 +26,12 @@ _SHORTEST = 0.03
 
 
 class Prices(NamedTuple):
-    """Prices and what they prove.
+    """Prices and what they prove: no placement is worth more than ``bound``.
 
-    Args:
-        edges: [M], the price of each edge's whole budget, >= 0.
-        place: the price of one of the ``size`` places, >= 0. It needs no search: the best is the
-            surplus of the first client without a place.
-        bound: no placement is worth more.
-        reduced: [P], the value of each pair less what it has to pay.
-        surplus: [n], the largest of each client's, or 0.
+    ``edges`` [M] are the prices of whole budgets, ``place`` that of one of the ``size`` places, all
+    >= 0; the best ``place`` is the surplus of the first client without a place. ``reduced`` [P] is
+    the value of each pair less what it has to pay, and ``surplus`` [n] the largest of each
+    client's, or 0.
     """
 
     edges: FloatArray
@@ -98,7 +95,7 @@ def lowest_bound(offers: Offers, goal: float, steps: int) -> Prices:
 
 
 def _demand(offers: Offers, prices: Prices) -> FloatArray:
-    """[M], the shares that clients ask for; who is undecided between edges asks for parts."""
+    """[M], the shares that clients ask for; a client with several best edges asks for parts."""
     wanted = (prices.reduced > 0) & (prices.reduced == prices.surplus[offers.client])
     pairs = np.flatnonzero(wanted)
     ways = np.add.reduceat(wanted, offers.first, dtype=np.int64)
@@ -109,7 +106,7 @@ def _demand(offers: Offers, prices: Prices) -> FloatArray:
 _BUDGET_ROUNDING = 1e-9
 
 
-def budgets_cannot_bind(problem: AssignmentProblem) -> bool:
+def _budgets_cannot_bind(problem: AssignmentProblem) -> bool:
     """Whether every edge could pay for all its pairs at once, and with something to spare."""
     if np.isinf(problem.budget).all():
         return True
@@ -206,18 +203,13 @@ class Incumbent:
             pairs = np.delete(pairs, worst)
 
 
-class Opening(NamedTuple):
-    """How solvers begin: a greedy placement by density, and prices that prove a low bound."""
-
-    offers: Offers
-    order: IntArray
-    incumbent: Incumbent
-    prices: Prices
+Opening = tuple[Offers, IntArray, Incumbent, Prices]
+"""How solvers begin: offers, their order by density, a greedy placement, and prices."""
 
 
 def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Opening | Placement:
     """Where to begin, with at most ``steps`` of the prices; or the best placement, if easy."""
-    if budgets_cannot_bind(problem):
+    if _budgets_cannot_bind(problem):
         return best_of_each(problem, rng)
     problem = _with_budgets_in_reach(problem)
     offers = Offers.of(problem, rng)
@@ -227,7 +219,7 @@ def start(problem: AssignmentProblem, rng: Generator, steps: int) -> Opening | P
     incumbent.propose(fill(offers, order))
     prices = lowest_bound(offers, incumbent.value, steps)
     incumbent.lower(safe_bound(offers, prices))
-    return Opening(offers, order, incumbent, prices)
+    return offers, order, incumbent, prices
 
 
 def _with_budgets_in_reach(problem: AssignmentProblem) -> AssignmentProblem:

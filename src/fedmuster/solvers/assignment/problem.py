@@ -70,10 +70,8 @@ class AssignmentProblem:
     def of(cls, view: RoundView, value: FloatArray, *, among: BoolArray | None = None) -> Self:
         """The problem of a round: pairs that are available, covered and affordable by themselves.
 
-        Args:
-            view: the round; flat FL is one edge without a budget.
-            value: [K, M], what each pair is worth.
-            among: bool[K, M], further restricts the pairs.
+        ``value`` [K, M] is the worth of each pair; ``among`` bool[K, M] further restricts the
+        pairs. Flat FL is one edge without a budget.
         """
         network = view.network
         if value.shape != network.coverage.shape:
@@ -116,13 +114,8 @@ class AssignmentProblem:
 
     def part(self, pairs: IntArray) -> Self:
         """The problem of the pairs at these positions alone."""
-        return replace(
-            self,
-            clients=self.clients[pairs],
-            edges=self.edges[pairs],
-            value=self.value[pairs],
-            cost=self.cost[pairs],
-        )
+        columns = ("clients", "edges", "value", "cost")
+        return replace(self, **{name: getattr(self, name)[pairs] for name in columns})
 
     def others(self, taken: IntArray) -> BoolArray:
         """bool[P], the pairs of clients of whom no pair was taken."""
@@ -146,12 +139,7 @@ class AssignmentProblem:
 
 
 class Placement(NamedTuple):
-    """The answer of a solver.
-
-    Args:
-        pairs: int64, positions of the chosen pairs in the problem, increasing.
-        bound: proved: no placement is worth more.
-    """
+    """Increasing positions of the chosen pairs; no placement is worth more than the ``bound``."""
 
     pairs: IntArray
     bound: float
@@ -164,7 +152,6 @@ class AssignmentSolver(Protocol):
 
     def solve(self, problem: AssignmentProblem, rng: Generator, /) -> Placement:
         """The placement and its bound; ``rng`` decides between equals."""
-        ...
 
 
 ASSIGNMENT_SOLVERS: Final[Registry[AssignmentSolver]] = Registry(

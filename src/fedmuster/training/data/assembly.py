@@ -41,15 +41,9 @@ DATASETS: Final[Registry[Data]] = Registry(
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RawData:
-    """Samples as files hold them.
+    """Samples as files hold them: inputs uint8[n, …], or floating[n, …] where ``full_scale`` is 1.
 
-    Args:
-        train_inputs: uint8[n, …], or floating[n, …] where ``full_scale`` is 1.
-        train_targets: integers[n].
-        test_inputs: of other samples.
-        test_targets: theirs.
-        train_owners: integers[n], or None.
-        full_scale: the value that becomes 1.
+    Targets and owners are integers[n]; ``full_scale`` is the input that becomes 1.
     """
 
     train_inputs: NDArray[Any]

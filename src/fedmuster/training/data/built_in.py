@@ -12,7 +12,7 @@ import numpy as np
 from fedmuster.core.config import check_types, require
 from fedmuster.core.streams import DATA, stream
 from fedmuster.training.data.assembly import DATASETS, Data, Limits, RawData, assemble
-from fedmuster.training.models import check_factory, factory_error, imported
+from fedmuster.training.models import OwnFactory
 from fedmuster.training.training_records import DataSet
 
 _TEST_EVERY = 5
@@ -189,7 +189,7 @@ class SyntheticLogistic(Data):
 
 @DATASETS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnData(Data):
+class OwnData(OwnFactory, Data):
     """Your own data set, made by your function of the seed.
 
     Args:
@@ -205,13 +205,10 @@ class OwnData(Data):
 
     factory: str
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_factory(self)
-
     def load(self, seed: int) -> DataSet:
         """Import the function and call it."""
-        data = imported(self)(seed)
-        if not isinstance(data, DataSet):
-            raise factory_error(self, f"returned {type(data).__name__}, expected a DataSet")
-        return data
+        data = self.function()(seed)
+        complaint = f"returned {type(data).__name__}, expected a DataSet"
+        self.require_kind(isinstance(data, DataSet), complaint)
+        loaded: DataSet = data
+        return loaded

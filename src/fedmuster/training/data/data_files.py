@@ -36,14 +36,14 @@ def as_it_is(payload: bytes, download: "Download") -> dict[str, bytes]:
 
 def from_tar(payload: bytes, download: "Download") -> dict[str, bytes]:
     """Keep the members of a packed tar archive."""
+    kept = {}
     with tarfile.open(fileobj=io.BytesIO(payload), mode="r:gz") as archive:
-        kept = {}
         for name in download.members:
             member = archive.extractfile(name)
             if member is None:
                 raise KeyError(f"{name} is no file")
             kept[name] = member.read()
-        return kept
+    return kept
 
 
 def from_zip_in_zip(payload: bytes, download: "Download") -> dict[str, bytes]:
@@ -58,11 +58,8 @@ def from_zip_in_zip(payload: bytes, download: "Download") -> dict[str, bytes]:
 class Download:
     """A file on the internet.
 
-    Args:
-        url: where.
-        checksum: as published, "md5:…" or "sha256:…"; it is checked before anything is unpacked.
-        unpack: what to keep of it, by the name to keep it under.
-        members: of an archive.
+    ``checksum`` is as published, "md5:…" or "sha256:…", and is checked before anything is unpacked;
+    ``unpack`` returns what to keep, by name; ``members`` are the wanted ones of an archive.
     """
 
     url: str
@@ -75,12 +72,9 @@ class Download:
 class Layout:
     """One way in which the files of a data set lie in a folder.
 
-    Args:
-        files: all of them are needed; each but an .npz may be packed (.gz) instead.
-        read: what they hold, given where each of them is.
-        optional: taken where they are there.
-        called: the files, for people, where they are many.
-        other_md5: of the first file (unpacked) in another data set with the same file names.
+    All ``files`` are needed, and each but an .npz may be packed (.gz) instead; ``optional`` ones
+    are read where they exist. ``called`` describes many files to people. ``other_md5`` is that of
+    the first file (unpacked) in another data set with the same file names.
     """
 
     files: tuple[str, ...]
@@ -89,10 +83,6 @@ class Layout:
     called: str = ""
     other_md5: str = ""
 
-    def describe(self) -> str:
-        """The files, for people."""
-        return self.called or ", ".join(self.files)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PublicSet:
@@ -100,15 +90,15 @@ class PublicSet:
 
     Args:
         title: as people know it.
-        samples: how many there are for training and for testing, as published.
+        samples: the numbers for training and for testing, as published.
         shape: of one input.
-        num_classes: how many labels there are.
+        num_classes: the number of labels.
         layouts: how its files may lie, the preferred one first.
         subfolders: of a data folder, where they may lie.
+        how_to_get: in words.
         system_folders: where a package of the operating system puts them.
         refused: files that look like it and cannot be used, and why.
         downloads: what ``fedmuster data fetch`` downloads.
-        how_to_get: in words.
     """
 
     title: str
@@ -123,30 +113,24 @@ class PublicSet:
     downloads: tuple[Download, ...] = ()
 
 
-class FoundFile(NamedTuple):
-    """A file, when it was last modified, and its size."""
-
-    name: str
-    path: Path
-    modified: int
-    size: int
-
-
 class Found(NamedTuple):
-    """A data set whose files were found. Equal only while no file changes."""
+    """A data set whose files were found. Equal only while no file changes.
+
+    ``files`` has the name, the path, the time of the last change and the size of each file.
+    """
 
     public: PublicSet
     layout: Layout
-    files: tuple[FoundFile, ...]
+    files: tuple[tuple[str, Path, int, int], ...]
 
     def describe(self) -> str:
         """Where it is, for people."""
-        first, *others = (str(file.path) for file in self.files)
-        return first + (f" and {len(others)} more" if others else "")
+        others = len(self.files) - 1
+        return f"{self.files[0][1]}" + (f" and {others} more" if others else "")
 
     def read(self) -> RawData:
         """What the files hold."""
-        return self.layout.read({file.name: file.path for file in self.files})
+        return self.layout.read({name: path for name, path, *_ in self.files})
 
 
 class Search(NamedTuple):
@@ -167,18 +151,14 @@ def find(public: PublicSet, folder: str | None) -> Found:
     search = look_for(public, folder)
     if search.found is not None:
         return search.found
-    layouts = ", or ".join(layout.describe() for layout in public.layouts)
-    raise DataError(
-        "; ".join(
-            (
-                f"{public.title} is not there: looked in {', '.join(search.folders)}",
-                *search.remarks,
-                f"get it with {public.how_to_get}",
-                f"or put {layouts} into a folder, and set {DATA_FOLDER_VARIABLE} to it or give it "
-                "as folder",
-            )
-        )
-    )
+    layouts = ", or ".join(each.called or ", ".join(each.files) for each in public.layouts)
+    lines = [
+        f"{public.title} is not there: looked in {', '.join(search.folders)}",
+        *search.remarks,
+        f"get it with {public.how_to_get}",
+        f"or put {layouts} into a folder and set {DATA_FOLDER_VARIABLE} to it or give it as folder",
+    ]
+    raise DataError("; ".join(lines))
 
 
 def look_for(public: PublicSet, folder: str | None) -> Search:
@@ -225,11 +205,8 @@ def _match(public: PublicSet, layout: Layout, folder: Path, remarks: list[str]) 
     if layout.other_md5 and hashlib.md5(read_bytes(first)).hexdigest() == layout.other_md5:
         remarks.append(f"{first} belongs to another data set with the same file names")
         return None
-    files = []
-    for name, path in present.items():
-        status = path.stat()
-        files.append(FoundFile(name, path, status.st_mtime_ns, status.st_size))
-    return Found(public, layout, tuple(files))
+    found = [(name, path, path.stat()) for name, path in present.items()]
+    return Found(public, layout, tuple((n, p, s.st_mtime_ns, s.st_size) for n, p, s in found))
 
 
 def download(public: PublicSet, folder: Path, progress: Progress | None) -> list[Path]:

@@ -24,7 +24,7 @@ Bytes = NDArray[np.uint8]
 
 _IDX_TYPES: dict[int, np.dtype[Any]] = {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
 _CIFAR_SHAPE = (3, 32, 32)
-_BYTES_PER_CIFAR_SAMPLE = 1 + 3 * 32 * 32
+_CIFAR_BYTES = 1 + 3 * 32 * 32  # of a sample: its label and its pixels
 
 
 class Batch(NamedTuple):
@@ -64,11 +64,9 @@ def read_idx(path: Path) -> NDArray[Any]:
 def read_cifar_batch(path: Path) -> Batch:
     """A batch of CIFAR-10's binary version: a label, then 3 × 32 × 32 pixels, again and again."""
     image = read_bytes(path)
-    if not image or len(image) % _BYTES_PER_CIFAR_SAMPLE:
-        raise damaged(
-            path, f"it holds {len(image):,} bytes, no multiple of {_BYTES_PER_CIFAR_SAMPLE:,}"
-        )
-    rows = np.frombuffer(image, dtype=np.uint8).reshape(-1, _BYTES_PER_CIFAR_SAMPLE)
+    if not image or len(image) % _CIFAR_BYTES:
+        raise damaged(path, f"it holds {len(image):,} bytes, no multiple of {_CIFAR_BYTES:,}")
+    rows = np.frombuffer(image, dtype=np.uint8).reshape(-1, _CIFAR_BYTES)
     return Batch(inputs=rows[:, 1:].reshape(-1, *_CIFAR_SHAPE), labels=rows[:, 0])
 
 

@@ -1,11 +1,11 @@
 """The public data sets: what they hold, how their files lie, where they are published."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -49,62 +49,59 @@ def _fetch(name: str, megabytes: int) -> str:
     return f"fedmuster data fetch {name} (downloads {megabytes} MB)"
 
 
-PUBLIC_SETS: Final[dict[str, PublicSet]] = {
-    "mnist": PublicSet(
-        title="MNIST",
+def _grey_images(
+    *,
+    title: str,
+    name: str,
+    downloads: Mapping[str, str],
+    other_md5: str,
+    optional: tuple[str, ...] = (),
+    **others: Any,
+) -> PublicSet:
+    """A set of the size and file names of MNIST; ``downloads`` has the MD5 sum of each URL."""
+    read, files = layouts.images_idx, layouts.IDX_FILES
+    idx = Layout(files=files, read=read, called=_IDX, optional=optional, other_md5=other_md5)
+    return PublicSet(
+        title=title,
         samples=(60_000, 10_000),
         shape=(1, 28, 28),
         num_classes=10,
-        layouts=(
-            Layout(files=("mnist.npz",), read=layouts.images_npz),
-            Layout(
-                files=layouts.IDX_FILES,
-                read=layouts.images_idx,
-                called=_IDX,
-                optional=(layouts.WRITER_FILE,),
-                other_md5=FASHION_LABELS_MD5,
-            ),
-        ),
+        layouts=(Layout(files=(f"{name}.npz",), read=layouts.images_npz), idx),
+        downloads=tuple(Download(url=u, checksum=f"md5:{md5}") for u, md5 in downloads.items()),
+        **others,
+    )
+
+
+PUBLIC_SETS: Final[dict[str, PublicSet]] = {
+    "mnist": _grey_images(
+        title="MNIST",
+        name="mnist",
+        other_md5=FASHION_LABELS_MD5,
+        optional=(layouts.WRITER_FILE,),
         subfolders=("mnist", "MNIST/raw"),
         how_to_get=_fetch("mnist", 12),
-        downloads=tuple(
-            Download(url=url, checksum=f"md5:{md5}")
-            for url, md5 in (
-                (f"{_MNIST_URL}train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
-                (f"{_MNIST_URL}train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-                (f"{_MNIST_URL}t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
-                (f"{_MNIST_URL}t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
-                (f"{_QMNIST_URL}{layouts.WRITER_FILE}.gz", "0058f8dd561b90ffdd0f734c6a30e5e4"),
-            )
-        ),
+        downloads={
+            f"{_MNIST_URL}train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+            f"{_MNIST_URL}train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            f"{_MNIST_URL}t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+            f"{_MNIST_URL}t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+            f"{_QMNIST_URL}{layouts.WRITER_FILE}.gz": "0058f8dd561b90ffdd0f734c6a30e5e4",
+        },
     ),
-    "fashion-mnist": PublicSet(
+    "fashion-mnist": _grey_images(
         title="Fashion-MNIST",
-        samples=(60_000, 10_000),
-        shape=(1, 28, 28),
-        num_classes=10,
-        layouts=(
-            Layout(files=("fashion_mnist.npz",), read=layouts.images_npz),
-            Layout(
-                files=layouts.IDX_FILES,
-                read=layouts.images_idx,
-                called=_IDX,
-                other_md5=MNIST_LABELS_MD5,
-            ),
-        ),
+        name="fashion_mnist",
+        other_md5=MNIST_LABELS_MD5,
         subfolders=("fashion-mnist", "FashionMNIST/raw"),
         system_folders=("/usr/share/datasets/fashion-mnist",),
         how_to_get="apt install dataset-fashion-mnist (Debian, Ubuntu), or "
         + _fetch("fashion-mnist", 31),
-        downloads=tuple(
-            Download(url=f"{_FASHION_URL}{file}", checksum=f"md5:{md5}")
-            for file, md5 in (
-                ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
-                ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-                ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
-                ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
-            )
-        ),
+        downloads={
+            f"{_FASHION_URL}train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+            f"{_FASHION_URL}train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            f"{_FASHION_URL}t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+            f"{_FASHION_URL}t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+        },
     ),
     "cifar-10": PublicSet(
         title="CIFAR-10",
@@ -238,10 +235,7 @@ class AudioMNIST(PublicData):
 def fetch(name: str, to: Path | None = None, *, progress: Progress | None = None) -> list[Path]:
     """Download the data set ``name`` into ``to/name`` and return its files.
 
-    Args:
-        name: of a public data set.
-        to: a data folder; None for the user's cache, where every experiment looks.
-        progress: is told what has arrived.
+    ``to`` is a data folder; None for the user's cache, where every experiment looks.
     """
     public = PUBLIC_SETS.get(name)
     if public is None:

@@ -5,9 +5,9 @@ layer, then of the second, … Leading axes are a stack: [n, P] holds n models. 
 matrix has most of the numbers and is handled apart; what follows it is the *head*.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,12 +115,8 @@ def backward(model: Head, outputs: list[Floats], errors: Floats, gradient: Head)
     return errors
 
 
-class Loss(Protocol):
-    """A loss of ``scores`` [..., outputs], given ``targets`` [...]."""
-
-    def __call__(self, scores: Floats, targets: Targets) -> Floats:
-        """The losses [...]; ``scores`` become the losses' derivatives, in place."""
-        ...
+Loss = Callable[[Floats, Targets], Floats]
+"""(scores [..., outputs], targets [...]) -> losses [...]; scores become their derivatives."""
 
 
 def cross_entropy(scores: Floats, targets: Targets) -> Floats:
@@ -146,22 +142,15 @@ def squared_error(scores: Floats, targets: Targets) -> Floats:
 
 
 class Descent:
-    """Weights [n, …] on their way, in place: see :class:`LocalSGD` for the rule.
+    """Weights [n, …] that move in place, by the rule of :class:`LocalSGD`, from ``anchor``.
 
-    Args:
-        weights: where each client is; all start from ``anchor``.
-        anchor: where FedProx's term pulls to.
-        local: hyper-parameters.
-        rate: learning rate of the round.
+    FedProx's term pulls to the anchor; ``rate`` is the learning rate of the round.
     """
 
     def __init__(
         self, weights: Floats, anchor: Floats | float, local: LocalSGD, rate: float
     ) -> None:
-        self.weights = weights
-        self._anchor = anchor
-        self._local = local
-        self._rate = rate
+        self.weights, self._anchor, self._local, self._rate = weights, anchor, local, rate
         self._velocity = np.zeros_like(weights) if local.momentum else None
 
     def step(self, gradient: Floats) -> None:

@@ -20,12 +20,7 @@ _SIZES = np.unique(np.concatenate([2 ** np.arange(62), 3 * 2 ** np.arange(61)]))
 
 
 def padded(sizes: IntArray) -> IntArray:
-    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, …: less than half is padding.
-
-    Example:
-        >>> padded(np.array([1, 5, 20, 110])).tolist()
-        [1, 6, 24, 128]
-    """
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, …: less than half is padding."""
     rounded: IntArray = _SIZES[np.searchsorted(_SIZES, sizes)]
     return rounded
 
@@ -50,10 +45,9 @@ _KEPT_BYTES = 2**28
 class Stacking(NamedTuple):
     """How each client trains, [K] each.
 
-    Args:
-        widths: samples in a padded batch.
-        sides: of its Gram matrix, 0 where the first layer keeps its weights instead.
-        kept: whether the Gram matrix is kept between rounds.
+    ``widths`` are the samples in a padded batch; ``sides`` those of its Gram matrix, 0 where the
+    first layer keeps its weights instead; ``kept`` says whether the Gram matrix is kept between
+    rounds.
     """
 
     widths: IntArray
@@ -64,11 +58,8 @@ class Stacking(NamedTuple):
 def stacking(form: Form, local: LocalSGD, sizes: IntArray, layers: Sequence[int]) -> Stacking:
     """The form of the first layer that takes less arithmetic, for each client.
 
-    Args:
-        form: "auto" for this rule, or one form for all.
-        local: how a client trains.
-        sizes: [K], samples of each client.
-        layers: how many numbers enter each layer of the model.
+    ``form`` "auto" applies this rule, others are the form for all; ``sizes`` [K] counts the samples
+    of each client; ``layers`` are the numbers that enter each layer of the model.
     """
     inputs, outputs = layers[:2]
     widths = padded(np.maximum(sizes, 1))
@@ -95,14 +86,10 @@ def _fits(sides: IntArray, limit: int) -> BoolArray:
 class Work(NamedTuple):
     """What some clients do in a round, most steps first.
 
-    Args:
-        inputs: [N, d], those of all clients.
-        starts: [n], where each client's samples begin in ``inputs``.
-        sizes: [n], how many they are.
-        rows: [n, steps, width], its batches, counted from its first sample; -1 is padding.
-        weight: [outputs, d], the first weight matrix of the global model.
-        local: hyper-parameters.
-        rate: learning rate of the round.
+    The samples of client i stand in ``inputs`` [N, d] from ``starts[i]`` on, ``sizes[i]`` of them;
+    ``rows`` [n, steps, width] are its batches, counted from its first sample, with -1 for padding.
+    ``weight`` [outputs, d] is the first weight matrix of the global model, ``rate`` the round's
+    learning rate.
     """
 
     inputs: Inputs
@@ -125,22 +112,16 @@ class FirstLayer(Protocol):
 
     def forward(self, step: int, out: Floats) -> None:
         """``out`` [count, width, outputs]: the batch of this step times the weights."""
-        ...
 
     def step(self, step: int, errors: Floats) -> None:
         """Move the weights, given the loss's derivative by what :meth:`forward` gave."""
-        ...
 
     def write(self, out: list[Floats]) -> None:
         """``out[i]`` [outputs, d]: by how much the weights of client number i have moved."""
-        ...
 
 
 class Weights:
-    """Weights that are kept for each client; all clients' products in one call.
-
-    See :class:`FirstLayer` for the methods.
-    """
+    """Weights that are kept for each client; all clients' products in one call."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -152,18 +133,18 @@ class Weights:
         self._batch: Inputs = work.inputs[:0]
 
     def forward(self, step: int, out: Floats) -> None:
-        """``out`` [count, width, outputs]: the batch of this step times the weights."""
+        """See :class:`FirstLayer`."""
         self._batch = np.take(self._work.inputs, self._index[: len(out), step], axis=0)
         np.matmul(self._batch, self._descent.weights[: len(out)].swapaxes(1, 2), out=out)
 
     def step(self, step: int, errors: Floats) -> None:
-        """Move the weights, given the loss's derivative by what :meth:`forward` gave."""
+        """See :class:`FirstLayer`."""
         gradient = self._gradient[: len(errors)]
         np.matmul(errors.swapaxes(1, 2), self._batch, out=gradient)
         self._descent.step(gradient)
 
     def write(self, out: list[Floats]) -> None:
-        """``out[i]`` [outputs, d]: by how much the weights of client number i have moved."""
+        """See :class:`FirstLayer`."""
         for trained, moved in zip(self._descent.weights, out, strict=True):
             np.subtract(trained, self._work.weight, out=moved)
 
@@ -171,17 +152,12 @@ class Weights:
 class GramMatrices:
     """``X_k X_k^T`` of the clients, padded by zeros, computed when first asked for.
 
-    Args:
-        inputs: [N, d].
-        offsets: [K+1], client k owns ``inputs[offsets[k]:offsets[k+1]]``.
-        kept: [K], whose matrices are kept; the others' are computed each time. Clients with
-            matrices of the same side must be kept together.
+    Client k owns ``inputs[offsets[k]:offsets[k+1]]``. Matrices of clients that are not ``kept`` are
+    computed each time; clients with matrices of the same side must be kept together.
     """
 
     def __init__(self, inputs: Inputs, offsets: IntArray, kept: BoolArray) -> None:
-        self._inputs = inputs
-        self._offsets = offsets
-        self._kept = kept
+        self._inputs, self._offsets, self._kept = inputs, offsets, kept
         self._sides = gram_sides(np.diff(offsets))
         self._known = np.zeros(len(kept), dtype=np.bool_)
         self._places = np.zeros(len(kept), dtype=np.int64)
@@ -217,7 +193,7 @@ class GramMatrices:
 class Coefficients:
     """Weights as ``start + coefficients^T X_k``, which are never built during the local steps.
 
-    Outputs follow from the Gram matrix of the samples. See :class:`FirstLayer` for the methods.
+    Outputs follow from the Gram matrix of the samples.
     """
 
     def __init__(self, work: Work, matrices: Floats, places: IntArray) -> None:
@@ -239,7 +215,7 @@ class Coefficients:
             yield self._work.inputs[begin : begin + size]
 
     def forward(self, step: int, out: Floats) -> None:
-        """``out`` [count, width, outputs]: the batch of this step times the weights."""
+        """See :class:`FirstLayer`."""
         count = len(out)
         gram = np.take(self._grams, self._gram_rows[:count, step], axis=0)
         np.matmul(gram, self._descent.weights[:count], out=out)
@@ -249,7 +225,7 @@ class Coefficients:
         out += start
 
     def step(self, step: int, errors: Floats) -> None:
-        """Move the weights, given the loss's derivative by what :meth:`forward` gave."""
+        """See :class:`FirstLayer`."""
         local, count = self._work.local, len(errors)
         rows = self._rows[:count, step].reshape(-1)
         if not (local.momentum or local.weight_decay or local.proximal):
@@ -264,7 +240,7 @@ class Coefficients:
             self._scale.step(np.zeros(count, dtype=np.float32))
 
     def write(self, out: list[Floats]) -> None:
-        """``out[i]`` [outputs, d]: by how much the weights of client number i have moved."""
+        """See :class:`FirstLayer`."""
         for i, (own, moved) in enumerate(zip(self._samples(), out, strict=True)):
             np.matmul(self._descent.weights[i, : len(own)].T, own, out=moved)
             if self._work.local.weight_decay:

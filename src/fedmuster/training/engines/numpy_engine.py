@@ -1,7 +1,7 @@
 """All selected clients of a round at once in NumPy, for linear models and MLPs."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from fedmuster.training.engines.first_layer import (
     Work,
     stacking,
 )
-from fedmuster.training.local_sgd import LocalSGD, batches
+from fedmuster.training.local_sgd import Batches, LocalSGD, batches
 from fedmuster.training.training_records import (
     Evaluation,
     FederatedData,
@@ -41,14 +41,10 @@ class Layered(Protocol):
 
     def widths(self, num_inputs: int, num_classes: int) -> tuple[int, ...]:
         """The number of inputs of each layer, and the number of outputs of the last."""
-        ...
 
 
-class _Part(NamedTuple):
-    """Clients of a stack whose first layers have the same form and shape."""
-
-    clients: slice
-    layer: FirstLayer
+_Part = tuple[slice, FirstLayer]
+"""Clients of a stack whose first layers have the same form and shape, and these layers."""
 
 
 class NumpyEngine:
@@ -57,15 +53,9 @@ class NumpyEngine:
     An :class:`~fedmuster.training.training_records.Engine`. The update of a client has the same
     bits whatever the rest of the cohort is, and in every process that gives its matrix library
     (BLAS) one thread, as :mod:`fedmuster.experiments.sweep` does for every run. A client without
-    samples sends a zero update and zero losses; one that diverges sends what is not finite.
-
-    Args:
-        model: what to train.
-        data: who owns which samples; inputs of any shape are flattened.
-        local: how a client trains.
-        seed: of the initial model and of the order of samples.
-        form: of the first layer; "auto" follows from the other arguments, see
-            :func:`fedmuster.training.engines.first_layer.stacking`.
+    samples sends a zero update and zero losses; one that diverges sends what is not finite. Inputs
+    of any shape are flattened; for ``form`` see
+    :func:`fedmuster.training.engines.first_layer.stacking`.
     """
 
     def __init__(
@@ -77,9 +67,7 @@ class NumpyEngine:
         *,
         form: Form = "auto",
     ) -> None:
-        self._data = data
-        self._local = local
-        self._seed = seed
+        self._data, self._local, self._seed = data, local, seed
         self._inputs = data.inputs.reshape(len(data.inputs), -1)
         self._test_inputs = data.test_inputs.reshape(len(data.test_inputs), -1)
         self._widths = model.widths(self._inputs.shape[1], data.num_classes)
@@ -101,17 +89,10 @@ class NumpyEngine:
         """Train these clients, each from the same global ``parameters``, on its own data."""
         self._check(parameters, clients)
         num_samples = self._sizes[clients]
-        plan = batches(
-            self._local,
-            seed=self._seed,
-            round_number=round_number,
-            clients=clients,
-            num_samples=num_samples,
-        )
+        plan = self._batches(self._local, clients, round_number)
         with np.errstate(over="ignore", invalid="ignore"):
-            deltas, loss, square = self._train_stacks(
-                parameters, clients, plan.rows, self._local.rate(round_number)
-            )
+            rate = self._local.rate(round_number)
+            deltas, loss, square = self._train_stacks(parameters, clients, plan.rows, rate)
             signals = {
                 "loss": loss,
                 "root_mean_square_loss": np.sqrt(square),
@@ -126,20 +107,14 @@ class NumpyEngine:
     def losses(
         self, parameters: Parameters, clients: IntArray, *, batch_size: int | None = None
     ) -> FloatArray:
-        """[n], mean loss of ``parameters`` on each client's data.
-
-        With ``batch_size`` on so many of its samples at most, drawn once and for all: the first
-        of the order that follows from the seed and the client in "round 0".
-        """
+        """See :class:`~fedmuster.training.training_records.Engine`."""
         self._check(parameters, clients)
         owner, samples = self._samples(clients, batch_size)
         total = np.zeros(len(clients))
         for begin in range(0, len(samples), _BLOCK):
             block = samples[begin : begin + _BLOCK]
             loss, _ = self._judge(parameters, self._inputs[block], self._data.targets[block])
-            total += np.bincount(
-                owner[begin : begin + _BLOCK], weights=loss, minlength=len(clients)
-            )
+            total += np.bincount(owner[begin : begin + _BLOCK], loss, minlength=len(clients))
         return total / np.maximum(np.bincount(owner, minlength=len(clients)), 1)
 
     def evaluate(self, parameters: Parameters) -> Evaluation:
@@ -148,9 +123,8 @@ class NumpyEngine:
         loss, hits, number = 0.0, 0, len(self._test_inputs)
         for begin in range(0, number, _BLOCK):
             block = slice(begin, begin + _BLOCK)
-            some, right = self._judge(
-                parameters, self._test_inputs[block], self._data.test_targets[block]
-            )
+            inputs, targets = self._test_inputs[block], self._data.test_targets[block]
+            some, right = self._judge(parameters, inputs, targets)
             loss += float(some.sum(dtype=np.float64))
             hits += int(np.count_nonzero(right))
         accuracy = hits / number if self._data.num_classes else float("nan")
@@ -164,26 +138,22 @@ class NumpyEngine:
     ) -> tuple[Floats, FloatArray, FloatArray]:
         """Sort the clients into stacks and train these one by one on their batches ``rows``.
 
-        Returns:
-            Updates [n, P]; [n] mean loss and mean squared loss of the samples as they were
-            trained on. All are 0 for a client without samples.
+        Returns updates [n, P] and, [n] each, the mean loss and mean squared loss of the samples as
+        they were trained on. All are 0 for a client without samples.
         """
         deltas = np.zeros((len(clients), len(parameters)), dtype=np.float32)
         loss, square = np.zeros((2, len(clients)))
         for members in self._stacks(clients):
             work = self._work(parameters, clients[members], rows[members], rate)
             parts = list(self._parts(clients[members], work))
-            heads = np.repeat(dense.head_of(parameters, self._widths)[None], len(members), axis=0)
+            head = dense.head_of(parameters, self._widths)
+            heads = np.repeat(head[None], len(members), axis=0)
             loss[members], square[members] = _train_stack(
                 work, parts, heads, self._data.targets, widths=self._widths, loss=self._loss
             )
-            dense.head_of(deltas, self._widths)[members] = heads - dense.head_of(
-                parameters, self._widths
-            )
-            for part in parts:
-                part.layer.write(
-                    [dense.first_weight(deltas[i], self._widths) for i in members[part.clients]]
-                )
+            dense.head_of(deltas, self._widths)[members] = heads - head
+            for rows_of, layer in parts:
+                layer.write([dense.first_weight(deltas[i], self._widths) for i in members[rows_of]])
         return deltas, loss, square
 
     def _stacks(self, clients: IntArray) -> Iterator[IntArray]:
@@ -223,7 +193,7 @@ class NumpyEngine:
                 layer = Coefficients(work.part(alike), *self._grams.of(clients[alike]))
             else:
                 layer = Weights(work.part(alike))
-            yield _Part(alike, layer)
+            yield alike, layer
 
     def _samples(self, clients: IntArray, most: int | None) -> tuple[IntArray, IntArray]:
         """Positions in ``clients`` and the samples of these, or ``most`` of the samples of each."""
@@ -232,15 +202,12 @@ class NumpyEngine:
             owner = np.repeat(np.arange(len(clients)), sizes)
             first = np.cumsum(sizes) - sizes
             return owner, np.arange(len(owner)) + (starts - first)[owner]
-        rows = batches(
-            LocalSGD(batch_size=most, steps=1),
-            seed=self._seed,
-            round_number=0,
-            clients=clients,
-            num_samples=sizes,
-        ).rows
+        rows = self._batches(LocalSGD(batch_size=most, steps=1), clients, 0).rows
         owner, _, _ = np.nonzero(rows >= 0)
         return owner, rows[rows >= 0] + starts[owner]
+
+    def _batches(self, local: LocalSGD, clients: IntArray, round_number: int) -> Batches:
+        return batches(local, self._seed, round_number, clients, self._sizes[clients])
 
     def _gains(
         self, parameters: Parameters, clients: IntArray, deltas: Floats
@@ -294,10 +261,8 @@ def _train_stack(
 ) -> tuple[FloatArray, FloatArray]:
     """Local SGD of a stack of clients, all of them in each step.
 
-    ``parts`` and ``heads`` [n, H] (all start from the same) are trained in place.
-
-    Returns:
-        [n], mean loss and mean squared loss of each client's samples as they were trained on.
+    ``parts`` and ``heads`` [n, H] (all start from the same) are trained in place. Returns [n] each,
+    the mean loss and mean squared loss of each client's samples as they were trained on.
     """
     real = work.rows >= 0
     counts = np.count_nonzero(real, axis=2)
@@ -310,17 +275,16 @@ def _train_stack(
     for step, count in enumerate(np.count_nonzero(counts, axis=0).tolist()):
         models, gradient = dense.head(heads[:count], widths), gradients[:count]
         sums = np.empty((count, work.rows.shape[2], widths[1]), dtype=np.float32)
-        for part in parts:
-            if part.clients.start < count:
-                part.layer.forward(step, sums[part.clients])
+        training = [part for part in parts if part[0].start < count]
+        for clients, layer in training:
+            layer.forward(step, sums[clients])
         outputs = dense.forward(models, sums)
         scores = outputs[-1]
         losses[:count, step] = loss(scores, targets[:count, step])
         scores *= weights[:count, step, :, None]
         errors = dense.backward(models, outputs, scores, dense.head(gradient, widths))
-        for part in parts:
-            if part.clients.start < count:
-                part.layer.step(step, errors[part.clients])
+        for clients, layer in training:
+            layer.step(step, errors[clients])
         descent.step(gradient)
     return _means(losses, real)
 

@@ -63,9 +63,8 @@ class TorchEngine:
             self._replica = Replica(build, data, local, seed)
         self._workers: Workers | None = None
         if workers > 1:
-            self._workers = Workers(
-                workers, build, data, local, seed, size=self._replica.model.size
-            )
+            size = self._replica.model.size
+            self._workers = Workers(workers, build, data, local, seed, size=size)
             weakref.finalize(self, self._workers.close)
 
     @property
@@ -86,29 +85,17 @@ class TorchEngine:
             for client, rows, sizes in zip(clients.tolist(), *plan, strict=True)
         ]
         deltas = np.empty((len(clients), self._replica.model.size), dtype=np.float32)
-        signals = self._table(
-            parameters,
-            tasks,
-            width=len(self._signals),
-            order=self._largest_first(clients),
-            deltas=deltas,
-        )
+        order, width = self._largest_first(clients), len(self._signals)
+        signals = self._table(parameters, tasks, width=width, order=order, deltas=deltas)
         trained = np.minimum(plan.sizes.sum(axis=1), self._data.sizes[clients])  # as epochs repeat
         told = dict(zip(self._signals, signals.T.copy(), strict=True))
-        return Updates(
-            clients=clients,
-            deltas=deltas,
-            signals=told | {"trained_samples": trained.astype(np.float64)},
-        )
+        told["trained_samples"] = trained.astype(np.float64)
+        return Updates(clients=clients, deltas=deltas, signals=told)
 
     def losses(
         self, parameters: Parameters, clients: IntArray, *, batch_size: int | None = None
     ) -> FloatArray:
-        """[n], mean loss of ``parameters`` on each client's data.
-
-        With ``batch_size`` on so many of its samples at most, drawn once and for all: the first
-        of the order that follows from the seed and the client in "round 0".
-        """
+        """See :class:`~fedmuster.training.training_records.Engine`."""
         self._check(parameters, clients)
         once = LocalSGD(batch_size=batch_size or 0, steps=1)
         plan = zip(clients.tolist(), self._batches(once, clients, 0).rows, strict=True)
@@ -140,13 +127,7 @@ class TorchEngine:
         self.close()
 
     def _batches(self, local: LocalSGD, clients: IntArray, round_number: int) -> Batches:
-        return batches(
-            local,
-            seed=self._seed,
-            round_number=round_number,
-            clients=clients,
-            num_samples=self._data.sizes[clients],
-        )
+        return batches(local, self._seed, round_number, clients, self._data.sizes[clients])
 
     def _table(
         self,
@@ -179,7 +160,7 @@ class TorchEngine:
                 yield position, replica.run(tasks[position]), replica.delta
 
     def _largest_first(self, clients: IntArray) -> IntArray:
-        """Who comes last should not keep the other workers waiting for long."""
+        """Positions by falling size, so that no worker waits long for the last client."""
         return np.argsort(-self._data.sizes[clients], kind="stable")
 
     def _check(self, parameters: Parameters, clients: IntArray) -> None:

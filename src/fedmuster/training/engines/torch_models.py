@@ -4,6 +4,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,7 +29,6 @@ class Builds(Protocol):
 
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """The module."""
-        ...
 
 
 Build = Builds | Callable[[], nn.Module]
@@ -47,12 +47,6 @@ class Replica:
     """A model with all data, which trains one client at a time.
 
     Every task is a function of its arguments and of the global model, whatever was done before.
-
-    Args:
-        build: makes the module.
-        data: what the clients own.
-        local: how they train.
-        seed: of the initial model and of dropout.
     """
 
     def __init__(self, build: Build, data: FederatedData, local: LocalSGD, seed: int) -> None:
@@ -202,13 +196,8 @@ class TorchModel:
     """A module and the order of its numbers: parameters that are trained, then statistics.
 
     Statistics are the floating-point buffers that the module saves (running means and variances of
-    batch normalisation). Everything else (counters, constants, frozen parameters) stays as the
-    module was made with.
-
-    Args:
-        module: copied, so yours does not change; its parameters must be float32.
-        input_shape: of one sample.
-        num_outputs: how many numbers a sample must give.
+    batch normalisation). Everything else (counters, constants, frozen parameters) stays as it was
+    made. The module is copied; its parameters must be float32.
     """
 
     def __init__(self, module: nn.Module, input_shape: tuple[int, ...], num_outputs: int) -> None:
@@ -338,11 +327,8 @@ def one_thread() -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-@contextmanager
-def own_randomness() -> Iterator[None]:
-    """Restore PyTorch's global random stream afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        yield
+own_randomness = partial(torch.random.fork_rng, devices=[])
+"""A context that restores PyTorch's global random stream afterwards."""
 
 
 def seed_torch(seed: int, name: str, *key: int) -> None:

@@ -29,15 +29,8 @@ class Workers:
 
     They are spawned, since a fork of a process with threads may hang. The shared memory is
     anonymous (:mod:`multiprocessing.sharedctypes`), so nothing is left behind however a process
-    ends; and a worker ends by itself when its parent is gone.
-
-    Args:
-        count: how many processes.
-        build: makes the module; must be importable by another process.
-        data: what the clients own; copied once.
-        local: how they train.
-        seed: see :class:`Replica`.
-        size: of the parameter vector.
+    ends; and a worker ends by itself when its parent is gone. Another process must be able to
+    import ``build``; ``size`` is that of the parameter vector.
     """
 
     def __init__(
@@ -75,14 +68,9 @@ class Workers:
     def run(
         self, parameters: Parameters, tasks: list[Task], order: IntArray
     ) -> Iterator[tuple[int, list[float], Parameters]]:
-        """Position, result and update of each task, in whatever order they are done.
+        """Position, result and update of each task, begun in this ``order``, in any order of ends.
 
         The update is to be copied before going on.
-
-        Args:
-            parameters: the global model.
-            tasks: what to do.
-            order: in which order to begin.
         """
         if not self._processes:
             raise StateError("TorchEngine: its workers were closed; make a new engine")
@@ -104,7 +92,7 @@ class Workers:
                         self._send(number, tasks[busy[number]])
             finished = True
         finally:
-            if not finished:  # an answer that nobody waits for must not meet the next question
+            if not finished:  # a late result must not be taken for that of the next task
                 self.close()
 
     def close(self) -> None:
@@ -191,7 +179,7 @@ def _work(
     start: _Shared,
     delta: _Shared,
 ) -> None:
-    """The life of a worker: it says that it is ready, then answers until nobody asks."""
+    """The loop of a worker: say that it is ready, then do tasks until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends us
     torch.set_num_threads(1)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone

@@ -37,7 +37,7 @@ def normal_density(z: FloatArray) -> FloatArray:
 
 @cache
 def gauss_legendre(num_nodes: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes in [-1, 1] and their weights; shared, not to be written to."""
+    """Nodes in [-1, 1] and their weights; shared, so callers must not change them."""
     nodes, weights = np.polynomial.legendre.leggauss(num_nodes)
     return nodes, weights
 
@@ -52,9 +52,8 @@ def partial_mean_inverse(
 ) -> FloatArray:
     """``E[1/X; low < Z <= high]`` of ``X = location + scale Z > 0`` for Z with this ``density``.
 
-    Gauss-Legendre in ``u = ln(X / location)``, in which ``dx/x = du``: the pole of ``1/x`` is
-    gone, however close to zero X may come. ``expm1`` and ``log1p`` keep it exact for a tiny scale.
-    An empty interval (``high < low``) has the integral 0.
+    Gauss-Legendre in ``u = ln(X / location)``, in which ``dx/x = du`` has no pole; ``expm1`` and
+    ``log1p`` keep it exact for a tiny scale. An empty interval (``high < low``) gives 0.
     """
     nodes, weights = gauss_legendre(_NUM_NODES)
     ratio = scale / location
@@ -80,15 +79,12 @@ class LatencyLaw(Protocol):
 
     def draw(self, rng: Generator) -> FloatArray:
         """[K] seconds, > 0; a fresh array."""
-        ...
 
     def mean_seconds(self) -> FloatArray:
         """[K], ``E[tau_k]``."""
-        ...
 
     def mean_inverse(self, deadline_seconds: float = np.inf) -> FloatArray:
         """[K], ``E[1/tau_k; tau_k <= deadline]`` in 1/s."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,9 +225,8 @@ class LogNormalLatency:
 class EmpiricalLatency:
     """Each client draws from its own measured latencies.
 
-    Args:
-        seconds: the measurements of client 0, then those of client 1, …
-        counts: how many each client has, >= 1.
+    ``seconds`` holds the measurements of client 0, then those of client 1, …; client k has
+    ``counts[k]`` >= 1 of them.
     """
 
     seconds: FloatArray

@@ -28,14 +28,10 @@ _CHUNK = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SumLatency:
-    """``tau = max(floor, X + Y)``, X and Y log-normal, independent, with these means.
+    """``tau = max(floor, X + Y)``, X and Y log-normal and independent.
 
-    Args:
-        compute: [K], ``E[X]``, > 0.
-        communication: [K], ``E[Y]``, > 0.
-        compute_relative_sd: ``sd(X) / E[X]``, > 0.
-        communication_relative_sd: ``sd(Y) / E[Y]``, > 0.
-        floor: > 0.
+    ``compute`` and ``communication`` [K] are ``E[X]`` and ``E[Y]``; the relative standard
+    deviations are ``sd(X) / E[X]`` and ``sd(Y) / E[Y]``; all are > 0, as is the floor.
     """
 
     compute: FloatArray
@@ -110,8 +106,8 @@ class SumLatency:
 class _NarrowAndWide:
     """Expectations of ``X + Y``: over the wide part given the narrow one, then over the narrow one.
 
-    The narrow part has the smaller standard deviation; all arrays are [K]: means of the parts, and
-    standard deviations of their logarithms.
+    The narrow part has the smaller standard deviation. The fields [K] are the means of the parts
+    and the standard deviations of their logarithms.
     """
 
     narrow: FloatArray
@@ -156,11 +152,11 @@ class _NarrowAndWide:
         return self._mean(given, scale=1.0 / (self.narrow + self.wide))
 
     def _mean(self, given: "_Given", *, scale: float | FloatArray) -> FloatArray:
-        """The mean of what is ``given`` a value of the narrow part.
+        """The mean over the narrow part of the expectation ``given`` its value.
 
-        By the trapezoidal rule in its normal quantile, with twice as many nodes as long as that
-        changes a client's mean. The rule converges geometrically, so the error is about the square
-        of the last change.
+        The trapezoidal rule in the normal quantile doubles its nodes as long as that changes a
+        client's mean. It converges geometrically, so the error is about the square of the last
+        change.
         """
         mean = self._trapezoids(given, np.arange(-_REACH, _REACH + 0.5))
         scale = np.broadcast_to(np.asarray(scale), mean.shape)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.bandits.means import utility_radius, validity_radius
@@ -69,7 +69,6 @@ def test_bounds_that_touch_leave_a_point() -> None:
 
 
 @given(rounds=st.lists(st.tuples(INTERVAL, INTERVAL), min_size=1, max_size=8))
-@settings(max_examples=300, deadline=None)
 def test_intersections_are_those_of_sets(rounds: list[tuple[list[int], list[int]]]) -> None:
     """Against sets of whole numbers, an interval at a time."""
     boxes = whole_plane(1)

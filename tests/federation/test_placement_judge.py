@@ -153,7 +153,7 @@ def test_a_view_without_odds_is_refused() -> None:
     flat_truth = Truth(mean_latency_seconds=np.ones(2), mean_speed=np.ones(2))
     flat = RoundView(round=1, cohort_size=2, available=np.ones(2, bool), truth=flat_truth)
     for view in (told_nothing, flat):
-        with pytest.raises(DataError, match="true probabilities of success"):
+        with pytest.raises(DataError):
             judge.assess(view, Selection(round=1, clients=np.arange(0)))
 
 
@@ -162,7 +162,7 @@ def test_who_judges_follows_from_what_is_measured() -> None:
     assert isinstance(judge_for(EdgeUtility(), problem, seed=1), PlacementJudge)
     flat = Problem(num_clients=5, cohort_size=5)
     assert isinstance(judge_for(Genie(), flat, seed=1), CohortJudge)
-    with pytest.raises(ConfigError, match="by Genie, expected an EdgeUtility where there are edge"):
+    with pytest.raises(ConfigError, match="EdgeUtility"):
         judge_for(Genie(), problem, seed=1)
-    with pytest.raises(ConfigError, match="a Genie where there are none"):
+    with pytest.raises(ConfigError):
         judge_for(EdgeUtility(), flat, seed=1)

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.bandits.rewards import (
@@ -55,7 +55,6 @@ def test_privacy_left_is_one_minus_the_sum_of_the_schedule() -> None:
         assert left == pytest.approx(1 - spent / budget)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.integers(0, 40), min_size=1, max_size=30),
     st.integers(1, 50),
@@ -90,7 +89,6 @@ def test_what_a_ledger_says_replaces_the_schedule() -> None:
         assert weights.tolist() == [1.0, 4.0]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sets(st.integers(0, 4)), max_size=40), st.floats(0.0, 1.0))
 def test_lazy_queues_equal_queues_updated_every_round(rounds: list[set[int]], rate: float) -> None:
     queues, plain = empty_queues(5), [0.0] * 5

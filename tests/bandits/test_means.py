@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.bandits.means import (
@@ -33,7 +33,6 @@ def learn(estimator: MeanEstimator, history: list[dict[int, float]]) -> Any:
     return state
 
 
-@settings(max_examples=200, deadline=None)
 @given(HISTORIES)
 def test_sample_mean(history: list[dict[int, float]]) -> None:
     state = learn(SampleMean(), history)
@@ -44,7 +43,6 @@ def test_sample_mean(history: list[dict[int, float]]) -> None:
             assert state.mean[client] == pytest.approx(sum(samples) / len(samples))
 
 
-@settings(max_examples=200, deadline=None)
 @given(HISTORIES, st.integers(1, 6))
 def test_windowed_mean(history: list[dict[int, float]], window: int) -> None:
     estimator = WindowedMean(window=window)
@@ -57,7 +55,6 @@ def test_windowed_mean(history: list[dict[int, float]], window: int) -> None:
             assert state.mean[client] == pytest.approx(sum(samples) / len(samples))
 
 
-@settings(max_examples=200, deadline=None)
 @given(HISTORIES, st.floats(0.5, 0.999), st.integers(0, 5))
 def test_discounted_mean(history: list[dict[int, float]], discount: float, later: int) -> None:
     estimator = DiscountedMean(discount=discount)

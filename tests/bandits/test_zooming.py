@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.errors import ConfigError
@@ -144,7 +144,6 @@ def test_what_is_forced() -> None:
 
 
 @given(depth=st.integers(0, 4), points=st.lists(st.tuples(*[st.floats(0, 1)] * 2), min_size=1))
-@settings(deadline=None)
 def test_cubes_lie_within_each_other(depth: int, points: list[tuple[float, float]]) -> None:
     cubes = ZoomingCubes(depth=depth)
     context = np.array(points)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray, blocks
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.policy import Cached, LateAnswers, Stale
+from fedmuster.core.late_answers import Cached, LateAnswers, Stale
 from fedmuster.core.records import Late
 from fedmuster.core.state import Array, under
 from fedmuster.training.combine import Combine, Deltas, UniformMean, WeightedMean
@@ -18,16 +18,14 @@ from fedmuster.training.training_records import Engine, Parameters, Updates, joi
 
 
 class Pending:
-    """Late vectors of parameters, at most one of each client.
+    """Late vectors of ``num_parameters`` numbers, at most one of each client.
 
-    Args:
-        num_parameters: the length of each vector.
+    ``rounds`` holds the round in which each client was asked.
     """
 
     def __init__(self, num_parameters: int) -> None:
         self.clients: IntArray = np.empty(0, dtype=np.int64)
         self.rounds: IntArray = np.empty(0, dtype=np.int64)
-        """The round in which each client was asked."""
         self.arrives_at_seconds: FloatArray = np.empty(0)
         self.vectors: NDArray[np.float32] = np.empty((0, num_parameters), dtype=np.float32)
         self.now_seconds = 0.0
@@ -49,13 +47,14 @@ class Pending:
         if len(clients) == 0:
             return
         self.drop(np.isin(self.clients, clients))
-        rounds = np.full(len(clients), answers.round, dtype=np.int64)
-        self.clients = np.concatenate([self.clients, clients])
-        self.rounds = np.concatenate([self.rounds, rounds])
-        self.arrives_at_seconds = np.concatenate(
-            [self.arrives_at_seconds, answers.arrives_at_seconds]
-        )
-        self.vectors = np.concatenate([self.vectors, vectors])
+        new: dict[str, Array] = {
+            "clients": clients,
+            "rounds": np.full(len(clients), answers.round, dtype=np.int64),
+            "arrives_at_seconds": answers.arrives_at_seconds,
+            "vectors": vectors,
+        }
+        for name, rows in new.items():
+            setattr(self, name, np.concatenate([getattr(self, name), rows]))
 
     def drop(self, rows: BoolArray) -> None:
         """Forget these rows."""
@@ -63,22 +62,12 @@ class Pending:
             self.load({name: a if a.ndim == 0 else a[~rows] for name, a in self.arrays().items()})
 
     def arrays(self) -> dict[str, Array]:
-        """Everything, by name."""
-        return {
-            "clients": self.clients,
-            "rounds": self.rounds,
-            "arrives_at_seconds": self.arrives_at_seconds,
-            "vectors": self.vectors,
-            "now_seconds": np.array(self.now_seconds),
-        }
+        """All attributes as arrays, by name."""
+        return {name: np.asarray(value) for name, value in vars(self).items()}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from :meth:`arrays`."""
-        self.clients = arrays["clients"]
-        self.rounds = arrays["rounds"]
-        self.arrives_at_seconds = arrays["arrives_at_seconds"]
-        self.vectors = arrays["vectors"]
-        self.now_seconds = float(arrays["now_seconds"])
+        vars(self).update(arrays, now_seconds=float(arrays["now_seconds"]))
 
 
 class LateServer(EdgeServer):
@@ -262,14 +251,11 @@ class CacheServer(LateServer):
 
     def train(self, engine: Engine, clients: IntArray, round_number: int) -> Updates:
         """Each client trains from the global model, or from the model that it holds."""
-        starts = self._starts(clients, round_number)
-        return joined(
-            clients,
-            (
-                (positions, engine.train(start, clients[positions], round_number))
-                for positions, start in starts
-            ),
+        parts = (
+            (positions, engine.train(start, clients[positions], round_number))
+            for positions, start in self._starts(clients, round_number)
         )
+        return joined(clients, parts)
 
     def merge(self, answers: Answers) -> ToCombine:
         """Distribution, and SAFA's three steps of aggregation."""
@@ -278,8 +264,7 @@ class CacheServer(LateServer):
         starts = self._starts(updates.clients, t)
         deprecated = t - 1 - self._version > self.late_answers.lag_tolerance
         synchronised = answers.asked[~self._goes_on(answers.asked, t)]
-        self._version[synchronised] = t - 1
-        self._holds[synchronised] = _GLOBAL
+        self._version[synchronised], self._holds[synchronised] = t - 1, _GLOBAL
 
         pending.drop(deprecated[pending.clients])
         pending.now_seconds = answers.ends_at_seconds
@@ -291,8 +276,7 @@ class CacheServer(LateServer):
         self._enter(updates, ~answers.used, starts)  # step 3
 
         arrived = np.concatenate([updates.clients, pending.clients[due]])
-        self._version[arrived] = t
-        self._holds[arrived] = _TRAINED
+        self._version[arrived], self._holds[arrived] = t, _TRAINED
         count = int(np.count_nonzero(answers.used)) + int(np.count_nonzero(due))
         pending.drop(due)
         pending.add(answers, late)

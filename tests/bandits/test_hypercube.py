@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core import state as states
@@ -67,7 +67,6 @@ def test_without_context_there_is_one_cube() -> None:
     per_axis=st.integers(1, 9),
     context=st.lists(st.tuples(*[st.floats(-0.5, 1.5)] * 3), min_size=1, max_size=8),
 )
-@settings(deadline=None)
 def test_cubes_as_plain_python_has_them(
     per_axis: int, context: list[tuple[float, float, float]]
 ) -> None:
@@ -172,7 +171,7 @@ def test_who_joins_is_unseen_and_nothing_is_forgotten(pool: Pool) -> None:
 
 def test_too_many_cubes_are_refused() -> None:
     rates = SuccessRates(cubes=EqualCubes(cubes_per_axis=5), pool="pairs")
-    with pytest.raises(ConfigError, match="9765625 cubes of 10 features for each of 150 pairs"):
+    with pytest.raises(ConfigError, match=r"9765625.*10.*150"):
         rates.init(network(50, 3, 10))
     SuccessRates(cubes=EqualCubes(cubes_per_axis=2), pool="network").init(network(50, 3, 10))
 
