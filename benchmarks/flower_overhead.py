@@ -5,10 +5,10 @@ nothing but the server works; journal, checkpoint and model are written to a rea
 in the same run and in turns: FedAvg by itself, with the same nodes, ClientApp and model; and what
 it costs to have the model on disk, which no run that survives a crash can do without. On a busy
 machine look at the processor's time, which leaves out the waiting. A deployment's grid is asked for
-each reply by itself (``grids/pulling.py``), in threads of its own: that is not in here.
+each reply by itself (``grid_views.py``), in threads of its own: that is not in here.
 
 It may be less than nothing: Muster has compared the header of each array with the model's, so that
-FedAvg need not parse it (``replies/array_forms.py``).
+FedAvg need not parse it (``reply_sorting.py``).
 """
 
 import logging

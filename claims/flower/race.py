@@ -154,8 +154,8 @@ def _run(race: Race, seed: int, cells: Mapping[str, Path]) -> None:
     """One run after the other, in one federation."""
     if not cells:
         return
-    from fedmuster.flower.flower_log import say  # here, because they need Flower
-    from fedmuster.flower.loopback import end_of, loopback
+    from claims.flower.loopback import end_of, loopback
+    from fedmuster.flower.strategy_loop import say  # here, because they need Flower
 
     nodes: list[dict[str, str | float]] = [
         {"partition-id": number, "client-id": f"client-{number + 1}", "seconds": seconds}

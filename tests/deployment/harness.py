@@ -17,13 +17,12 @@ from functools import cached_property
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from claims.flower import loopback
+from claims.flower.loopback import as_option, free_ports, kill_all, processes
 from flwr.proto.control_pb2 import ListRunsRequest, StreamLogsRequest
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from tests.forks import FORKS
-
-from fedmuster.flower import loopback
-from fedmuster.flower.loopback import as_option, free_ports, kill_all, processes
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BIN = Path(sys.executable).parent

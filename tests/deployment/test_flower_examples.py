@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from claims.flower.loopback import kill_all
 from tests.deployment.harness import BIN, EXAMPLES, environment, simulate
 
 from fedmuster.experiments.journal import JournalReader
-from fedmuster.flower.loopback import kill_all
 
 pytestmark = [pytest.mark.flower, pytest.mark.ray, pytest.mark.slow]
 

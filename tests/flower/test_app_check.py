@@ -17,8 +17,7 @@ from tests.flower.flower_apps import Files, lay_out
 from fedmuster.core.errors import ConfigError
 from fedmuster.flower import app_check
 from fedmuster.flower.app_check import SUPPORTED, Finding, Play, check, is_valid_name
-from fedmuster.flower.app_judgement import Told
-from fedmuster.flower.app_rehearsal import run
+from fedmuster.flower.app_rehearsal import AppRun
 
 Findings = list[Finding]
 Check = Callable[..., Findings]
@@ -29,11 +28,11 @@ def in_this_process(play: Play) -> Iterator[Finding]:
     written = io.StringIO()
     path = list(sys.path)
     shutil.rmtree("rehearsed", ignore_errors=True)
-    run(play, Told(written))
+    AppRun(play, written).run()
     sys.path[:] = path
     for name in [name for name in sys.modules if name.partition(".")[0] == "small"]:
         del sys.modules[name]
-    return (Finding(**json.loads(line)) for line in written.getvalue().splitlines())
+    return (Finding(*json.loads(line)) for line in written.getvalue().splitlines())
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import math
 from pathlib import Path
 
 import pytest
+from claims.flower.loopback import loopback, processes
 
 from fedmuster.core.errors import StateError
-from fedmuster.flower.loopback import loopback, processes
 
 pytestmark = [pytest.mark.flower, pytest.mark.slow]
 

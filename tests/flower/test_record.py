@@ -22,7 +22,7 @@ from fedmuster.experiments.journal import JournalReader, standing
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import RoundRow
-from fedmuster.flower import model_file
+from fedmuster.flower import plain_files
 from fedmuster.flower import run_record as records
 from fedmuster.flower.run_record import Record, Saved, client_table
 from fedmuster.privacy.budget import Privacy
@@ -292,7 +292,7 @@ def test_a_model_of_another_run_or_round_is_refused(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("image") / MODEL
-    model_file.write(path, model_file.Kept(model(1), b"memory"), run="run", round_number=1)
+    plain_files.write(path, plain_files.Kept(model(1), b"memory"), run="run", round_number=1)
     return path.read_bytes()
 
 
@@ -309,15 +309,15 @@ def test_a_bent_model_is_refused_or_read_right(
     path.write_bytes(bent)
     # A flip may be in what zip does not need, such as a date.
     with suppress(StateError):
-        assert model_file.read(path, run="run", round_number=1) == (model(1), b"memory")
+        assert plain_files.read(path, run="run", round_number=1) == (model(1), b"memory")
 
 
 def test_a_smaller_model_leaves_nothing_of_a_larger_one(tmp_path: Path) -> None:
     path = tmp_path / MODEL
     for size in (1000, 10):
-        kept = model_file.Kept(ArrayRecord([np.arange(size)]), b"")
-        model_file.write(path, kept, run="run", round_number=size)
-        assert model_file.read(path, run="run", round_number=size) == kept
+        kept = plain_files.Kept(ArrayRecord([np.arange(size)]), b"")
+        plain_files.write(path, kept, run="run", round_number=size)
+        assert plain_files.read(path, run="run", round_number=size) == kept
 
 
 def test_clients_that_never_answered_get_the_usual_latency() -> None:

@@ -9,9 +9,8 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 from numpy.typing import NDArray
 from tests.flower.tiny_app import federation, model
 
-from fedmuster.flower.array_forms import Forms
-from fedmuster.flower.metric_names import signals_of
 from fedmuster.flower.reply_sorting import (
+    Forms,
     Promise,
     ReplyRule,
     RoundReplies,
@@ -20,7 +19,7 @@ from fedmuster.flower.reply_sorting import (
     refused,
 )
 from fedmuster.flower.round_messages import RoundMessages
-from fedmuster.flower.wire import Release, Report
+from fedmuster.flower.wire import Release, Report, signals_of
 
 
 def ask(count: int) -> list[Message]:

@@ -42,7 +42,7 @@ from hypothesis import strategies as st
 
 from fedmuster.core.errors import StateError
 from fedmuster.flower.in_process import InProcessGrid, Node
-from fedmuster.flower.plain_values import NotPlainError, Packed, pack, unpack
+from fedmuster.flower.plain_files import NotPlainError, Packed, pack, unpack
 from fedmuster.flower.strategy_memory import StrategyMemory
 
 Make = Callable[[], Strategy]

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.errors import DataError
-from fedmuster.flower.metric_names import accuracy_of, loss_of, signals_of
 from fedmuster.flower.wire import (
     RECORD,
     Ask,
@@ -19,6 +18,9 @@ from fedmuster.flower.wire import (
     Question,
     Release,
     Report,
+    accuracy_of,
+    loss_of,
+    signals_of,
     strip,
 )
 from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism

@@ -24,9 +24,9 @@ from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.late_answers import fill_quota
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
 from fedmuster.flower.answer_times import Clock, median, quantile
-from fedmuster.flower.flower_log import say
-from fedmuster.flower.metric_names import signals_of
 from fedmuster.flower.reply_sorting import Answer
+from fedmuster.flower.strategy_loop import say
+from fedmuster.flower.wire import signals_of
 from fedmuster.training.combine import sketch
 
 _RECENT_CALLS = 10

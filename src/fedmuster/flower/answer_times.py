@@ -111,24 +111,20 @@ class _Observed:
 
 
 def _nothing(size: int) -> _Observed:
-    def unknown(*shape: int) -> FloatArray:
-        return np.full((size, *shape), np.nan)
-
-    def zeros() -> IntArray:
-        return np.zeros(size, dtype=np.int64)
-
+    zero = np.zeros(size, dtype=np.int64)
+    window, usual = np.full((size, _WINDOW), np.nan), np.full(size, np.nan)
     return _Observed(
-        answers=zeros(),
-        elapsed=unknown(_WINDOW),
-        gap=unknown(_WINDOW),
-        latency=unknown(_WINDOW),
-        usual_elapsed=unknown(),
-        usual_gap=unknown(),
-        spread=unknown(),
-        usual_latency=unknown(),
-        warmth=zeros() + _SILENT,
-        excused_at=zeros() - _WINDOW,
-        disbelieved=zeros(),
+        answers=zero,
+        elapsed=window,
+        gap=window.copy(),
+        latency=window.copy(),
+        usual_elapsed=usual,
+        usual_gap=usual.copy(),
+        spread=usual.copy(),
+        usual_latency=usual.copy(),
+        warmth=zero + _SILENT,
+        excused_at=zero - _WINDOW,
+        disbelieved=zero.copy(),
     )
 
 
@@ -173,7 +169,10 @@ class Clock:
         clients = np.asarray(clients, dtype=np.int64)
         elapsed = _seconds("elapsed", elapsed, clients)
         claimed = _seconds("reported", reported, clients)
-        _check(clients, elapsed)
+        if len(np.unique(clients)) != len(clients) or clients.min(initial=0) < 0:
+            raise DataError(f"Clock: clients is {clients!r}, expected distinct indices >= 0")
+        if not (np.isfinite(elapsed) & (elapsed >= 0)).all():
+            raise DataError(f"Clock: elapsed is {elapsed!r}, expected finite seconds >= 0")
         elapsed = np.maximum(elapsed, SHORTEST_SECONDS)
         claimed = np.where(np.isfinite(claimed) & (claimed >= 0), claimed, np.nan)
         claimed = np.minimum(claimed, elapsed)
@@ -276,8 +275,7 @@ class Clock:
     def _excused(self, clients: IntArray, cold: BoolArray) -> BoolArray:
         """Cold calls of clients that were not excused just now."""
         of = self._of
-        due = of.answers[clients] - of.excused_at[clients] >= _WINDOW
-        excused = cold & due
+        excused = cold & (of.answers[clients] - of.excused_at[clients] >= _WINDOW)
         of.excused_at[clients[excused]] = of.answers[clients[excused]]
         return excused
 
@@ -353,10 +351,3 @@ def _seconds(name: str, values: ArrayLike, clients: IntArray) -> FloatArray:
             f"{len(clients)} clients"
         )
     return seconds
-
-
-def _check(clients: IntArray, elapsed: FloatArray) -> None:
-    if len(np.unique(clients)) != len(clients) or clients.min(initial=0) < 0:
-        raise DataError(f"Clock: clients is {clients!r}, expected distinct indices >= 0")
-    if not (np.isfinite(elapsed) & (elapsed >= 0)).all():
-        raise DataError(f"Clock: elapsed is {elapsed!r}, expected finite seconds >= 0")

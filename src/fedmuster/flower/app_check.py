@@ -5,6 +5,7 @@ runs the ServerApp's main function with every ``start()`` held back, lets Muster
 the real objects, and plays a round.
 """
 
+import ast
 import json
 import os
 import re
@@ -13,19 +14,14 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from click import ClickException
-from flwr.common.config import (
-    flatten_dict,
-    fuse_dicts,
-    parse_config_args,
-    validate_fields_in_config,
-)
+from flwr.common import config as flower_config
 from flwr.supercore.fab_format_version import normalize_and_validate_fab_format
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -46,10 +42,22 @@ _QUIET: Final = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
+_MANIFEST_EXAMPLE: Final = """\
+[project]
+name = "my-app"
+version = "1.0.0"
+dependencies = ["flwr>=1.39,<1.43", "fedmuster[flower]"]
+
+[tool.flwr.app]
+publisher = "me"
+
+[tool.flwr.app.components]
+serverapp = "my_app.server_app:app"
+clientapp = "my_app.client_app:app"
+"""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One statement about an app, with the file and line it is about and the lines to write."""
 
     level: Level
@@ -59,8 +67,7 @@ class Finding:
     write: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Play:
+class Play(NamedTuple):
     """What the process that runs an app is told; ``nodes`` is None for as many as it needs."""
 
     folder: str
@@ -111,11 +118,20 @@ def check(
         manifest = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    app = _table(manifest, "tool", "flwr", "app")
-    config = _fused(flatten_dict(dict(_table(app, "config"))), _parse(run_config))
-    federation = _parse(federation_config)
-    project, components = _table(manifest, "project"), _table(app, "components")
-    yield from _check_manifest(folder, manifest, text)
+    project, app = _table(manifest, "project"), _table(manifest, "tool", "flwr", "app")
+    config = flower_config.flatten_dict(dict(_table(app, "config")))
+    try:
+        config = flower_config.fuse_dicts(config, _parse(run_config))
+    except ValueError as error:
+        known = ", ".join(config) or "none"
+        raise ConfigError(f"--run-config: {error}; keys of the app's config: {known}") from None
+    # Flower's older manifests say how many nodes a simulation has.
+    federations = _table(manifest, "tool", "flwr", "federations")
+    options = _table(federations, str(federations.get("default")), "options")
+    federation = {**options, **_parse(federation_config)}
+    requirements = _requirements(project)
+    yield from _check_manifest(folder, manifest, text, requirements)
+    components = _table(app, "components")
     server, client = (str(components.get(which)) for which in ("serverapp", "clientapp"))
     if server.count(":") != 1 or client.count(":") != 1:
         return  # the manifest's findings say so
@@ -124,8 +140,8 @@ def check(
         name=str(project.get("name", folder.resolve().name)),
         serverapp=server,
         clientapp=client,
-        requirements={name: str(each) for name, each in _requirements(project).items()},
-        nodes=nodes or federation.get("num-supernodes") or _num_supernodes(manifest),
+        requirements={name: str(each) for name, each in requirements.items()},
+        nodes=nodes or federation.get("num-supernodes"),
         seconds=seconds,
         run_config=config,
         node_config=_parse(node_config),
@@ -152,33 +168,25 @@ def _played(play: Play) -> Iterator[Finding]:
             start_new_session=True,  # so that what the app itself starts ends with it
         )
         try:
-            printed, _ = process.communicate(json.dumps(asdict(play)).encode(), play.seconds)
+            printed, _ = process.communicate(json.dumps(play).encode(), play.seconds)
             ended = f"ended the process with code {process.returncode}"
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             printed, _ = process.communicate()
             ended = f"took longer than {play.seconds:g} s"
         lines = output.read_text(encoding="utf-8").splitlines()
-    yield from (Finding(**json.loads(line)) for line in lines if line != "end")
+    yield from (Finding(*json.loads(line)) for line in lines if line != "end")
     if not lines or lines[-1] != "end":
         last = [line for line in printed.decode(errors="replace").splitlines() if line.strip()]
         shown = "; it printed last: " + " | ".join(last[-3:]) if last else ""
-        yield Finding(level="must change", about="app", text=f"the app {ended}{shown}")
+        yield Finding("must change", "app", f"the app {ended}{shown}")
 
 
 def _parse(config: str) -> dict[str, Any]:
     try:
-        return parse_config_args([config])
+        return flower_config.parse_config_args([config])
     except (ValueError, OSError, ClickException) as error:
         raise ConfigError(f"cannot read the config {config!r}: {error}") from None
-
-
-def _fused(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return fuse_dicts(config, overrides)
-    except ValueError as error:
-        known = ", ".join(config) or "none"
-        raise ConfigError(f"--run-config: {error}; keys of the app's config: {known}") from None
 
 
 def _table(table: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
@@ -186,14 +194,6 @@ def _table(table: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     for key in path:
         found = found.get(key) if isinstance(found, Mapping) else None
     return found if isinstance(found, Mapping) else {}
-
-
-def _num_supernodes(manifest: Mapping[str, Any]) -> int | None:
-    """The nodes of a simulation, where the manifest says so in Flower's older place."""
-    federations = _table(manifest, "tool", "flwr", "federations")
-    options = _table(federations, str(federations.get("default")), "options")
-    count = options.get("num-supernodes")
-    return count if isinstance(count, int) else None
 
 
 def _requirements(project: Mapping[str, Any]) -> dict[str, Requirement]:
@@ -207,61 +207,55 @@ def _requirements(project: Mapping[str, Any]) -> dict[str, Requirement]:
     return found
 
 
-def _check_manifest(folder: Path, manifest: dict[str, Any], text: str) -> Iterator[Finding]:
+def _check_manifest(
+    folder: Path, manifest: dict[str, Any], text: str, requirements: Mapping[str, Requirement]
+) -> Iterator[Finding]:
     """Whether Flower can run the app, and with a Flower that fedmuster supports."""
 
     def place(part: str) -> str:
-        lines = text.splitlines()
-        number = next((n for n, line in enumerate(lines, start=1) if part in line), 0)
-        return f"{MANIFEST}:{number}" if number else MANIFEST
-
-    def must_change(about: str, what: str, where: str = MANIFEST, write: str = "") -> Finding:
-        return Finding(level="must change", about=about, text=what, where=where, write=write)
+        lines = enumerate(text.splitlines(), start=1)
+        return next((f"{MANIFEST}:{n}" for n, line in lines if part in line), MANIFEST)
 
     project = _table(manifest, "project")
-    _, errors, warnings = validate_fields_in_config(manifest)
+    _, errors, warnings = flower_config.validate_fields_in_config(manifest)
     if not errors:
         try:
             normalize_and_validate_fab_format(manifest)
         except ValueError as misfit:
             errors = [str(misfit)]
-    yield from (must_change("manifest", error) for error in errors)
-    for warning in warnings:
-        yield Finding(level="note", about="manifest", text=warning, where=MANIFEST)
+    yield from (Finding("must change", "manifest", error, MANIFEST) for error in errors)
+    yield from (Finding("note", "manifest", warning, MANIFEST) for warning in warnings)
     name = str(project.get("name", "")).strip()
     if "name" in project and not is_valid_name(name):
         what = (
             f"`flwr run` refuses the project's name {name!r}: it must start with a letter, have "
             f"only letters, digits and hyphens, and at most {_LONGEST_NAME} characters"
         )
-        yield must_change("manifest", what, place("name"), f'name = "{mended_name(name)}"')
+        write = f'name = "{mended_name(name)}"'
+        yield Finding("must change", "manifest", what, place("name"), write)
     elif not errors:
-        yield Finding(level="ok", about="manifest", text=f"{name} is a Flower app")
-    licence = project.get("license")
-    file = licence.get("file") if isinstance(licence, Mapping) else None
+        yield Finding("ok", "manifest", f"{name} is a Flower app")
+    file = _table(project, "license").get("file")
     if isinstance(file, str) and not (folder / file).is_file():
         what = f"the licence file {file} is missing, and Flower packs the app with it"
-        yield must_change("licence", what, place("license"), f"touch {folder / file}")
+        yield Finding("must change", "licence", what, place("license"), f"touch {folder / file}")
     installed = version("flwr")
     if SUPPORTED.contains(installed, prereleases=True):
-        yield Finding(level="ok", about="flower", text=f"flwr {installed} is installed")
+        yield Finding("ok", "flower", f"flwr {installed} is installed")
     else:
         what = f"flwr {installed} is installed, fedmuster supports {SUPPORTED}"
-        yield must_change("flower", what, "", "pip install 'fedmuster[flower]'")
-    requirements = _requirements(project)
+        yield Finding("must change", "flower", what, write="pip install 'fedmuster[flower]'")
     wanted = requirements.get("flwr")
     if wanted is not None and not wanted.specifier.contains(installed, prereleases=True):
         what = f"the app wants {wanted}, and flwr {installed} is installed"
-        yield must_change("flower", what, place("flwr"), f'"flwr{SUPPORTED}",')
+        yield Finding("must change", "flower", what, place("flwr"), f'"flwr{SUPPORTED}",')
     if "fedmuster" not in requirements:
-        yield Finding(
-            level="note",
-            about="dependencies",
-            text="fedmuster is not among the app's dependencies: where Flower installs an app's "
-            "dependencies, or on another machine, it will be missing",
-            where=place("dependencies"),
-            write='"fedmuster[flower]",',
+        what = (
+            "fedmuster is not among the app's dependencies: where Flower installs an app's "
+            "dependencies, or on another machine, it will be missing"
         )
+        where = place("dependencies")
+        yield Finding("note", "dependencies", what, where, '"fedmuster[flower]",')
 
 
 def is_valid_name(name: str) -> bool:
@@ -277,39 +271,83 @@ def mended_name(name: str) -> str:
 
 
 def _without_manifest(folder: Path) -> Iterator[Finding]:
-    yield Finding(
-        level="must change",
-        about="manifest",
-        text=f"{folder} has no {MANIFEST}, so `flwr run` does not know the app",
-        where=MANIFEST,
-        write=_MANIFEST_EXAMPLE,
-    )
+    text = f"{folder} has no {MANIFEST}, so `flwr run` does not know the app"
+    yield Finding("must change", "manifest", text, MANIFEST, _MANIFEST_EXAMPLE)
     for path in sorted(folder.rglob("*.py")):
-        for number, line in enumerate(_lines(path), start=1):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for number, line in enumerate(lines, start=1):
             if (old := _OLDEST_API.search(line)) is not None:
-                yield Finding(
-                    level="must change",
-                    about="older API",
-                    text=f"{old[1]} belongs to Flower's oldest API: write a ServerApp and a "
-                    "ClientApp",
-                    where=f"{path.relative_to(folder)}:{number}",
-                )
+                text = f"{old[1]} belongs to Flower's oldest API: write a ServerApp and a ClientApp"
+                where = f"{path.relative_to(folder)}:{number}"
+                yield Finding("must change", "older API", text, where)
 
 
-def _lines(path: Path) -> Sequence[str]:
-    return path.read_text(encoding="utf-8", errors="replace").splitlines()
+# --- Places in the source of an app ---------------------------------------------------------------
 
 
-_MANIFEST_EXAMPLE: Final = """\
-[project]
-name = "my-app"
-version = "1.0.0"
-dependencies = ["flwr>=1.39,<1.43", "fedmuster[flower]"]
+def explain(problem: BaseException, folder: Path) -> tuple[str, str]:
+    """An error in a line, and the last of the app's own lines that led to it."""
+    frames = list(traceback.extract_tb(problem.__traceback__))
+    text = f"{type(problem).__name__}: {problem}".strip(": \n").partition("\n\n")[0]
+    if isinstance(problem, SyntaxError) and problem.filename:
+        text = f"SyntaxError: {problem.msg}"
+        frames.append(traceback.FrameSummary(problem.filename, problem.lineno, ""))
+    if isinstance(problem, KeyError):
+        text += "; what an app reads from node_config is given with --node-config"
+    if isinstance(problem, FileNotFoundError):
+        text += "; a rehearsal works in an empty folder: give absolute paths"
+    return text, last_own(frames, folder)
 
-[tool.flwr.app]
-publisher = "me"
 
-[tool.flwr.app.components]
-serverapp = "my_app.server_app:app"
-clientapp = "my_app.client_app:app"
-"""
+def own_frames(
+    frames: Iterable[traceback.FrameSummary], folder: Path
+) -> list[traceback.FrameSummary]:
+    """The frames of the app's own code."""
+    return [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
+
+
+def last_own(frames: Iterable[traceback.FrameSummary], folder: Path) -> str:
+    """``file:line`` of the last frame of the app's own code; empty where there is none."""
+    own = own_frames(frames, folder)
+    return f"{Path(own[-1].filename).relative_to(folder)}:{own[-1].lineno}" if own else ""
+
+
+def older_names(folder: Path) -> list[str]:
+    """Classes of Flower's older API in the app's modules."""
+    modules = [module for module in sys.modules.values() if getattr(module, "__file__", None)]
+    own = [module for module in modules if Path(str(module.__file__)).is_relative_to(folder)]
+    kinds = {value for module in own for value in vars(module).values() if isinstance(value, type)}
+    old = [kind for kind in kinds if kind.__module__.startswith(("flwr.server.", "flwr.compat."))]
+    return sorted(f"{kind.__module__}.{kind.__name__}" for kind in old)
+
+
+def lines_to_write(folder: Path, where: str, settings: str) -> tuple[str, str]:
+    """Where Muster belongs for the ``strategy.start(…)`` at ``file:line``, and its lines.
+
+    That is above the statement, or above the outermost loop around it that does not make the
+    strategy.
+    """
+    file, _, line = where.rpartition(":")
+    tree = ast.parse((folder / file).read_text(encoding="utf-8")) if file else ast.Module([], [])
+    around = [  # outermost first
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and node.lineno <= int(line) <= (node.end_lineno or 0)
+    ]
+    started, name, place, indent = "strategy", "strategy", "Write above", 4
+    for call in ast.walk(around[-1]) if around else ():
+        if isinstance(call, ast.Attribute) and call.attr == "start":
+            started = ast.unparse(call.value)
+            name = started if isinstance(call.value, ast.Name | ast.Attribute) else name
+            above = around.pop()
+            while around and not isinstance(outer := around.pop(), ast.FunctionDef):
+                named = [n for n in ast.walk(outer) if isinstance(n, ast.Name | ast.Attribute)]
+                if name in {ast.unparse(n) for n in named if isinstance(n.ctx, ast.Store)}:
+                    break
+                above = outer if isinstance(outer, ast.For | ast.While) else above
+            place = f"Write the import at the top of {file}, the rest above line {above.lineno}"
+            place += "" if name == started else f", and start {name} there"
+            indent = above.col_offset
+            break
+    muster = f"{' ' * indent}{name} = Muster({started}, {settings})"
+    return place, f"from fedmuster.flower import Muster\n{muster}"

@@ -13,10 +13,10 @@ from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import AskLoss, BoolArray, FloatArray, IntArray, Problem, Selection
 from fedmuster.core.selector import Selector
-from fedmuster.flower.flower_log import say, some, warn
 from fedmuster.flower.muster_settings import Settings
 from fedmuster.flower.node_messages import InFlight, Questions
 from fedmuster.flower.node_roster import Roster
+from fedmuster.flower.strategy_loop import say, some, warn
 from fedmuster.privacy.budget import Budget, Grant, require_ledger
 
 _LOOK_SECONDS = 0.5

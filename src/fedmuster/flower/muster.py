@@ -13,13 +13,12 @@ from fedmuster.core.late_answers import Discard
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec_tables import parse_policy
 from fedmuster.flower.cohort_choice import EndedError, NodeContacts
-from fedmuster.flower.evaluation import EvaluateFn
-from fedmuster.flower.flower_log import say, warn
 from fedmuster.flower.grid_views import TimedGrid
 from fedmuster.flower.muster_settings import EdgeGroups, Features, Settings, check_strategy
+from fedmuster.flower.round_messages import EvaluateFn
 from fedmuster.flower.run_record import Record
 from fedmuster.flower.session import Session
-from fedmuster.flower.strategy_loop import has_own_start, in_place, layers
+from fedmuster.flower.strategy_loop import has_own_start, in_place, layers, say, warn
 from fedmuster.privacy.budget import Privacy
 
 

@@ -18,9 +18,8 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, FloatArray, is_integer
 from fedmuster.experiments.spec import Experiment
-from fedmuster.flower.flower_log import warn
 from fedmuster.flower.node_roster import Roster
-from fedmuster.flower.strategy_loop import layers, setting_of
+from fedmuster.flower.strategy_loop import layers, setting_of, warn
 from fedmuster.privacy.budget import Privacy
 from fedmuster.worlds.real_federation import Federation
 

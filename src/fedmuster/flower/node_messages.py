@@ -12,7 +12,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedmuster.core.errors import DataError
-from fedmuster.flower.flower_log import warn
+from fedmuster.flower.strategy_loop import warn
 from fedmuster.flower.wire import Facts, question
 
 _CRASHES: Final = 3

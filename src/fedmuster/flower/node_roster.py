@@ -33,8 +33,8 @@ from flwr.serverapp import Grid
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
-from fedmuster.flower.flower_log import say, some, warn
 from fedmuster.flower.node_messages import Questions
+from fedmuster.flower.strategy_loop import say, some, warn
 from fedmuster.flower.wire import Facts
 
 _KEY, _NODE = "key-", "node-"

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from fedmuster.core.config import require
 from fedmuster.core.errors import DataError, FedmusterError, StateError
 from fedmuster.core.files import write_file
-from fedmuster.flower.metric_names import finite_metric
 from fedmuster.flower.wire import (
     Ask,
     Facts,
@@ -34,6 +33,7 @@ from fedmuster.flower.wire import (
     Question,
     Release,
     Report,
+    finite_metric,
     strip,
 )
 from fedmuster.privacy.mechanisms import Mechanism
@@ -151,7 +151,8 @@ class PrivateMod:
             if _question_in(message) is not None:
                 return _facts_alone(message, context, call_next)
             ask, grant, mechanism = _granted(message.content)
-            notes = ReleaseNotes(context.state, self._notes_file(context))
+            path = context.node_config.get(self.notes_key)
+            notes = ReleaseNotes(context.state, None if path is None else Path(str(path)))
             if ask.round <= notes.last_round(ask.run):
                 raise StateError(
                     f"round {ask.round} of run {ask.run} was released, or is over: nothing is "
@@ -182,18 +183,10 @@ class PrivateMod:
             ).into(content)
         return Message(content, reply_to=message)
 
-    def _notes_file(self, context: Context) -> Path | None:
-        path = context.node_config.get(self.notes_key)
-        return None if path is None else Path(str(path))
-
     def _kept(self, metrics: MetricRecord) -> MetricRecord:
-        return MetricRecord(
-            {
-                name: metrics[name]
-                for name in self.keep_metrics
-                if name in metrics and finite_metric(metrics, name) is not None
-            }
-        )
+        kept = [name for name in self.keep_metrics if name in metrics]
+        finite = [name for name in kept if finite_metric(metrics, name) is not None]
+        return MetricRecord({name: metrics[name] for name in finite})
 
 
 def _granted(content: RecordDict) -> tuple[Ask, PrivacyGrant, Mechanism]:

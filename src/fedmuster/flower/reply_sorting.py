@@ -1,20 +1,145 @@
-"""Sorts Flower's replies into what a strategy may aggregate and what is refused."""
+"""Sorts Flower's replies into what a strategy may aggregate and what is refused.
+
+The arrays of a reply must fit the model and be finite. ``numpy.load`` would take longer to parse
+the header of a small array than everything else that is done with it. Arrays of one type and shape
+have the same header, so headers are compared. The strategy does not parse an array that fits
+either, which saves more time than all of fedmuster takes in a round.
+"""
 
 import math
+import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+import numpy as np
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.app.message import make_message
+from flwr.common.constant import SType
 from flwr.serverapp.strategy import Strategy
+from numpy.typing import NDArray
 
 from fedmuster.core.errors import DataError
-from fedmuster.flower.array_forms import Forms
-from fedmuster.flower.metric_names import loss_names
 from fedmuster.flower.strategy_loop import layers, setting_of
-from fedmuster.flower.wire import Release, Report, strip
+from fedmuster.flower.wire import Release, Report, loss_names, strip
+
+_MAGIC: Final = b"\x93NUMPY\x01\x00"
+
+
+class _Form(NamedTuple):
+    """Header and length of an array on the wire, and of what it is."""
+
+    header: bytes
+    length: int
+    kind: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+
+    @classmethod
+    def of(cls, array: Array) -> "_Form | None":
+        """The form; None for other arrays than numpy's, and for data after the numbers."""
+        if array.stype != SType.NUMPY or not array.data.startswith(_MAGIC):
+            return None
+        header = array.data[: 10 + int.from_bytes(array.data[8:10], "little")]
+        parsed = array.numpy()
+        if parsed.itemsize == 0 or len(header) + parsed.nbytes != len(array.data):
+            return None
+        order: Literal["C", "F"] = "F" if parsed.flags.fnc else "C"
+        return cls(header, len(array.data), parsed.dtype, parsed.shape, order)
+
+    def fits(self, data: bytes) -> bool:
+        return len(data) == self.length and data.startswith(self.header)
+
+    def numbers(self, data: bytes) -> NDArray[np.generic]:
+        """A flat view of the numbers; not to be written to."""
+        return np.frombuffer(data, self.kind, offset=len(self.header))
+
+
+class Forms:
+    """What the arrays of a model look like on the wire."""
+
+    def __init__(self, model: ArrayRecord) -> None:
+        self._shapes = {name: tuple(array.shape) for name, array in model.items()}
+        forms = {name: _Form.of(array) for name, array in model.items()}
+        self._known = {name: form for name, form in forms.items() if form is not None}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the model's arrays."""
+        return frozenset(self._shapes)
+
+    def of(self, model: ArrayRecord) -> "Forms":
+        """The forms of another model; most often the same, and then nothing is parsed."""
+        fits = self._known.keys() == model.keys() and all(
+            form.fits(model[name].data) for name, form in self._known.items()
+        )
+        return self if fits else Forms(model)
+
+    def check(self, arrays: ArrayRecord, *, like_model: bool = True) -> None:
+        """Refuse arrays that are not finite, not numbers, or not of the model's shape."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name, array in arrays.items():
+                self._check(name, array, like_model)
+
+    def ease(self, arrays: ArrayRecord) -> None:
+        """Let arrays that have passed be read without parsing."""
+        for name, array in arrays.items():
+            form = self._known.get(name)
+            if form is not None and form.fits(array.data):
+                # Of the instance, not of a class of ours: by its class Flower would not know it.
+                # And weakly, as a large array must be gone as soon as nobody needs it.
+                vars(array)["numpy"] = _Eased(form, array, array.data)
+
+    def _check(self, name: str, array: Array, like_model: bool) -> None:
+        form = self._known.get(name)
+        numbers: NDArray[np.generic]
+        if form is not None and form.fits(array.data):
+            numbers = form.numbers(array.data)
+        else:
+            try:
+                numbers = array.numpy()
+            except (TypeError, ValueError, EOFError, OSError, MemoryError, SyntaxError) as error:
+                raise DataError(f"its array {name!r} cannot be read: {error}") from None
+            shape = self._shapes.get(name, numbers.shape)
+            bytes_of_a_booster = numbers.dtype == np.uint8 and numbers.ndim == 1
+            if like_model and numbers.shape != shape and not bytes_of_a_booster:
+                raise DataError(
+                    f"its array {name!r} has shape {numbers.shape}, the model's has {shape}"
+                )
+            if numbers.dtype.kind not in "fiub":
+                raise DataError(f"its array {name!r} holds {numbers.dtype}, expected numbers")
+        if numbers.dtype.kind == "f" and not _all_finite(numbers.ravel()):
+            raise DataError(f"its array {name!r} is not finite")
+
+
+class _Eased:
+    """Stands in for ``Array.numpy``, which returns an array of the caller's own.
+
+    After ``copy.copy`` the copy reads the data of the array from which it was made.
+    """
+
+    def __init__(self, form: _Form, array: Array | None, data: bytes) -> None:
+        self._form = form
+        self._of = None if array is None else weakref.ref(array)
+        self._data = data
+
+    def __call__(self) -> NDArray[np.generic]:
+        array = None if self._of is None else self._of()
+        if array is not None and array.data is not self._data:  # somebody has put something else in
+            return Array.numpy(array)
+        form = self._form
+        return form.numbers(self._data).reshape(form.shape, order=form.order).copy(order="K")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Apps keep replies with pickle or deepcopy, which cannot take the weak reference."""
+        return _Eased, (self._form, None if self._of is None else self._of(), self._data)
+
+
+def _all_finite(numbers: NDArray[np.generic]) -> bool:
+    """A sum of squares is finite only if all are, and the fastest to compute; it may overflow."""
+    return bool(np.isfinite(np.dot(numbers, numbers))) or bool(np.isfinite(numbers).all())
+
 
 REFUSED = 199
 """The code of errors in place of refused replies; Flower's own codes are smaller."""
@@ -50,9 +175,8 @@ class ReplyRule(NamedTuple):
         """The rule of the innermost strategy, which aggregates."""
         innermost = list(layers(strategy))[-1]
         own = getattr(type(innermost), f"aggregate_{method}").__module__
-        weighted_by = getattr(innermost, "weighted_by_key", None)
         return cls(
-            weighted_by=weighted_by,
+            weighted_by=getattr(innermost, "weighted_by_key", None),
             free=own.partition(".")[0] != "flwr",
             model_key=setting_of(strategy, "arrayrecord_key", None),
         )
@@ -88,10 +212,8 @@ class Passed(NamedTuple):
 class TrainCheck:
     """Checks whether a strategy can aggregate a reply.
 
-    Args:
-        forms: of the arrays of the model that clients were given.
-        rule: what the strategy expects of replies.
-        promise: what was promised to clients; None where nothing was.
+    ``forms`` are those of the arrays that clients were given; ``promise`` is None where nothing was
+    promised to clients.
     """
 
     def __init__(self, forms: Forms, *, rule: ReplyRule, promise: Promise | None = None) -> None:
@@ -113,30 +235,30 @@ class TrainCheck:
         arrays = {key: each for key, each in content.items() if isinstance(each, ArrayRecord)}
         if len(arrays) != 1 and not self._rule.free:
             raise DataError(f"it holds {len(arrays)} ArrayRecords, expected one")
-        model = self._model_of(arrays)
+        # The record that the strategy names; empty where several could be the model.
+        model = arrays.get(self._rule.model_key or "", ArrayRecord())
+        if len(arrays) == 1:
+            (model,) = arrays.values()
         for record in arrays.values():
             # Beside the model there may be anything, under the same names if both come from lists.
             self._forms.check(record, like_model=record is model)
         return Passed(tuple(arrays.values()), model, checked_metrics(content, self._rule))
 
-    def _model_of(self, arrays: Mapping[str, ArrayRecord]) -> ArrayRecord:
-        """The record that the strategy names; empty where several could be the model."""
-        if len(arrays) == 1:
-            return next(iter(arrays.values()))
-        return arrays.get(self._rule.model_key or "", ArrayRecord())
-
-    def ease(self, passed: Passed) -> None:
-        """Spare the strategy the parsing of arrays that have passed."""
+    def answer(self, client: int, reply: Message, elapsed_seconds: float) -> Answer:
+        """The answer that a reply is, with arrays that the strategy need not parse."""
+        passed = self.passed(client, reply)
+        report = Report.of(reply.content)
+        strip(reply.content)  # strategies and their loggers need not know
         for record in passed.arrays:
             self._forms.ease(record)
+        return Answer(client, reply, passed.metrics, report, elapsed_seconds, passed.model)
 
     def usable(self, client: int, reply: Message) -> bool:
         """Whether :meth:`passed` accepts the reply."""
         try:
-            self.passed(client, reply)
+            return bool(self.passed(client, reply))
         except DataError:
             return False
-        return True
 
 
 def checked_metrics(
@@ -180,6 +302,14 @@ class RoundReplies:
     refused: list[tuple[int, Message, str]] = field(default_factory=list)
     strangers: Counter[str] = field(default_factory=Counter)
 
+    def for_strategy(self, usable: Collection[int]) -> list[Message]:
+        """Good replies, and errors in place of refused ones: some strategies count failures."""
+        return [
+            *(answer.reply for answer in self.answers if answer.client in usable),
+            *(reply for _, reply in self.failures),
+            *(refused(reply, reason) for _, reply, reason in self.refused),
+        ]
+
 
 def sort_replies(
     replies: Iterable[Message],
@@ -206,7 +336,7 @@ def sort_replies(
             found.failures.append((client, reply))
         else:
             try:
-                found.answers.append(_answer(reply, client, elapsed[asked], check))
+                found.answers.append(check.answer(client, reply, elapsed[asked]))
             except DataError as error:
                 found.refused.append((client, reply, str(error)))
         seen.add(asked)
@@ -220,14 +350,6 @@ def sort_replies(
         key=lambda answer: answer.client,
     )
     return found
-
-
-def _answer(reply: Message, client: int, elapsed: float, check: TrainCheck) -> Answer:
-    passed = check.passed(client, reply)
-    report = Report.of(reply.content)
-    strip(reply.content)  # strategies and their loggers need not know
-    check.ease(passed)
-    return Answer(client, reply, passed.metrics, report, elapsed, passed.model)
 
 
 def refused(reply: Message, reason: str) -> Message:
@@ -248,9 +370,7 @@ def alike(
     kinds = Counter(each for each in forms if each is not None)
     if len(kinds) <= 1:
         return list(replies), []
-    usual = max(
-        kinds, key=lambda form: (_arrays(form) == model, kinds[form], sorted(map(str, form)))
-    )
+    usual = max(kinds, key=lambda its: (_arrays(its) == model, kinds[its], sorted(map(str, its))))
     good, odd = [], []
     for reply, its in zip(replies, forms, strict=True):
         if its is None or its == usual:

@@ -16,8 +16,7 @@ from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
 from fedmuster.core.config import require
-from fedmuster.flower.metric_names import accuracy_of
-from fedmuster.flower.wire import Ask, Facts, Question, Release, Report, strip
+from fedmuster.flower.wire import Ask, Facts, Question, Release, Report, accuracy_of, strip
 
 _TRAIN_CALLS: Final = count()  # of this process, which may outlive the app that it has loaded
 
@@ -78,7 +77,7 @@ class ReportingMod:
         """Answer for the app, or let it answer and add the report."""
         if Question.of(message.content) is not None:
             return self._answer(message, context)
-        if _category(message) != MessageType.TRAIN:
+        if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
             return call_next(message, context)
         trained_before = next(_TRAIN_CALLS)
         start = time.monotonic()
@@ -94,11 +93,8 @@ class ReportingMod:
         if private and Release.of(reply.content) is None:
             return _refusal(message)
         signals = {} if watched is None else watched.gain(reply)
-        report = Report(
-            compute_seconds=time.monotonic() - start,
-            trained_before=trained_before,
-            signals=signals,
-        )
+        seconds = time.monotonic() - start
+        report = Report(compute_seconds=seconds, trained_before=trained_before, signals=signals)
         report.into(reply.content)
         return reply
 
@@ -159,10 +155,6 @@ class _Watched:
             return None
         found = (accuracy_of(metrics) for metrics in measured)
         return next((accuracy for accuracy in found if accuracy is not None), None)
-
-
-def _category(message: Message) -> str:
-    return message.metadata.message_type.partition(".")[0]
 
 
 def _refusal(message: Message) -> Message:

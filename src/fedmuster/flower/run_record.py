@@ -26,9 +26,9 @@ from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.run import SPEC_NAME, prepare, versions
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Checkpoint, RoundRow
-from fedmuster.flower import model_file
-from fedmuster.flower.flower_log import say
-from fedmuster.flower.plain_values import Packed, pack, unpack
+from fedmuster.flower import plain_files
+from fedmuster.flower.plain_files import Packed, pack, unpack
+from fedmuster.flower.strategy_loop import say
 
 Evaluation = Literal["evaluate_metrics_clientapp", "evaluate_metrics_serverapp"]
 """Who measured, as Flower's ``Result`` calls it."""
@@ -51,7 +51,7 @@ class Saved:
         strategy: what the user's strategy remembers, of ``StrategyMemory.capture``.
         strategy_since: what has changed of it since, of ``StrategyMemory.changes``.
         budget: of ``Budget.to_bytes``; None where no ledger is kept.
-        parts: other plain values (``plain_values.py``) by name; small, for each round writes them.
+        parts: other plain values (``plain_files.py``) by name; small, for each round writes them.
     """
 
     round: int
@@ -62,6 +62,11 @@ class Saved:
     strategy_since: bytes | None = None
     budget: bytes | None = None
     parts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def strategy_images(self) -> list[bytes]:
+        """All recorded images of the strategy's memory, the latest last."""
+        return [image for image in (self.strategy, self.strategy_since) if image is not None]
 
 
 class Record:
@@ -133,8 +138,8 @@ class Record:
             ending: why the run is over before its last round, if it is.
         """
         (name,) = set(_MODELS) - {self._model_name}
-        kept = model_file.Kept(saved.model, saved.strategy)
-        model_file.write(self.folder / name, kept, run=self.run, round_number=saved.round)
+        kept = plain_files.Kept(saved.model, saved.strategy)
+        plain_files.write(self.folder / name, kept, run=self.run, round_number=saved.round)
         checkpoint = _checkpoint(saved, name)
         with self._journal.together():
             self._journal.know_clients(clients)
@@ -198,7 +203,7 @@ class Record:
         strategy_since = self._journal.afterwards(checkpoint.round)
         self._kept_afterwards = strategy_since is not None
         path = self.folder / self._model_name
-        kept = model_file.read(path, run=self.run, round_number=checkpoint.round)
+        kept = plain_files.read(path, run=self.run, round_number=checkpoint.round)
         return Saved(
             round=checkpoint.round,
             elapsed_seconds=checkpoint.elapsed_seconds,

@@ -1,6 +1,6 @@
 """One federation while it runs: Flower's loop calls these four methods in the strategy's place."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,23 +14,22 @@ from fedmuster.core.errors import CallOrderError, DataError, StateError
 from fedmuster.core.records import Feedback
 from fedmuster.federation import EdgeRow, RoundRow
 from fedmuster.flower.answer_feedback import AnswerFeedback
-from fedmuster.flower.array_forms import Forms
 from fedmuster.flower.cohort_choice import Chooser, ChosenCohort, EndedError, NodeContacts
-from fedmuster.flower.evaluation import (
+from fedmuster.flower.grid_views import OnlyThese, TimedGrid
+from fedmuster.flower.muster_settings import Settings, least_nodes
+from fedmuster.flower.reply_sorting import Forms, RoundReplies
+from fedmuster.flower.round_messages import (
     EvaluateFn,
     LossQuestion,
+    RoundMessages,
     free_nodes,
+    prepare,
     usable_evaluations,
 )
-from fedmuster.flower.flower_log import say, some, warn
-from fedmuster.flower.grid_views import OnlyThese, TimedGrid
-from fedmuster.flower.metric_names import accuracy_of, loss_of
-from fedmuster.flower.muster_settings import Settings, least_nodes
-from fedmuster.flower.reply_sorting import RoundReplies, refused
-from fedmuster.flower.round_messages import RoundMessages, prepare
 from fedmuster.flower.run_record import Evaluation, Record, Saved, client_table
-from fedmuster.flower.strategy_loop import LoopRounds, Methods, has_own_start
+from fedmuster.flower.strategy_loop import LoopRounds, Methods, has_own_start, say, some, warn
 from fedmuster.flower.strategy_memory import ConfigMemory, StrategyMemory
+from fedmuster.flower.wire import accuracy_of, loss_of
 from fedmuster.privacy.budget import PrivacyRow
 from fedmuster.training.trainer import LearningRow
 
@@ -111,7 +110,7 @@ class Session:
         parts = saved.parts
         self._chooser.load(parts["roster"], saved.selector, saved.budget, source=source)
         self._feedback = AnswerFeedback.from_parts(parts)
-        for image in _of_strategy(saved):
+        for image in saved.strategy_images:
             self._memory.restore(image, source=source, in_step=in_step)
         self._began_with = parts["began_with"]
         # A strategy may give back other arrays than it was given.
@@ -129,12 +128,7 @@ class Session:
     @property
     def methods(self) -> Methods:
         """The methods that stand in place of the strategy's own."""
-        return Methods(
-            self.configure_train,
-            self.aggregate_train,
-            self.configure_evaluate,
-            self.aggregate_evaluate,
-        )
+        return Methods.of(self)
 
     def close(self) -> None:
         """Close the ledger."""
@@ -214,7 +208,7 @@ class Session:
         if found.answers:
             usable = set(feedback.clients[feedback.entered].tolist())
             arrays, metrics = self._own.aggregate_train(
-                self.loop_rounds.number(server_round), _for_strategy(found, usable)
+                self.loop_rounds.number(server_round), found.for_strategy(usable)
             )
         if arrays is not None and not self._is_finite(arrays):
             warn(f"round {number}: what the strategy made is not finite: the model stays as it was")
@@ -247,7 +241,9 @@ class Session:
         assert selector is not None
         report = selector.observe(feedback)
         self.elapsed_seconds += feedback.lasted_seconds
-        network = choice.network
+        losses, edges = feedback.signals.get("loss"), None
+        if choice.network is not None:
+            edges = EdgeRow.of(choice.network, choice.selection, feedback, None)
         row = RoundRow(
             round=choice.selection.round,
             seconds=feedback.lasted_seconds,
@@ -258,15 +254,13 @@ class Session:
             num_refused=sum(report.refused.values()) + len(found.refused) + found.strangers.total(),
             clients=choice.selection.clients,
             learning=LearningRow(
-                train_loss=_mean_loss(feedback),
+                train_loss=np.nan if losses is None else float(losses[feedback.answered].mean()),
                 num_aggregated=aggregated,
                 rejected=np.array(sorted(client for client, *_ in found.refused), dtype=np.int64),
             ),
             privacy=PrivacyRow() if chooser.budget is None else chooser.budget.standing(),
             scores=choice.scores,
-            network=None
-            if network is None
-            else EdgeRow.of(network, choice.selection, feedback, None),
+            network=edges,
         )
         self._record.commit(row, self._saved(), clients=self._client_table(), metrics=metrics)
         self.rounds_done = row.round
@@ -280,9 +274,10 @@ class Session:
         """Let the strategy choose among all nodes that are there and free."""
         number = self.loop_rounds.number(server_round)
         wait = self._settings.wait_seconds
-        view = free_nodes(grid, self._chooser, self._strategy, round_=number, wait_seconds=wait)
-        if view is None:
+        free = free_nodes(grid, self._chooser, self._strategy, round_=number, wait_seconds=wait)
+        if free is None:
             return []
+        view = OnlyThese(grid, free)
         return list(self._own.configure_evaluate(number, arrays, config, view))
 
     def aggregate_evaluate(
@@ -340,7 +335,7 @@ class Session:
             self._chooser.note_silent(self._messages.silent, round_=self.rounds_done + 1)
         self.train_config.go_back()
         saved = self._record.latest() if self.rounds_done > self._done_before else None
-        images = () if saved is None else _of_strategy(saved)
+        images = () if saved is None else saved.strategy_images
         self._memory.go_back(images, source=str(self._settings.folder))
 
     def end_loop(self, rounds_asked: int) -> None:
@@ -396,28 +391,8 @@ class Session:
         )
 
 
-def _of_strategy(saved: Saved) -> list[bytes]:
-    """All recorded images of the strategy's memory, the latest last."""
-    return [image for image in (saved.strategy, saved.strategy_since) if image is not None]
-
-
-def _for_strategy(found: RoundReplies, usable: Collection[int]) -> list[Message]:
-    """Good replies, and errors in place of refused ones: some strategies count failures."""
-    return [
-        *(answer.reply for answer in found.answers if answer.client in usable),
-        *(reply for _, reply in found.failures),
-        *(refused(reply, reason) for _, reply, reason in found.refused),
-    ]
-
-
 def _shapes(arrays: ArrayRecord) -> dict[str, tuple[int, ...]]:
     """The shapes of all arrays but the bytes of boosters, which grow."""
     return {
         name: () if array.dtype == "uint8" else tuple(array.shape) for name, array in arrays.items()
     }
-
-
-def _mean_loss(feedback: Feedback) -> float:
-    if "loss" not in feedback.signals:
-        return np.nan
-    return float(feedback.signals["loss"][feedback.answered].mean())

@@ -1,14 +1,32 @@
-"""The user's strategy: the strategies that it wraps, its four methods and its own round numbers."""
+"""The user's strategy (its layers, its four methods, its round numbers) and Flower's log."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common.logger import FLOWER_LOGGER
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedmuster.flower.flower_log import warn
+_MOST_NAMES = 10
+
+
+def say(text: str) -> None:
+    """Tell an operator something that is useful to know."""
+    FLOWER_LOGGER.info("fedmuster: %s", text)
+
+
+def warn(text: str) -> None:
+    """Tell an operator something that needs attention."""
+    FLOWER_LOGGER.warning("fedmuster: %s", text)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    shown = ", ".join(names[:_MOST_NAMES])
+    more = len(names) - _MOST_NAMES
+    return shown if more <= 0 else f"{shown} and {more:,} more"
 
 
 def named_layers(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
@@ -53,9 +71,9 @@ class Methods(NamedTuple):
     aggregate_evaluate: Callable[[int, Iterable[Message]], MetricRecord | None]
 
     @classmethod
-    def of(cls, strategy: Strategy) -> "Methods":
-        """The strategy's own methods."""
-        return cls(*(getattr(strategy, name) for name in cls._fields))
+    def of(cls, owner: object) -> "Methods":
+        """The methods of a strategy, or of what stands in its place."""
+        return cls(*(getattr(owner, name) for name in cls._fields))
 
 
 def has_own_start(strategy: Strategy) -> bool:

@@ -20,9 +20,8 @@ from flwr.serverapp.strategy import Strategy
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
-from fedmuster.flower.flower_log import warn
-from fedmuster.flower.plain_values import NotPlainError, Packed, pack, unpack
-from fedmuster.flower.strategy_loop import named_layers
+from fedmuster.flower.plain_files import NotPlainError, Packed, pack, unpack
+from fedmuster.flower.strategy_loop import named_layers, warn
 
 # Attributes that the user's app makes anew.
 _CODE = (
@@ -150,7 +149,7 @@ class StrategyMemory:
             warn(f"{source} holds {path} of the strategy, which has no {prefix} now: left out")
             return
         holder: Any = getattr(owner, name, None)
-        if not _is_state_dict(packed.tree):
+        if not isinstance(packed.tree, list) or packed.tree[0] != _STATE_DICT:
             value = unpack(packed)
             if _is_tensor_like(holder, value):  # of which an optimiser may hold a reference
                 holder.data.copy_(value)
@@ -211,19 +210,13 @@ def _try_pack(value: Any) -> Packed | None:
     try:
         return pack(value)
     except NotPlainError:
-        return _try_pack_state(value) if isinstance(value, _Stateful) else None
-
-
-def _try_pack_state(holder: _Stateful) -> Packed | None:
+        if not isinstance(value, _Stateful):
+            return None
     try:
-        tree, block = pack(holder.state_dict())
+        tree, block = pack(value.state_dict())
     except NotPlainError:
         return None
     return Packed([_STATE_DICT, tree], block)
-
-
-def _is_state_dict(tree: Any) -> bool:
-    return isinstance(tree, list) and tree[0] == _STATE_DICT
 
 
 Values = dict[str, Any]

@@ -9,6 +9,9 @@ The :func:`question` which client a node is travels as a *train* message without
 ClientApp wraps its mods around the functions that are registered with it: Flower refuses a query to
 an app without a query function before any mod hears of it, and nearly every app trains. An app
 without a plain training function is asked in other ways (``node_messages.py``).
+
+Metrics have the names that the app gives them; :func:`loss_of` and :func:`accuracy_of` find these
+two. Exact names come first, then names that end in one of them ("eval_accuracy", "train-loss").
 """
 
 import json
@@ -16,9 +19,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from numbers import Real
 from typing import Any, ClassVar, Final, Self, TypeGuard
 
-from flwr.app import ConfigRecord, ConfigRecordValues, Message, MessageType, RecordDict
+from flwr.app import (
+    ConfigRecord,
+    ConfigRecordValues,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 
 from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError, DataError
@@ -79,7 +91,6 @@ class _Received:
 
 
 def _is_integer(value: object) -> TypeGuard[int]:
-    """Whether the value is a whole number, which true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
@@ -153,11 +164,7 @@ class PrivacyGrant:
         return cls(amount=amount, mechanism=json.dumps(to_table(mechanism)))
 
     def parsed_mechanism(self) -> Mechanism:
-        """The mechanism.
-
-        Raises:
-            DataError: the JSON describes none.
-        """
+        """The mechanism; a :class:`DataError` where the JSON describes none."""
         try:
             return received_mechanism(json.loads(self.mechanism))
         except (ValueError, RecursionError, ConfigError) as error:
@@ -316,3 +323,74 @@ def question(node_id: int, *, kind: str = MessageType.TRAIN, ttl: float | None =
 def strip(content: RecordDict) -> None:
     """Take fedmuster's record out of a content."""
     content.pop(RECORD, None)
+
+
+# --- Which of an app's own metrics is the loss, and which the accuracy ---------------------------
+
+_WHEN: Final = ("eval", "test", "val", "train")
+_ACCURACIES: Final = ("accuracy", "acc")
+ACCURACY_NAMES: Final = (
+    *_ACCURACIES,
+    *(f"{when}_{what}" for when in _WHEN for what in _ACCURACIES),
+)
+LOSS_NAMES: Final = ("loss", "train_loss", "eval_loss", "val_loss", "test_loss")
+
+
+def accuracy_of(metrics: MetricRecord) -> float | None:
+    """The accuracy among an app's metrics, if there is one.
+
+    Example:
+        >>> accuracy_of(MetricRecord({"eval_loss": 0.7, "eval_acc": 0.9}))
+        0.9
+    """
+    return _first_of(metrics, ACCURACY_NAMES)
+
+
+def loss_of(metrics: MetricRecord) -> float | None:
+    """The loss among an app's metrics, if there is one.
+
+    Example:
+        >>> loss_of(MetricRecord({"num-examples": 32, "final-train-loss": 0.7}))
+        0.7
+    """
+    return _first_of(metrics, LOSS_NAMES)
+
+
+def loss_names(metrics: MetricRecord) -> tuple[str, ...]:
+    """The metrics that are losses, the likeliest first."""
+    return _in_order(tuple(metrics), LOSS_NAMES)
+
+
+def signals_of(metrics: MetricRecord) -> dict[str, float]:
+    """Every metric that is one finite number, and the loss also as "loss", where policies look.
+
+    Example:
+        >>> signals_of(MetricRecord({"train_loss": 0.7, "per-class": [0.1, 0.9]}))
+        {'train_loss': 0.7, 'loss': 0.7}
+    """
+    signals = {
+        name: float(value)
+        for name, value in metrics.items()
+        if not isinstance(value, list) and math.isfinite(value)
+    }
+    loss = loss_of(metrics)
+    return signals if loss is None else signals | {"loss": loss}
+
+
+def finite_metric(metrics: MetricRecord, name: str) -> float | None:
+    """One metric as a number; None where it is a list or not finite."""
+    value = metrics[name]  # a list, or what else a strategy puts into a dict of its own
+    return float(value) if isinstance(value, Real) and math.isfinite(value) else None
+
+
+def _first_of(metrics: MetricRecord, wanted: tuple[str, ...]) -> float | None:
+    values = (finite_metric(metrics, name) for name in _in_order(tuple(metrics), wanted))
+    return next((value for value in values if value is not None), None)
+
+
+@lru_cache(maxsize=256)  # replies of a federation bring the same names again and again
+def _in_order(names: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    plain = {name: str(name).lower().replace("-", "_") for name in sorted(names, key=str)}
+    exact = [name for ending in wanted for name in plain if plain[name] == ending]
+    suffixed = [name for ending in wanted for name in plain if plain[name].endswith(f"_{ending}")]
+    return tuple(dict.fromkeys(exact + suffixed))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
 
-from fedmuster.flower.array_forms import Forms
+from fedmuster.flower.reply_sorting import Forms
 
 NUMBERS = arrays_of.arrays(
     dtype=arrays_of.scalar_dtypes(),
