@@ -39,7 +39,7 @@ _KIND = "fedmuster.kind"
 _META = "__meta__"
 
 # What numpy and zipfile raise at files that are cut short, bent, pickled, or something else.
-_UNREADABLE = (
+UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
     ValueError,
@@ -48,6 +48,7 @@ _UNREADABLE = (
     EOFError,
     TypeError,
     AttributeError,
+    RuntimeError,  # zipfile, at a bit that says it is encrypted
     NotImplementedError,
 )
 
@@ -144,7 +145,7 @@ def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str
         with np.load(io.BytesIO(image), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         meta = json.loads(str(arrays.pop(_META)))
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise StateError(
             f"{source} is damaged or not a fedmuster state file ({error}): restore it from a "
             "copy or start anew"

@@ -6,7 +6,6 @@ import os
 import random
 import re
 import zipfile
-import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -17,23 +16,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 
 from fedmuster.core import files as npz
 from fedmuster.core.errors import StateError
+from fedmuster.core.state import UNREADABLE
 
 _CONTENTS = "__contents__"
 _STRATEGY = "__strategy__"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _NUMPY = "numpy.ndarray"  # Flower's name for what numpy.save wrote
-
-# What zipfile and json raise at damaged or other files.
-_UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    ValueError,
-    KeyError,
-    OSError,
-    EOFError,
-    TypeError,
-    RuntimeError,  # a bit that says it is encrypted
-)
 
 _sync = getattr(os, "fdatasync", os.fsync)  # of which not every system has the first
 
@@ -78,7 +66,7 @@ def read(path: Path, *, run: str, round_number: int) -> Kept:
             contents = json.loads(archive.read(_CONTENTS))
             owner = (contents["run"], contents["round"])
             kept = Kept(_model(archive, contents["arrays"]), archive.read(_STRATEGY))
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise StateError(
             f"{path} is damaged or no model of fedmuster ({error}): restore it from a copy, or "
             "begin anew in another folder"
