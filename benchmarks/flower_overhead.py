@@ -73,10 +73,7 @@ class Contender:
             moments.append((perf_counter(), process_time()))
 
         self.strategy.start(
-            grid=self.grid,
-            initial_arrays=self.arrays,
-            num_rounds=ROUNDS_A_TURN,
-            evaluate_fn=mark,
+            grid=self.grid, initial_arrays=self.arrays, num_rounds=ROUNDS_A_TURN, evaluate_fn=mark
         )
         rounds = np.diff(np.array(moments), axis=0)[1 - ROUNDS_A_TURN :]
         self.turns.append(np.median(rounds, axis=0))

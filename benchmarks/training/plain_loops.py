@@ -51,12 +51,7 @@ LOOPS: dict[str, Loop] = {"data loader": with_data_loader, "slices": with_slices
 
 
 def play(
-    turns: Turns,
-    _name: str,
-    workload: Workload,
-    *,
-    loop: str,
-    channels_last: bool = False,
+    turns: Turns, _name: str, workload: Workload, *, loop: str, channels_last: bool = False
 ) -> Tensors:
     """Train one client after the other; the new model is the mean of theirs, by samples."""
     data = workload.data()

@@ -193,13 +193,7 @@ def _table(comparison: Comparison, fits: dict[str, Growth]) -> Table:
     for label in comparison.labels:
         curve = np.cumsum(comparison.column(label, "regret"), axis=1)
         cells = [interval(curve[:, n - 1]) for n in (*marks, comparison.rounds)]
-        rows.append(
-            (
-                label,
-                *map(number, cells),
-                fits[label].law,
-            )
-        )
+        rows.append((label, *map(number, cells), fits[label].law))
     return Table(
         title="Cumulative regret after n rounds, mean and 95 % interval over seeds",
         columns=("policy", *(f"{n:,}" for n in (*marks, comparison.rounds)), "law"),

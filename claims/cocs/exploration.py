@@ -112,10 +112,7 @@ def recount(
         cubes.count(taken)
     table = np.array(columns, dtype=np.int64).reshape(-1, 4)
     return Exploration(
-        possible=table[:, 0],
-        under_explored=table[:, 1],
-        chosen=table[:, 2],
-        to_explore=table[:, 3],
+        possible=table[:, 0], under_explored=table[:, 1], chosen=table[:, 2], to_explore=table[:, 3]
     )
 
 

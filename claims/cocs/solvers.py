@@ -30,10 +30,7 @@ from fedmuster.report.tables import Table
 from fedmuster.worlds import EdgeNetwork
 
 _MNIST, _CIFAR, _TINY = "network for MNIST", "network for CIFAR-10", "tiny networks"
-_NETWORKS: Final[Mapping[str, EdgeNetwork]] = {
-    _MNIST: EdgeNetwork(),
-    _CIFAR: EdgeNetwork.cifar(),
-}
+_NETWORKS: Final[Mapping[str, EdgeNetwork]] = {_MNIST: EdgeNetwork(), _CIFAR: EdgeNetwork.cifar()}
 _POOLED = "cocs, one set of cubes"
 _KINDS = (ORACLE, OURS, _POOLED)
 _GREEDY = " (FLGreedy)"

@@ -8,8 +8,4 @@ from typing import Final
 from claims.claim import Claim
 from claims.fedsuv import selection, tables_2_and_3, uncertainty
 
-CLAIMS: Final[tuple[Claim, ...]] = (
-    selection.CLAIM,
-    uncertainty.CLAIM,
-    *tables_2_and_3.TABLES,
-)
+CLAIMS: Final[tuple[Claim, ...]] = (selection.CLAIM, uncertainty.CLAIM, *tables_2_and_3.TABLES)

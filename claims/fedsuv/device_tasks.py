@@ -69,13 +69,7 @@ class DeviceTask:
 
     def policies(self) -> dict[str, Policy[Any]]:
         """FedSUV and the policies that the paper compares it with; FedAvg chooses at random."""
-        return {
-            FEDSUV: FedSUV(),
-            FEDAVG: Random(),
-            "safa": SAFA(),
-            "oort": Oort(),
-            "refl": REFL(),
-        }
+        return {FEDSUV: FedSUV(), FEDAVG: Random(), "safa": SAFA(), "oort": Oort(), "refl": REFL()}
 
     def experiment(self, server: Aggregation) -> Experiment:
         """All policies, with this server."""

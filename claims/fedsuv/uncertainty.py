@@ -9,14 +9,7 @@ import numpy as np
 
 from claims.claim import Claim, Evidence, Finding, RunCells, play
 from claims.claim import seeds as first_seeds
-from claims.fedsuv.theorem_5_4 import (
-    FACTOR,
-    MOST,
-    Ideal,
-    fixed,
-    gains_for,
-    theorem_for,
-)
+from claims.fedsuv.theorem_5_4 import FACTOR, MOST, Ideal, fixed, gains_for, theorem_for
 from fedmuster import FedSUV
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment

@@ -9,8 +9,4 @@ from typing import Final
 from claims.claim import Claim
 from claims.mab_cs import accuracy, elapsed, scores
 
-CLAIMS: Final[tuple[Claim, ...]] = (
-    elapsed.CLAIM,
-    *accuracy.TRAINING,
-    scores.CLAIM,
-)
+CLAIMS: Final[tuple[Claim, ...]] = (elapsed.CLAIM, *accuracy.TRAINING, scores.CLAIM)

@@ -85,10 +85,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
         tables=(_by_eta(times), _others(still, widest)),
         figures={
             "difference": difference_over_rounds(
-                {
-                    "resources do not fluctuate": still.comparison,
-                    f"eta = {WIDEST}": comparison,
-                }
+                {"resources do not fluctuate": still.comparison, f"eta = {WIDEST}": comparison}
             ),
             "reduction": reduction_over_eta(comparison, reduction),
         },

@@ -9,8 +9,4 @@ from typing import Final
 from claims.claim import Claim
 from claims.pause import exact_search, private_training, theorem_3
 
-CLAIMS: Final[tuple[Claim, ...]] = (
-    exact_search.CLAIM,
-    theorem_3.CLAIM,
-    *private_training.TRAINING,
-)
+CLAIMS: Final[tuple[Claim, ...]] = (exact_search.CLAIM, theorem_3.CLAIM, *private_training.TRAINING)

@@ -10,13 +10,7 @@ import numpy as np
 
 from claims.claim import Claim, Evidence, Finding, RunCells, play
 from claims.claim import seeds as first_seeds
-from claims.growth import (
-    Growth,
-    first_informative_round,
-    growth,
-    share_used,
-    theorem_1_use,
-)
+from claims.growth import Growth, first_informative_round, growth, share_used, theorem_1_use
 from claims.measures import number
 from claims.pause.networks import KAPPA, LARGE, SMALL, Network, sa_pause
 from fedmuster import FastestInExpectation, Genie, Random
@@ -336,13 +330,7 @@ def _table(case: _Case) -> Table:
         curve = case.regret(label)
         cells = [interval(curve[:, n - 1]) for n in marks]
         fit = case.growth(label)
-        rows.append(
-            (
-                label,
-                *map(number, cells),
-                f"{fit.exponent:.2f}",
-            )
-        )
+        rows.append((label, *map(number, cells), f"{fit.exponent:.2f}"))
     return Table(
         title=f"Regret after n rounds, mean and 95 % interval over seeds: {case.network}",
         columns=("policy", *(f"{n:,}" for n in marks), "last exponent"),

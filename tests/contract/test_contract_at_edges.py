@@ -21,14 +21,7 @@ from fedmuster.core.records import (
     Selection,
 )
 from fedmuster.core.state import shared
-from fedmuster.testing import (
-    CHECKS,
-    Check,
-    ContractError,
-    Knowledge,
-    check_policy,
-    knowledges,
-)
+from fedmuster.testing import CHECKS, Check, ContractError, Knowledge, check_policy, knowledges
 from fedmuster.testing import learning_checks as learning
 
 pytestmark = pytest.mark.slow

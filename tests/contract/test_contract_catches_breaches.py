@@ -10,14 +10,7 @@ import pytest
 from numpy.random import Generator
 
 from fedmuster.core.policy import CohortRule, Policy, PolicyTraits
-from fedmuster.core.records import (
-    Feedback,
-    FloatArray,
-    IntArray,
-    Problem,
-    RoundView,
-    Selection,
-)
+from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.core.state import given, shared
 from fedmuster.testing import (
     CHECKS,

@@ -374,8 +374,7 @@ class TestWhatDescribesClients:
             selector.join(1, attributes=[[1.0, 2.0, 3.0]])
 
     @pytest.mark.parametrize(
-        "attributes",
-        [np.ones(12), np.ones((11, 2)), np.full((12, 1), np.nan), [["a"]] * 12],
+        "attributes", [np.ones(12), np.ones((11, 2)), np.full((12, 1), np.nan), [["a"]] * 12]
     )
     def test_attributes_that_cannot_be(self, attributes: Any) -> None:
         with pytest.raises(DataError, match="attributes"):

@@ -285,10 +285,7 @@ def _training() -> Iterator[Case]:
     yield Case(
         name="training/devices",
         spec=_spec(
-            _world("devices"),
-            _named("fedsuv", "oort", "random"),
-            rounds=10,
-            training=LOGISTIC,
+            _world("devices"), _named("fedsuv", "oort", "random"), rounds=10, training=LOGISTIC
         ),
     )
     yield Case(

@@ -123,10 +123,7 @@ SETTINGS = {
         "latency",
         'availability = { name = "activity-trace", path = "activity.csv" }',
     ),
-    "periods": (
-        "bsfl-groups",
-        'availability = { name = "activity-trace", path = "periods.csv" }',
-    ),
+    "periods": ("bsfl-groups", 'availability = { name = "activity-trace", path = "periods.csv" }'),
     "dropout": ("bsfl-rates", "dropout = 0.3, deadline_seconds = 4.0"),
     "deadline": ("latency", "deadline_seconds = 1.0"),
     "over-selection": ("latency", "over_selection = 1.6"),

@@ -55,10 +55,7 @@ def command(*arguments: str) -> str:
     from fedmuster.cli import main
 
     out = io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["fedmuster", *arguments]),
-        contextlib.redirect_stdout(out),
-    ):
+    with mock.patch.object(sys, "argv", ["fedmuster", *arguments]), contextlib.redirect_stdout(out):
         try:
             main()
         except SystemExit as error:

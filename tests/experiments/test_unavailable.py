@@ -50,11 +50,7 @@ def gone(tmp_path: Path, *, what: str, rounds: int = 6, played: int = 6) -> Path
     file = tmp_path / "mine.py"
     base = BASES.get(what)
     file.write_text(POLICY if base is None else CLASS.format(base=base))
-    table: dict[str, Any] = {
-        "rounds": played,
-        "world": "bsfl-rates",
-        "policy": ["random", "bsfl"],
-    }
+    table: dict[str, Any] = {"rounds": played, "world": "bsfl-rates", "policy": ["random", "bsfl"]}
     if what == "world":
         table["world"] = {"name": f"{file}:Mine"}
     elif what == "policy":

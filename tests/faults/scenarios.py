@@ -130,13 +130,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         in_turns=True,
     ),
     "pause, secure noise": Scenario(
-        runs=(
-            private_run(
-                PAUSE(),
-                replace(_PAUSE, noise="secure"),
-                world=_RELIABLE,
-            ),
-        )
+        runs=(private_run(PAUSE(), replace(_PAUSE, noise="secure"), world=_RELIABLE),)
     ),
     "over-selection, secure noise, until privacy ends it": Scenario(
         runs=(

@@ -186,8 +186,7 @@ DP_OUTSIDE = app(
 )
 DP_INSIDE = app(
     server_app=READY_SERVER.replace("import FedAvg", f"import {_DP}, FedAvg").replace(
-        "averaging = FedAvg()",
-        f"averaging = {_DP}(FedAvg(), 0.5, 1.0, num_sampled_clients=5)",
+        "averaging = FedAvg()", f"averaging = {_DP}(FedAvg(), 0.5, 1.0, num_sampled_clients=5)"
     ),
     client_app=REPORTING_CLIENT,
 )
@@ -235,7 +234,7 @@ SCRIPTS: Files = {
 
         strategy = fl.server.strategy.FedAvg()
         fl.server.start_server(config=fl.server.ServerConfig(num_rounds=3), strategy=strategy)
-        '''),
+        ''')
 }
 
 BROKEN_IMPORT = app(
@@ -258,7 +257,7 @@ CHOSEN_CLASS = app(
         kind = FedAvg
     averaging = kind(**common, **{"min_train_nodes": 6})""",
     )
-    .replace("    np.save", "    print(averaging.history)\n    np.save"),
+    .replace("    np.save", "    print(averaging.history)\n    np.save")
 )
 
 BY_HAND = app(
@@ -273,7 +272,7 @@ BY_HAND = app(
         @app.main()
         def main(grid, context):
             replies = grid.send_and_receive([])
-        '''),
+        ''')
 )
 IN_A_LOOP = app(
     server_app=SERVER.replace(

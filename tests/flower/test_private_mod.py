@@ -24,15 +24,7 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.flower.in_process import InProcessGrid, Node
 from fedmuster.flower.private_mod import PrivateMod
 from fedmuster.flower.reporting_mod import ReportingMod
-from fedmuster.flower.wire import (
-    RECORD,
-    Ask,
-    Facts,
-    PrivacyGrant,
-    Release,
-    Report,
-    question,
-)
+from fedmuster.flower.wire import RECORD, Ask, Facts, PrivacyGrant, Release, Report, question
 from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -12,14 +12,7 @@ from flwr.clientapp import ClientApp
 from fedmuster.core.errors import ConfigError
 from fedmuster.flower.in_process import InProcessGrid, Node
 from fedmuster.flower.reporting_mod import ReportingMod
-from fedmuster.flower.wire import (
-    RECORD,
-    Ask,
-    Facts,
-    PrivacyGrant,
-    Report,
-    question,
-)
+from fedmuster.flower.wire import RECORD, Ask, Facts, PrivacyGrant, Report, question
 from fedmuster.privacy.mechanisms import Laplace
 
 SEEN = list[tuple[str, list[str]]]

@@ -31,11 +31,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 from flwr.supercore.differential_privacy import KEY_NORM_BIT
-from flwr.supercore.privacy_accounting import (
-    NeighboringRelation,
-    PrivacyConfig,
-    SamplingMethod,
-)
+from flwr.supercore.privacy_accounting import NeighboringRelation, PrivacyConfig, SamplingMethod
 from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -169,8 +169,7 @@ def test_a_grant_names_its_mechanism(mechanism: Mechanism) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", "7", "{", '{"name": "none"}', '{"name": "laplace", "clip": -1}', "[" * 4000],
+    "text", ["", "[]", "7", "{", '{"name": "none"}', '{"name": "laplace", "clip": -1}', "[" * 4000]
 )
 def test_a_grant_of_nonsense_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="mechanism"):

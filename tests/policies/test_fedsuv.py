@@ -164,9 +164,7 @@ class Case:
 
     def problem(self) -> Problem:
         return Problem(
-            num_clients=self.num_clients,
-            cohort_size=self.cohort_size,
-            attributes=self.attributes(),
+            num_clients=self.num_clients, cohort_size=self.cohort_size, attributes=self.attributes()
         )
 
 
@@ -197,10 +195,7 @@ def playing(case: Case) -> tuple[PlainFedSUV, FedSUVState]:
             assert cohort.clients.tolist() == expected, f"round {t}"
         feedback = told(cohort, answers, utility)
         policy.observe(state, cohort, feedback)
-        plain.learn(
-            t,
-            {int(k): float(utility[k]) if answers[k] else None for k in cohort.clients},
-        )
+        plain.learn(t, {int(k): float(utility[k]) if answers[k] else None for k in cohort.clients})
         assert state.candidates.remaining().tolist() == sorted(plain.candidates), f"round {t}"
         corners = np.array(plain.box)
         for side, (low, high) in enumerate(

@@ -20,11 +20,7 @@ LEVEL = 1e-3
 
 
 def told(
-    clients: Sequence[int],
-    latency: Sequence[float],
-    *,
-    round_: int = 1,
-    **signals: Sequence[float],
+    clients: Sequence[int], latency: Sequence[float], *, round_: int = 1, **signals: Sequence[float]
 ) -> Feedback:
     """An infinite latency is no answer."""
     seconds = np.array(latency)

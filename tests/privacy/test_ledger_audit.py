@@ -172,9 +172,7 @@ def test_a_damaged_ledger_is_not_compared(path: Path, tmp_path: Path) -> None:
 def test_summary_and_history(path: Path) -> None:
     clock = TickingClock()
     head = write(
-        path,
-        *[("a", 1, [0, 1]), ("a", 2, [0, 1]), ("b", 1, [0]), ("b", 2, [0, 5])],
-        clock=clock,
+        path, *[("a", 1, [0, 1]), ("a", 2, [0, 1]), ("b", 1, [0]), ("b", 2, [0, 5])], clock=clock
     )
     summary = summarise(path, top=2)
     assert summary.head == head

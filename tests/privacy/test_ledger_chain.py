@@ -173,10 +173,7 @@ TAMPERINGS = {
         ["INSERT INTO accounts VALUES (9, 'eve', 1000, 0, 0)"],
         "9 accounts are there, the entries registered 8",
     ),
-    "a client deleted": (
-        ["DELETE FROM accounts WHERE account = 1"],
-        "account 1 is missing",
-    ),
+    "a client deleted": (["DELETE FROM accounts WHERE account = 1"], "account 1 is missing"),
     "a simulated ledger made real": (
         ["UPDATE ledger SET kind = 'real'"],
         r"entry 1 \(accounts\): its digest does not fit",

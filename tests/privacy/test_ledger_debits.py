@@ -214,8 +214,7 @@ ORDERS = st.lists(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(orders=ORDERS)
 def test_like_a_dictionary(
-    tmp_path_factory: pytest.TempPathFactory,
-    orders: list[tuple[str, int, dict[int, int]]],
+    tmp_path_factory: pytest.TempPathFactory, orders: list[tuple[str, int, dict[int, int]]]
 ) -> None:
     path = tmp_path_factory.mktemp("model") / "ledger.sqlite"
     record: dict[tuple[str, int, int], int] = {}

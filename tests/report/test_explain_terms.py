@@ -116,14 +116,8 @@ Terms = Mapping[str, FloatArray]
                 - (t["mean_upload_seconds"] / 2 - t["confidence_bonus"])
             ),
         ),
-        (
-            FedCS(),
-            lambda t: -t["mean_update_seconds"] - 2 * t["mean_upload_seconds"],
-        ),
-        (
-            Oort(),
-            lambda t: (t["statistical_utility"] + t["staleness_bonus"]) * t["speed_factor"],
-        ),
+        (FedCS(), lambda t: -t["mean_update_seconds"] - 2 * t["mean_upload_seconds"]),
+        (Oort(), lambda t: (t["statistical_utility"] + t["staleness_bonus"]) * t["speed_factor"]),
     ],
     ids=lambda value: getattr(value, "name", "index"),
 )

@@ -207,10 +207,7 @@ def test_runs_of_different_lengths_are_drawn(write_run: "WriteRun") -> None:
 
 
 def test_tall_bars_are_cut_and_told(write_run: "WriteRun") -> None:
-    clients = {
-        "group": np.repeat([0, 1], 20),
-        "typical_latency_seconds": np.linspace(0.1, 2.0, 40),
-    }
+    clients = {"group": np.repeat([0, 1], 20), "typical_latency_seconds": np.linspace(0.1, 2.0, 40)}
     few, all_of_them = [[0, 21], [1, 22], [2, 23]], [list(range(40))] * 3
     folders = [
         write_run("bsfl", cohorts=few, clients=clients),

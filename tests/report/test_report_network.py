@@ -58,9 +58,7 @@ def test_the_square_root_is_taken_of_each_round(write_run: "WriteRun") -> None:
     assert "the square root of participants per edge server (COCS Eq. 19)" in words
 
 
-def test_a_budget_of_many_small_costs_is_not_overstepped_by_rounding(
-    write_run: "WriteRun",
-) -> None:
+def test_a_budget_of_many_small_costs_is_not_overstepped_by_rounding(write_run: "WriteRun") -> None:
     cost, other = [0.1] * 10, [0.1, 0.2, 0.3]
     assert sum(other) > math.fsum(other)  # a plain sum would be too much
     rows = [

@@ -242,9 +242,7 @@ def test_nobody_is_ever_chosen(write_run: "WriteRun", tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("budget", [(math.inf, math.inf), (0.0, 0.0)])
 def test_without_budgets_there_is_no_such_picture(
-    budget: tuple[float, float],
-    write_run: "WriteRun",
-    names: Callable[[list[Path]], set[str]],
+    budget: tuple[float, float], write_run: "WriteRun", names: Callable[[list[Path]], set[str]]
 ) -> None:
     rows = [edge_row([0, 1], [1, 0], [0.0, 0.0], budget=budget)] * 3
     path = write_run("cocs", world=WORLD, cohorts=[[0, 1]] * 3, network=rows)

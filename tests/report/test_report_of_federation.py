@@ -107,8 +107,7 @@ def test_scores_go_with_their_clients(write_run: "WriteRun") -> None:
     assert random.scores is not None
     assert bsfl.scores.clients.tolist() == [0, 1, 2, 3, 4]
     np.testing.assert_array_equal(
-        bsfl.scores.values["score"],
-        [[0.1, 0.2, 0.3, np.nan, np.nan], [0.4, 0.5, 0.6, 0.7, np.nan]],
+        bsfl.scores.values["score"], [[0.1, 0.2, 0.3, np.nan, np.nan], [0.4, 0.5, 0.6, 0.7, np.nan]]
     )
     np.testing.assert_array_equal(random.scores.values["score"], [[2.0, 4.0, 1.0, np.nan, 3.0]])
 

@@ -5,11 +5,7 @@ import pytest
 
 from fedmuster import Random
 from fedmuster.experiments.spec import Experiment
-from fedmuster.report.participation import (
-    choice_density,
-    group_shares,
-    resolution,
-)
+from fedmuster.report.participation import choice_density, group_shares, resolution
 from fedmuster.report.runs import Comparison, Run, load
 from fedmuster.worlds import BSFLRates
 

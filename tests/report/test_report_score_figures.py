@@ -160,10 +160,7 @@ def test_areas_are_the_counts(
         assert (below == 60).all()
 
 
-DRAW: tuple[Callable[[Comparison], Figure], ...] = (
-    figures.validity_utility,
-    figures.elimination,
-)
+DRAW: tuple[Callable[[Comparison], Figure], ...] = (figures.validity_utility, figures.elimination)
 
 
 def test_same_data_same_bytes(write_run: "WriteRun", tmp_path: Path) -> None:

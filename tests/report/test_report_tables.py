@@ -64,14 +64,7 @@ def test_tables_by_hand(comparison: Comparison) -> None:
         "Completed (%)",
         "Evenness",
     )
-    assert means.rows[0] == (
-        "bsfl",
-        "4 ± 13",
-        "2 ± 13",
-        "9.0 ± 6.4",
-        "50.000 ± 0",
-        "0.50000 ± 0",
-    )
+    assert means.rows[0] == ("bsfl", "4 ± 13", "2 ± 13", "9.0 ± 6.4", "50.000 ± 0", "0.50000 ± 0")
     assert differences.title == "Compared with random, seed by seed"
     assert differences.rows == (
         ("bsfl", "faster by 7.0000 ± 0 s (64 %)", "no significant difference (−3 ± 25)"),

@@ -105,10 +105,7 @@ def test_a_faster_policy_is_called_faster(write_run: "WriteRun") -> None:
 
 def test_in_a_regression_the_loss_comes_down(write_run: "WriteRun") -> None:
     comparison = load(
-        [
-            write_run("bsfl", loss=[0.9, NAN, 0.1234]),
-            write_run("random", loss=[0.8, 0.1222, 0.125]),
-        ]
+        [write_run("bsfl", loss=[0.9, NAN, 0.1234]), write_run("random", loss=[0.8, 0.1222, 0.125])]
     )
     assert comparison.trained
     assert not comparison.classifies

@@ -121,11 +121,7 @@ def pause_by_requirements(s: Ranks, orders: Orders) -> set[Ranks]:
     }
 
 
-DEFINITIONS = {
-    "swap": swap_by_definition,
-    "alsa": alsa_by_definition,
-    "pause": pause_by_definition,
-}
+DEFINITIONS = {"swap": swap_by_definition, "alsa": alsa_by_definition, "pause": pause_by_definition}
 GRAPHS = [
     (clients, size, kind)
     for clients, size in ((2, 1), (5, 1), (6, 2), (7, 3), (6, 4), (6, 5))

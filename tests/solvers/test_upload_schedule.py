@@ -12,12 +12,7 @@ from scipy import stats
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.solvers import schedule as dominance
-from fedmuster.solvers.schedule import (
-    added_seconds,
-    finish_seconds,
-    greedy_schedule,
-    increments,
-)
+from fedmuster.solvers.schedule import added_seconds, finish_seconds, greedy_schedule, increments
 
 Times = tuple[float, float]
 """(t_UD, t_UL) of a client."""

@@ -65,8 +65,7 @@ def test_padding_stands_behind_and_sizes_count_the_rest(
 @given(sizes=SIZES, data=st.data())
 def test_batches_do_not_depend_on_the_company(sizes: list[int], data: st.DataObject) -> None:
     local = LocalSGD(
-        batch_size=data.draw(st.integers(0, 15)),
-        steps=data.draw(st.none() | st.integers(1, 7)),
+        batch_size=data.draw(st.integers(0, 15)), steps=data.draw(st.none() | st.integers(1, 7))
     )
     everybody = draw(local, sizes)
     chosen: IntArray = np.array(data.draw(st.permutations(range(len(sizes)))))

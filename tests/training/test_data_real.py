@@ -58,10 +58,7 @@ def idx_md5(values: NDArray[np.uint8]) -> str:
 def test_grey_images_are_the_published_ones(there: set[str]) -> None:
     for name in there & {"mnist", "fashion-mnist"}:
         data = raw(name)
-        parts = (
-            (data.train_inputs, data.train_targets),
-            (data.test_inputs, data.test_targets),
-        )
+        parts = ((data.train_inputs, data.train_targets), (data.test_inputs, data.test_targets))
         got = [idx_md5(values) for x, y in parts for values in (x[:, 0], y)]
         assert got == PUBLISHED_MD5[name]
 

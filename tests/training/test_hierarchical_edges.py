@@ -5,14 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.training.toy_federation import (
-    GOALS,
-    ToyEngine,
-    answers,
-    at,
-    edge_models,
-    toy_trainer,
-)
+from tests.training.toy_federation import GOALS, ToyEngine, answers, at, edge_models, toy_trainer
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import ConfigError, DataError, StateError

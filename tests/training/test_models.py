@@ -8,11 +8,7 @@ from fedmuster.core.config import named, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.training.models import MLP, DenseModel, Linear, Logistic
 
-KINDS: dict[str, type[DenseModel]] = {
-    "linear": Linear,
-    "logistic": Logistic,
-    "mlp": MLP,
-}
+KINDS: dict[str, type[DenseModel]] = {"linear": Linear, "logistic": Logistic, "mlp": MLP}
 
 
 @pytest.mark.parametrize("model", [Linear(), Logistic(), MLP(), MLP(hidden=(32, 16))])

@@ -249,8 +249,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(
-    "function",
-    ["shaped", "positional", "by_classes", "fixed", "optional", "Net", "Nested.net"],
+    "function", ["shaped", "positional", "by_classes", "fixed", "optional", "Net", "Nested.net"]
 )
 def test_own_model(own: str, function: str) -> None:
     module = OwnModel(factory=f"{own}:{function}").build((4,), 3)

@@ -194,12 +194,7 @@ LOCAL_STRATEGY = st.builds(
     seed=st.integers(0, 10**6),
 )
 def test_both_forms_agree_for_any_shape(
-    sizes: list[int],
-    shape: list[int],
-    hidden: list[int],
-    classes: int,
-    local: LocalSGD,
-    seed: int,
+    sizes: list[int], shape: list[int], hidden: list[int], classes: int, local: LocalSGD, seed: int
 ) -> None:
     data = federation(classes=classes, sizes=tuple(sizes), shape=tuple(shape), seed=seed)
     convex: DenseModel = Logistic() if classes else Linear()

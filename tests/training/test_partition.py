@@ -109,9 +109,7 @@ def test_every_partition_is_registered_and_made_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "config",
-    [c for c in CONFIGS if not isinstance(c, Shards | Natural | FlowerDatasets)],
-    ids=repr,
+    "config", [c for c in CONFIGS if not isinstance(c, Shards | Natural | FlowerDatasets)], ids=repr
 )
 @given(
     labels=st.lists(st.integers(0, 6), min_size=1, max_size=120).map(np.array),

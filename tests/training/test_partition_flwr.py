@@ -13,13 +13,7 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import IntArray
 from fedmuster.report.figures.partition_figure import label_counts
 from fedmuster.training.flwr_partition import FlowerDatasets
-from fedmuster.training.partition import (
-    DirichletLabels,
-    DirichletSizes,
-    Partition,
-    Shards,
-    split,
-)
+from fedmuster.training.partition import DirichletLabels, DirichletSizes, Partition, Shards, split
 from fedmuster.training.training_records import DataSet
 
 

@@ -22,8 +22,7 @@ CLIENTS = 12
 
 def start(**settings: Any) -> Trainer:
     training = replace(
-        Training(model=Logistic(), local=LocalSGD(learning_rate=0.05, epochs=1)),
-        **settings,
+        Training(model=Logistic(), local=LocalSGD(learning_rate=0.05, epochs=1)), **settings
     )
     return training.start(num_clients=CLIENTS, seed=3)
 

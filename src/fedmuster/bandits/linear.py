@@ -169,9 +169,7 @@ class LinearModel:
         if attributes is not None:
             design = np.column_stack([np.ones(num_clients), standardised(attributes)])
         return LinearState(
-            count=np.zeros(num_clients, dtype=np.int64),
-            total=np.zeros(num_clients),
-            design=design,
+            count=np.zeros(num_clients, dtype=np.int64), total=np.zeros(num_clients), design=design
         )
 
     def observe(self, state: LinearState, clients: IntArray, values: FloatArray) -> None:

@@ -56,10 +56,7 @@ def explain(
 
 
 def _moment(
-    cell: "Cell",
-    round_number: int,
-    client: str | None,
-    source: Literal["journal", "replay"] | None,
+    cell: "Cell", round_number: int, client: str | None, source: Literal["journal", "replay"] | None
 ) -> "tuple[Moment, str | None]":
     """The round, and how it is known, where that has to be said."""
     from fedmuster.core.errors import ConfigError

@@ -12,13 +12,7 @@ from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.privacy.ledger import Verification
 from fedmuster.privacy.ledger.chain import ChainHead, Info, reading
 from fedmuster.privacy.ledger.guards import utc
-from fedmuster.privacy.ledger.reading import (
-    EXPORTED,
-    all_accounts,
-    all_entries,
-    history,
-    summarise,
-)
+from fedmuster.privacy.ledger.reading import EXPORTED, all_accounts, all_entries, history, summarise
 from fedmuster.privacy.mechanisms import currency_of
 from fedmuster.privacy.schedules import to_amount
 

@@ -256,10 +256,7 @@ def _cell_by_cell(values: Any) -> FloatArray:
 
 
 def _without_duplicates(
-    row: IntArray,
-    good: BoolArray,
-    columns: _Columns,
-    refused: dict[str, int],
+    row: IntArray, good: BoolArray, columns: _Columns, refused: dict[str, int]
 ) -> BoolArray:
     """Copies of one answer count once; answers that contradict each other count not at all."""
     rows = np.flatnonzero(good)

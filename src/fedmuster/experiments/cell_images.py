@@ -75,11 +75,7 @@ def _replace(path: Path, image: bytes) -> None:
     if not path.exists():
         write_file(path, image)
         return
-    with (
-        plain_errors(path),
-        closing(_in_memory(image)) as new,
-        closing(_connect(path)) as database,
-    ):
+    with plain_errors(path), closing(_in_memory(image)) as new, closing(_connect(path)) as database:
         new.backup(database)  # one transaction
         database.execute("PRAGMA wal_checkpoint")  # else the log grows by an image each time
 

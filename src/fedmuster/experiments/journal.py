@@ -199,8 +199,7 @@ class Journal:
             text = json.dumps({name: str(value) for name, value in named.items()})
         with self.together() as database:
             database.execute(
-                "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)",
-                (round_number, stage, text),
+                "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)", (round_number, stage, text)
             )
 
     def noted(self, stage: str) -> dict[int, dict[str, Any]]:

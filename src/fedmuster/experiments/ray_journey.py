@@ -19,13 +19,7 @@ from typing import Any, Final, NotRequired, TypedDict
 
 from fedmuster.core.errors import FedmusterError, StateError
 from fedmuster.core.files import write_file
-from fedmuster.experiments.cell_images import (
-    Image,
-    bits_here,
-    differences,
-    image_of,
-    put,
-)
+from fedmuster.experiments.cell_images import Image, bits_here, differences, image_of, put
 from fedmuster.experiments.journal import Journal, Standing, standing
 from fedmuster.experiments.run import SPEC_NAME, execute
 from fedmuster.experiments.sweep import ONE_THREAD

@@ -6,15 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, NoReturn, TypeVar
 
-from fedmuster.core.config import (
-    Key,
-    from_table,
-    from_text,
-    named,
-    parse,
-    split_text,
-    to_table,
-)
+from fedmuster.core.config import Key, from_table, from_text, named, parse, split_text, to_table
 from fedmuster.core.errors import ConfigError, UnknownNameError
 from fedmuster.core.explaining import Moment, Rule
 from fedmuster.core.policy import POLICIES, Policy, PolicyTraits

@@ -176,9 +176,7 @@ class Muster(Strategy):
             self._contacts = NodeContacts.fresh(deadline_seconds=settings.deadline_seconds)
         rounds_before, rounds_asked = self._rounds_asked, self._rounds_asked + int(num_rounds)
         timed = TimedGrid(
-            grid,
-            poll_seconds=settings.poll_seconds,
-            deadline_seconds=settings.deadline_seconds,
+            grid, poll_seconds=settings.poll_seconds, deadline_seconds=settings.deadline_seconds
         )
         with (
             closing(timed),

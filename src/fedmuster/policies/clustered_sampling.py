@@ -278,9 +278,7 @@ class ClusteredSampling(PolicyTraits):
     """
 
     name: ClassVar[str] = "clustered-sampling"
-    terms: ClassVar[Mapping[str, str]] = {
-        "chance": "how likely it was to be chosen",
-    }
+    terms: ClassVar[Mapping[str, str]] = {"chance": "how likely it was to be chosen"}
     learns: ClassVar[bool] = False  # whom to prefer: P(chosen) never depends on what it observes
 
     by: Literal["size", "similarity"] = "size"

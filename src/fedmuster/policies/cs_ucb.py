@@ -51,7 +51,7 @@ class CSUCB(PolicyTraits):
 
     name: ClassVar[str] = "cs-ucb"
     terms: ClassVar[Mapping[str, str]] = {
-        "mean_reward": "mean of 1 - latency / (longest latency); no answer counts as 0",
+        "mean_reward": "mean of 1 - latency / (longest latency); no answer counts as 0"
     }
 
     tau_max_seconds: float | None = None

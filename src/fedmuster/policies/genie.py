@@ -174,7 +174,7 @@ class FastestInExpectation(Stateless):
 
     name: ClassVar[str] = "fastest"
     terms: ClassVar[Mapping[str, str]] = {
-        "true_mean_seconds": "the true mean latency, which only oracles know",
+        "true_mean_seconds": "the true mean latency, which only oracles know"
     }
     oracle: ClassVar[bool] = True
 

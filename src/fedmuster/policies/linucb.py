@@ -22,11 +22,7 @@ from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
 from fedmuster.policies.explaining.placements import BestPlacement
 from fedmuster.policies.score_columns import at_edges, costs
-from fedmuster.solvers.assignment import (
-    AssignmentSolver,
-    LagrangianAssignment,
-    best_placement,
-)
+from fedmuster.solvers.assignment import AssignmentSolver, LagrangianAssignment, best_placement
 
 
 @POLICIES.register
@@ -76,9 +72,7 @@ class LinUCB(PolicyTraits):
     """
 
     name: ClassVar[str] = "linucb"
-    terms: ClassVar[Mapping[str, str]] = {
-        "expected": "what the regression expects of its context",
-    }
+    terms: ClassVar[Mapping[str, str]] = {"expected": "what the regression expects of its context"}
     cohort_rule: ClassVar[CohortRule] = "at most"
     assigns_edges: ClassVar[bool] = True
 

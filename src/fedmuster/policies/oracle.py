@@ -15,11 +15,7 @@ from fedmuster.core.records import FloatArray, RoundView, Selection
 from fedmuster.core.state import NoState
 from fedmuster.policies.explaining.placements import BestPlacement
 from fedmuster.policies.score_columns import at_edges, costs
-from fedmuster.solvers.assignment import (
-    AssignmentSolver,
-    LagrangianAssignment,
-    best_placement,
-)
+from fedmuster.solvers.assignment import AssignmentSolver, LagrangianAssignment, best_placement
 
 
 @POLICIES.register
@@ -71,7 +67,7 @@ class Oracle(Stateless):
 
     name: ClassVar[str] = "oracle"
     terms: ClassVar[Mapping[str, str]] = {
-        "true_value": "what it is truly worth, which only oracles know",
+        "true_value": "what it is truly worth, which only oracles know"
     }
     cohort_rule: ClassVar[CohortRule] = "at most"
     oracle: ClassVar[bool] = True

@@ -74,7 +74,7 @@ class PowerOfChoice(PolicyTraits):
 
     name: ClassVar[str] = "power-of-choice"
     terms: ClassVar[Mapping[str, str]] = {
-        "asked_loss": "the loss of the global model on its data, as it answered",
+        "asked_loss": "the loss of the global model on its data, as it answered"
     }
 
     variant: Literal["pow-d", "cpow-d", "rpow-d"] = "rpow-d"

@@ -57,7 +57,7 @@ class Random(PolicyTraits):
 
     name: ClassVar[str] = "random"
     terms: ClassVar[Mapping[str, str]] = {
-        "data_share": "its share of the data of all who are available",
+        "data_share": "its share of the data of all who are available"
     }
     learns: ClassVar[bool] = False
     assigns_edges: ClassVar[bool] = True

@@ -70,7 +70,7 @@ class SAFA(PolicyTraits):
 
     name: ClassVar[str] = "safa"
     terms: ClassVar[Mapping[str, str]] = {
-        "preferred": "1 if it was not picked in the last round: the round waits for it",
+        "preferred": "1 if it was not picked in the last round: the round waits for it"
     }
     cohort_rule: ClassVar[CohortRule] = "everyone"
     learns: ClassVar[bool] = False

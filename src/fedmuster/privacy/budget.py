@@ -119,10 +119,7 @@ class Budget:
         """bool[K], the clients that can be asked once more."""
         self.left: FloatArray = np.ones(everyone)
         """[K], the share of the budget that each client has left (PAUSE Eq. 7)."""
-        self._open: tuple[int, set[int]] = (
-            0,
-            set(),
-        )  # round, clients that may send
+        self._open: tuple[int, set[int]] = (0, set())  # round, clients that may send
         self._replayed_until: int | None = None  # a round, where rounds are played again
         self._ledger = Ledger.open(
             path,

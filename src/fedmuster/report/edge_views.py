@@ -139,10 +139,7 @@ def _map(run: Run, box: Box, cells: int) -> NetworkMap:
     clients = choices = None
     if start is not None:
         clients = Dots(
-            start,
-            run.selection_counts(),
-            run.in_time_counts(),
-            clients=np.arange(run.num_clients),
+            start, run.selection_counts(), run.in_time_counts(), clients=np.arange(run.num_clients)
         )
         if run.num_clients > _MOST_CLIENTS:
             across = _cells_across(run.num_clients, _CLIENTS_A_CELL)

@@ -153,9 +153,7 @@ CHECKS: Final = (
         scarcity_fault,
     ),
     Check(
-        12,
-        "copes with failed, empty and partial feedback; no NaN enters the state",
-        poison_fault,
+        12, "copes with failed, empty and partial feedback; no NaN enters the state", poison_fault
     ),
     Check(13, "clients joining mid-run are explored", newcomer_fault),
     Check(

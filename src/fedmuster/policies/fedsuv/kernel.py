@@ -178,12 +178,7 @@ class Hyperparameters:
 
 
 def fitted(
-    family: Family,
-    sample: Sample,
-    *,
-    usual: FloatArray,
-    current: FloatArray,
-    noise_floor: float,
+    family: Family, sample: Sample, *, usual: FloatArray, current: FloatArray, noise_floor: float
 ) -> FloatArray:
     """The logarithms of the hyper-parameters that fit ``sample`` best.
 

@@ -17,12 +17,7 @@ from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.state import given
 from fedmuster.policies.fedsuv import candidates as box
-from fedmuster.policies.fedsuv.candidates import (
-    CandidateState,
-    drop_dominated,
-    eliminate,
-    everyone,
-)
+from fedmuster.policies.fedsuv.candidates import CandidateState, drop_dominated, eliminate, everyone
 from fedmuster.policies.fedsuv.explain import UncertainAndUseful
 from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess, GPState
 from fedmuster.solvers.top_k import top_k

@@ -16,12 +16,7 @@ import numpy as np
 from fedmuster.core.arrays import BoolArray, IntArray
 from fedmuster.core.errors import BudgetError, DataError, LedgerError
 from fedmuster.core.records import is_integer
-from fedmuster.privacy.ledger.chain import (
-    ChainHead,
-    LedgerKind,
-    digest_of_identities,
-    plain_errors,
-)
+from fedmuster.privacy.ledger.chain import ChainHead, LedgerKind, digest_of_identities, plain_errors
 from fedmuster.privacy.ledger.guards import check_contains
 from fedmuster.privacy.ledger.verification import require_sound
 from fedmuster.privacy.ledger.writer import Clock, Writer, create_if_missing

@@ -12,13 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.words import several, span
-from fedmuster.report.figures.style import (
-    NOTE_CHARACTERS,
-    PLAIN,
-    WIDTH,
-    number_axis,
-    styled,
-)
+from fedmuster.report.figures.style import NOTE_CHARACTERS, PLAIN, WIDTH, number_axis, styled
 from fedmuster.training.training_records import Targets
 
 

@@ -33,7 +33,5 @@ def main(grid: Grid, context: Context) -> None:
         privacy=privacy,
     )
     strategy.start(
-        grid=grid,
-        initial_arrays=ArrayRecord([np.zeros(4)]),
-        num_rounds=int(config["rounds"]),
+        grid=grid, initial_arrays=ArrayRecord([np.zeros(4)]), num_rounds=int(config["rounds"])
     )
