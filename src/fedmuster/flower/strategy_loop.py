@@ -104,17 +104,6 @@ class LoopRounds:
     user may train several times a round, count from 0, or end early. Such a loop does not say which
     training is the last of a round. So where rounds have several trainings (seen at the second
     training of the first round), a round that a crash cuts short begins anew.
-
-    Example:
-        >>> rounds = LoopRounds()
-        >>> for number in (1, 2, 3):
-        ...     rounds.trains(number)
-        >>> rounds.done
-        3
-        >>> continued = LoopRounds(rounds.to_plain())
-        >>> continued.trains(1)
-        >>> continued.number(1), continued.done
-        (4, 4)
     """
 
     def __init__(self, plain: Sequence[int | bool] = (0, False, 0)) -> None:

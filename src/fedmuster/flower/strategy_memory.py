@@ -50,16 +50,6 @@ class StrategyMemory:
     """Saves and restores what a strategy, and any that it wraps, remembers.
 
     Make it of the fresh strategy: before :meth:`restore`, and before the first round.
-
-    Example:
-        >>> from flwr.serverapp.strategy import FedAvgM
-        >>> strategy = FedAvgM(server_momentum=0.9)
-        >>> memory = StrategyMemory(strategy)
-        >>> strategy.momentum_vector = [np.array([0.5, -1.0])]
-        >>> continued = FedAvgM(server_momentum=0.8)
-        >>> StrategyMemory(continued).restore(memory.capture(), source="here")
-        >>> continued.momentum_vector, continued.server_momentum
-        ([array([ 0.5, -1. ])], 0.8)
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -227,16 +217,6 @@ class ConfigMemory:
 
     Args:
         saved: what :meth:`capture` returned; None where nothing is on record.
-
-    Example:
-        >>> memory = ConfigMemory()
-        >>> config = memory.go_on_with(ConfigRecord({"lr": 0.1}))
-        >>> config["lr"] = 0.01  # in the tenth round, say
-        >>> memory.latest = config
-        >>> dict(ConfigMemory(memory.capture()).go_on_with(ConfigRecord({"lr": 0.1})))
-        {'lr': 0.01}
-        >>> dict(ConfigMemory(memory.capture()).go_on_with(ConfigRecord({"lr": 0.5})))
-        {'lr': 0.5}
     """
 
     def __init__(self, saved: tuple[Values, Values] | None = None) -> None:

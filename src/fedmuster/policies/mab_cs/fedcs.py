@@ -154,14 +154,7 @@ class ExtendedFedCS(ScheduledByTimes):
         Of each client its last times and their means; the longest times of all.
 
     Deviations:
-        1. A client that was asked and did not complete counts as having taken the longest times
-           seen so far.
-        2. Where answers say nothing of update and upload, their latency counts as update, with an
-           upload of 0 s.
-        3. Candidates that prolong the round alike: the shorter upload goes first, then the shorter
-           update, then chance decides.
-        4. C is 1 by default, where the paper has 0.1; never fewer than m clients are asked for
-           their times.
+        1. Deviations 2 to 5 of FedCS.
 
     References:
         N. Yoshida, T. Nishio, M. Morikura, K. Yamamoto, MAB-based Client Selection for Federated

@@ -176,14 +176,7 @@ class ElementWiseMABCS(ScheduledByTimes):
         1. ``beta`` follows the federation by default: 50 s fit the paper's cell.
         2. (5) and (6) may be negative. Times count as they are, but a distribution (2) takes no
            negative time, whatever the bonus: ``Td = max(0, max tau_UL)``.
-        3. A client that was asked and did not complete counts as having taken the longest times
-           seen so far.
-        4. Where answers say nothing of update and upload, their latency counts as update, with an
-           upload of 0 s.
-        5. Candidates that prolong the round alike: the shorter upload goes first, then the shorter
-           update, then chance decides.
-        6. C is 1 by default, where the paper has 0.1; never fewer than m clients are asked for
-           their times.
+        3. Deviations 2 to 5 of FedCS.
 
     References:
         N. Yoshida, T. Nishio, M. Morikura, K. Yamamoto, MAB-based Client Selection for Federated

@@ -108,17 +108,6 @@ def explore(
     there are no others), one of those sets at random. Then, with what is left of the budgets (Eq.
     16) and of the clients, the explored pairs of the largest sum of values (Eq. 17). Values of
     under-explored pairs do not matter. Returns the positions of all these pairs, increasing.
-
-    Example:
-        >>> from fedmuster.solvers.assignment.lagrangian import LagrangianAssignment
-        >>> problem = AssignmentProblem(
-        ...     clients=np.array([0, 1, 2]), edges=np.array([0, 0, 0]),
-        ...     value=np.array([0.9, 0.0, 0.5]), cost=np.array([2.0, 2.0, 1.0]),
-        ...     budget=np.array([3.5]), size=3,
-        ... )
-        >>> new = np.array([False, True, False])
-        >>> explore(problem, new, LagrangianAssignment(), np.random.default_rng(0))
-        array([1, 2])
     """
     if under_explored.shape != problem.clients.shape or under_explored.dtype != np.bool_:
         raise DataError(
@@ -151,18 +140,6 @@ def fill_in_turns(
     In each turn n is the most clients that the rest of the budgets can pay for, ``choose`` names n
     of those that would fit alone, and as many of them as possible are placed. If ``choose`` names
     fewer, this was the last turn. All pairs have the same value.
-
-    Example:
-        >>> from fedmuster.solvers.assignment import LagrangianAssignment
-        >>> problem = AssignmentProblem(
-        ...     clients=np.arange(4), edges=np.zeros(4, dtype=np.int64), value=np.ones(4),
-        ...     cost=np.array([4.0, 1.0, 1.5, 2.0]), budget=np.array([4.5]), size=4,
-        ... )
-        >>> def dearest(clients, count):
-        ...     return clients[np.argsort(-problem.cost[clients])][:count]
-        >>> solver, rng = LagrangianAssignment(), np.random.default_rng(0)
-        >>> fill_in_turns(problem, dearest, solver=solver, rng=rng)  # of 0, 2, 3 two; then 1
-        array([2, 3, 1])
     """
     taken = np.empty(0, dtype=np.int64)
     while True:
