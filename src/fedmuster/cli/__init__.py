@@ -1,11 +1,12 @@
 """The ``fedmuster`` command: a file for each command, which imports what is heavy when it runs."""
 
 import sys
+import warnings
 
 import click
 
 import fedmuster
-from fedmuster.core.errors import FedmusterError
+from fedmuster.core.errors import FedmusterError, FedmusterWarning
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,8 +35,20 @@ def _add_commands() -> None:
 _add_commands()
 
 
+def _plainly(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    return f"warning: {message}\n"
+
+
 def main() -> None:
     """Run the command line; errors that we foresaw are told without a traceback, exit code 2."""
+    warnings.filterwarnings("once", category=FedmusterWarning)
+    warnings.formatwarning = _plainly
     try:
         cli(prog_name="fedmuster", standalone_mode=True)
     except (FedmusterError, OSError, MemoryError) as error:

@@ -42,14 +42,19 @@ def show_table(
     printed row by row.
     """
     columns = list(zip(header, *rows, strict=True))
-    widths = [max(map(len, " ".join(column).split()), default=0) for column in columns]
-    if sum(widths) + 3 * len(widths) + 1 > console.width:
+    least = [max(map(len, " ".join(column).split()), default=0) for column in columns]
+    lacking = [max(map(len, column)) - width for column, width in zip(columns, least, strict=True)]
+    spare = console.width - (sum(least) + 3 * len(columns) + 1)
+    if spare < 0:
         _show_rows(title, header, rows)
         return
+    # Rich would narrow columns below their longest word, and cut it.
+    share = min(1.0, spare / max(sum(lacking), 1))
+    widths = [width + int(share * more) for width, more in zip(least, lacking, strict=True)]
     table = Table(title=title, title_justify="left", header_style="bold")
     for number, (name, width) in enumerate(zip(header, widths, strict=True)):
         left = words or number == 0
-        table.add_column(name, justify="left" if left else "right", min_width=width)
+        table.add_column(name, justify="left" if left else "right", width=width)
     for row in rows:
         table.add_row(*map(Text, row))  # not markup: labels are the user's
     console.print(table)

@@ -96,6 +96,8 @@ def list_command(kind: str | None) -> None:
         return
     for plural, classes in registries().items():
         say(_wrapped(f"{plural} ({len(classes)}): {', '.join(classes)}", hanging="  "))
+        for name, reason in classes.broken.items():
+            say(_wrapped(f"{name} cannot be used: {reason}", "  ", "    "))
     say("\nfedmuster list policies    a line on each policy; so for every other kind")
     say("fedmuster show bsfl        all about one: rule, settings, paper, how to write it")
 
@@ -158,7 +160,8 @@ def _show_class(plural: str, name: str, kind: type[Any]) -> None:
 
     shape = _KINDS[plural]
     sections = _sections(kind)
-    say(f"{name}: a {shape.singular} ({kind.__module__}.{kind.__qualname__})\n")
+    article = "an" if shape.singular[0] in "aeiou" else "a"
+    say(f"{name}: {article} {shape.singular} ({kind.__module__}.{kind.__qualname__})\n")
     say(_text(sections[""]))
     settings = list(_settings(kind))
     if settings:

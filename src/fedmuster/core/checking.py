@@ -145,8 +145,8 @@ def warn_if_everyone(policy: Policy[Any], problem: Problem) -> None:
     clients, wanted = problem.num_clients, problem.cohort_size
     if wanted > clients and problem.num_edges == 0 and policy.cohort_rule != "everyone":
         warnings.warn(
-            f"cohort_size is {wanted}, but there are {clients} clients: {policy.name} selects "
-            "every available client in every round; write a smaller cohort_size",
+            f"cohort_size is {wanted}, but there are {clients} clients: every available client is "
+            "selected in every round; write a smaller cohort_size",
             FedmusterWarning,
             stacklevel=3,
         )

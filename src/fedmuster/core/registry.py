@@ -25,6 +25,7 @@ import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -117,6 +118,11 @@ class Registry(Mapping[str, type[T]]):
         if not inspect.isclass(kind) or missing:
             lacks = f"it has no {', '.join(missing)}" if missing else "it is no class"
             raise ConfigError(f"{name} is no {self.kind}: {lacks}")
+        if not is_dataclass(kind):
+            raise ConfigError(
+                f"{name} is no dataclass, so that its settings cannot be written down; decorate it "
+                "with @dataclass(frozen=True, kw_only=True, slots=True)"
+            )
 
     def fits(self, value: object) -> bool:
         """Whether an object has what this kind needs."""

@@ -248,7 +248,9 @@ class JournalReader:
     rejected: list[IntArray]
 
     def __init__(self, folder: str | Path) -> None:
-        self.path = Path(folder) / FILE_NAME
+        self.path = Path(folder)
+        if self.path.name != FILE_NAME:
+            self.path /= FILE_NAME
         if not self.path.is_file():
             raise StateError(f"{folder} is no run: it holds no {FILE_NAME}")
         with closing(connect(self.path)) as database, plain_errors(self.path):

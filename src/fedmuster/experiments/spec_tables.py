@@ -143,7 +143,9 @@ def read_policies(
             policy = named(POLICIES, table, key=key, what="policy")
         except ConfigError as error:
             policy = _unavailable(table, error, reading=reading)
-        label = policy.name if label is None else label
+        if label is None:  # an entry point may have another name than its class
+            name = table["name"] if isinstance(table, Mapping) else table
+            label = policy.name if is_outside(name) else name
         if not isinstance(label, str):
             raise ConfigError(f"label = {label!r}, expected a string", key=(*key, "label"))
         if label in policies:
@@ -206,14 +208,6 @@ def line_of(text: str, key: Key) -> int | None:
     """The line (from 1) of ``key``, or of the nearest table above it that is written out.
 
     The tables of an array are counted from 0: the second ``[[policy]]`` is ``("policy", "1")``.
-
-    Example:
-        >>> line_of('rounds = 10\\n[world]\\nname = "x"\\n', ("world", "name"))
-        3
-        >>> line_of('rounds = 10\\n[world]\\nname = "x"\\n', ("world", "spread", "sd"))
-        2
-        >>> line_of("[[policy]]\\n[[policy]]\\n[policy.solver]\\n", ("policy", "1", "solver"))
-        3
     """
     lines: dict[Key, int] = {}
     table: Key = ()

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -12,7 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from fedmuster.core.errors import ConfigError, StateError
+from fedmuster.core.errors import ConfigError, FedmusterWarning, StateError
 from fedmuster.core.files import write_file
 from fedmuster.experiments.journal import Standing, standing
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
@@ -200,4 +201,5 @@ def _obey(leash: Connection) -> None:
 
 
 def _execute(folder: Path) -> None:
+    warnings.simplefilter("ignore", FedmusterWarning)  # the rehearsal has said it
     execute(folder, wanted=lambda: not _told_to_stop.is_set())

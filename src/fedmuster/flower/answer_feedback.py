@@ -41,15 +41,7 @@ _MOST_NAMES = 100
 
 
 class Credibility:
-    """Replaces claims that cannot be believed by what is usual.
-
-    Example:
-        >>> credibility = Credibility()
-        >>> credibility.believable("loss", np.arange(5), np.array([2.1, 2.0, 1e9, 1.8, np.nan]))
-        array([2.1, 2. , 1.9, 1.8, 2. ])
-        >>> dict(credibility.refused)
-        {'loss': 1}
-    """
+    """Replaces claims that cannot be believed by what is usual."""
 
     def __init__(self) -> None:
         self.refused: Counter[str] = Counter()

@@ -129,16 +129,7 @@ def _nothing(size: int) -> _Observed:
 
 
 class Clock:
-    """Latencies from what the server saw and what clients report.
-
-    Example:
-        >>> clock = Clock()
-        >>> seen = np.array([6.0, 8.1, 15.0])  # the last took 10 s and says 1
-        >>> clock.latency_seconds(np.arange(3), seen, np.array([1.0, 3.0, 1.0])).tolist()
-        [1.0, 3.0, 9.9]
-        >>> round(clock.usual_overhead_seconds, 3), clock.disbelieved.tolist()
-        (5.1, [0, 0, 1])
-    """
+    """Latencies from what the server saw and what clients report."""
 
     def __init__(self) -> None:
         self._of = _nothing(0)

@@ -24,11 +24,6 @@ def contenders(first: FloatArray, second: FloatArray, size: int, rng: Generator)
 
     Returns positions in the order of ``first``, then of ``second``, then of chance (``rng``). Both
     are finite; ``size`` is 1 … the number of candidates.
-
-    Example:
-        >>> first, second = np.array([2.0, 1.0, 3.0, 1.0]), np.array([5.0, 6.0, 4.0, 5.0])
-        >>> contenders(first, second, 2, np.random.default_rng(0))
-        array([3, 1, 0, 2])
     """
     best = np.flatnonzero((first == first.min()) & (second == second.min()))
     if len(best) >= size:  # as at first, when nothing is known of any client

@@ -93,14 +93,7 @@ def highest(
 
 
 def filled_up(view: RoundView, chosen: IntArray, first: BoolArray, rng: Generator) -> Selection:
-    """``chosen`` and as many others as are missing: uniformly, those in ``first`` (bool[K]) first.
-
-    Example:
-        >>> view = RoundView(round=1, cohort_size=3, available=np.array([1, 1, 0, 1, 1], bool))
-        >>> first = np.array([False, True, True, True, False])
-        >>> filled_up(view, np.array([4]), first, np.random.default_rng(0)).clients
-        array([1, 3, 4])
-    """
+    """``chosen`` and as many others as are missing: uniformly, those in ``first`` (bool[K]) first."""
     missing = view.num_to_choose - len(chosen)
     if missing > 0:
         others = np.setdiff1d(np.flatnonzero(view.available), chosen)

@@ -212,6 +212,8 @@ class Untold(Rule):
             return "what it chooses by is written down for some clients only"
         if self.missing:
             return f"what it chooses by ({', '.join(self.missing)}) is not written down"
+        if moment.terms:
+            return "it does not say how it chooses by its terms (Policy.rule, or a column score)"
         return "it publishes nothing that it chooses by (Policy.scores)"
 
     def merit(self, moment: Moment) -> FloatArray:

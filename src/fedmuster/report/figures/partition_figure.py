@@ -17,13 +17,7 @@ from fedmuster.training.training_records import Targets
 
 
 def label_counts(targets: Targets, offsets: IntArray, num_classes: int) -> IntArray:
-    """[K, C], how many samples of each label each client has.
-
-    Example:
-        >>> label_counts(np.array([0, 1, 1, 1]), np.array([0, 2, 4]), 2)
-        array([[1, 1],
-               [0, 2]])
-    """
+    """[K, C], how many samples of each label each client has."""
     sizes = np.diff(offsets)
     cell = np.repeat(np.arange(len(sizes)), sizes) * num_classes + targets
     counts = np.bincount(cell, minlength=len(sizes) * num_classes)

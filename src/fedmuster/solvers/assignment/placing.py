@@ -33,14 +33,6 @@ def take_in_order(problem: AssignmentProblem, order: IntArray) -> IntArray:
 
     A pair is taken if its client is still free, its edge can still pay, and there is still room.
     Values do not matter.
-
-    Example:
-        >>> problem = AssignmentProblem(
-        ...     clients=np.array([0, 0, 1, 2]), edges=np.array([0, 1, 1, 1]), value=np.ones(4),
-        ...     cost=np.array([1.0, 1.0, 2.5, 2.0]), budget=np.array([1.0, 3.0]), size=3,
-        ... )
-        >>> take_in_order(problem, np.array([1, 0, 2, 3]))
-        array([1, 3])
     """
     purses = [_Purse(budget) for budget in problem.budget.tolist()]
     free = np.ones(problem.clients.max(initial=-1) + 1, dtype=np.bool_)
