@@ -93,7 +93,7 @@ def highest(
 
 
 def filled_up(view: RoundView, chosen: IntArray, first: BoolArray, rng: Generator) -> Selection:
-    """``chosen`` and as many others as are missing: uniformly, those in ``first`` (bool[K]) first."""
+    """``chosen``, and as many others as are missing, drawn uniformly: ``first`` (bool[K]) first."""
     missing = view.num_to_choose - len(chosen)
     if missing > 0:
         others = np.setdiff1d(np.flatnonzero(view.available), chosen)
