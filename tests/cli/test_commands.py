@@ -154,7 +154,7 @@ def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
         (["compare", "bsfll", "--world=bsfl-rates"], "did you mean 'bsfl'"),
         (["compare", "bsfl", "--world=mars"], "unknown world 'mars'"),
         (["compare", "bsfl:alfa=1", "--world=bsfl-rates"], "did you mean 'alpha'"),
-        (["compare", "bsfl:alpha", "--world=bsfl-rates"], "bsfl:alpha"),
+        (["compare", "bsfl:alpha", "--world=bsfl-rates"], "'alpha' after 'bsfl'"),
         (["compare", "bsfl:alpha=-1", "--world=bsfl-rates"], "alpha = -1"),
         (["compare", "bsfl", "bsfl", "--world=bsfl-rates"], "'bsfl'"),
         (["compare", "bsfl", "--world=bsfl-rates", "--rounds=0"], "rounds = 0"),

@@ -57,7 +57,9 @@ def test_a_kind_is_listed_with_a_line_on_each(kind: str) -> None:
 
 
 def test_papers_are_listed() -> None:
-    assert "D. Ben Ami et al., 2025" in " ".join(told("list", "policies").split())
+    shown = told("list", "policies")
+    assert "Ben Ami" in " ".join(shown.split())
+    assert "2025" in shown
 
 
 @pytest.mark.parametrize(
