@@ -169,7 +169,7 @@ class Experiment:
             config.refuse()
 
     def with_throwaway_ledger(self) -> Self:
-        """The same with seeded noise and a ledger in the run's folder: nothing real is debited."""
+        """A copy with seeded noise and a ledger in the run folder: nothing real is debited."""
         if self.privacy is None:
             return self
         return replace(self, privacy=replace(self.privacy, ledger=None, noise="seeded"))

@@ -22,7 +22,7 @@ from fedmuster.flower.round_messages import RoundMessages
 _THREADS = 16
 """Most threads that fetch replies: each may hang with a reply."""
 _LOCAL_GRIDS = ("InMemoryGrid", "InProcessGrid")
-"""Grids in whose process the clients work: Flower's simulation engine, and fedmuster's own."""
+"""Grids that run clients in their own process: Flower's simulation, and fedmuster's own."""
 _LOCAL_POLL_SECONDS = 0.02
 _LOOK_SECONDS = 2.0
 

@@ -211,7 +211,7 @@ def nodes_to_evaluate(strategy: Strategy, online: int) -> int:
 
 
 Features = Callable[[Sequence[str]], ArrayLike]
-"""The context of clients, [K, d] (at edges [K, M, d]), of whom it gets the identities."""
+"""The context of clients, [K, d] (at edges [K, M, d]); the function gets their identities."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

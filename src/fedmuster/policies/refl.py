@@ -29,7 +29,7 @@ class REFLState:
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class REFL(PolicyTraits):
-    """The least available clients first, for whom this round may be the last chance for long.
+    """Takes the least available clients first: they may not come back for long.
 
     A round is expected to take ``w``, a moving average ``w <- (1 - a) D + a w`` of how long rounds
     took. Clients say whether they will be available in all of the next w seconds, and in all of

@@ -16,7 +16,7 @@ _WHY = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UncertainAndUseful(Rule):
-    """One candidate of whom least is known, and those that may be worth most."""
+    """The least-known candidate, and the candidates with the highest possible utility."""
 
     needs = ("validity_low", "utility_high", "diagonal", "left_by")
 

@@ -38,7 +38,7 @@ class FedSUVState:
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedSUV(PolicyTraits):
-    """One candidate of whom least is known, and those that may be worth most.
+    """The least-known candidate, and the candidates with the highest possible utility.
 
     A linear model of attributes bounds validity, the probability of an answer in time:
     ``theta · x ± alpha ||x||_{H^-1}`` (Eq. 4). A Gaussian process bounds utility, ``|B|`` times
