@@ -8,4 +8,6 @@ decided here, for all tests.
 import multiprocessing
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.deployment.warm", "tests.faults.children", "torch"])
+FORKS.set_forkserver_preload(
+    ["tests.deployment.warm", "tests.faults.children", "tests.flower.test_record", "torch"]
+)

@@ -23,6 +23,7 @@ from fedmuster.core.records import (
 from fedmuster.core.state import shared
 from fedmuster.testing import CHECKS, Check, ContractError, Knowledge, check_policy, knowledges
 from fedmuster.testing import learning_checks as learning
+from fedmuster.testing.playing import feedback_rows
 
 pytestmark = pytest.mark.slow
 
@@ -444,10 +445,35 @@ class DeniesLearning(Placer):
         return np.zeros_like(score) if view.edges is None else score
 
 
+@config
+class KeepsTheSilent(Placer):
+    """Counts answers alone, so that a client that never answers stays unseen and comes first."""
+
+    name: ClassVar[str] = "keeps-the-silent-at-edges"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Placer.observe(
+            self, state, selection, feedback_rows(feedback, np.flatnonzero(feedback.answered))
+        )
+
+
+@config
+class WaitsForAll(Placer):
+    """Learns only from feedback of more than one client."""
+
+    name: ClassVar[str] = "waits-for-all-at-edges"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        if len(feedback.clients) > 1:
+            Placer.observe(self, state, selection, feedback)
+
+
+POINT = {check.point: check for check in CHECKS}
+
 KEEPING: Sequence[tuple[Policy[Any], Check]] = (
     *((HonestPlacer(), check) for check in CHECKS),
-    *((Told(), CHECKS[point - 1]) for point in (2, 3, 9, 14)),
-    *((Clairvoyant(), CHECKS[point - 1]) for point in (3, 9, 14)),
+    *((Told(), POINT[point]) for point in (2, 3, 9, 14)),
+    *((Clairvoyant(), POINT[point]) for point in (3, 9, 14)),
 )
 
 BREAKING: Sequence[tuple[int, Policy[Any], str]] = (
@@ -481,6 +507,8 @@ BREAKING: Sequence[tuple[int, Policy[Any], str]] = (
     (12, SumsSignals(), "NaN entered the state's successes"),
     (13, ExploresEarlyOnly(), "were not chosen once"),
     (14, DeniesLearning(), "declares learns = False"),
+    (16, KeepsTheSilent(), "clients that never answer were chosen"),
+    (17, WaitsForAll(), "answers that came one by one changed nothing"),
 )
 
 
@@ -497,7 +525,7 @@ def test_an_honest_placement_keeps_every_point(policy: Policy[Any], check: Check
 def test_a_broken_placement_fails_the_point_meant_for_it(
     point: int, policy: Policy[Any], message: str
 ) -> None:
-    check = CHECKS[point - 1]
+    check = POINT[point]
     with pytest.raises(ContractError, match=f"(?s) at 3 edge servers: .*({message})") as caught:
         check(policy, knowledge=AT_EDGES)
     assert caught.value.point == point
@@ -509,7 +537,7 @@ def test_who_learns_nothing_does_not_beat_random_placements(
     """In none of the four easy instances; five seeds instead of twenty are as good for this."""
     monkeypatch.setattr(learning, "LOOKS", {5: learning.LOOKS[learning.SEEDS]})
     with pytest.raises(ContractError) as caught:
-        CHECKS[13](LearnsNothing(), knowledge=AT_EDGES)
+        POINT[14](LearnsNothing(), knowledge=AT_EDGES)
     assert caught.value.point == 14
 
 
@@ -536,4 +564,4 @@ def test_a_flat_policy_at_edge_servers_is_told_to_be_lifted() -> None:
 
     assert [told.num_edges for told in knowledges(Flat())] == [0]
     with pytest.raises(ContractError, match=r"Lifted\(policy=Flat"):
-        CHECKS[7](Flat(), knowledge=AT_EDGES)
+        POINT[8](Flat(), knowledge=AT_EDGES)

@@ -23,7 +23,6 @@ from fedmuster.testing import (
 
 pytestmark = pytest.mark.slow
 
-FAILURE_SECONDS = 10.0
 BONUS = 0.2
 
 
@@ -39,6 +38,8 @@ class State:
 
 class Optimist(PolicyTraits):
     """Shortest mean latency less a bonus for the rarely asked; the unseen first; ties at random."""
+
+    failure_seconds: ClassVar[float] = 10.0
 
     def init(self, problem: Problem) -> State:
         return State(
@@ -70,12 +71,14 @@ class Optimist(PolicyTraits):
         del selection
         state.count[feedback.clients] += 1
         answered = feedback.answered
-        seconds = np.where(answered, feedback.latency_seconds, FAILURE_SECONDS)
+        seconds = np.where(answered, feedback.latency_seconds, self.failure_seconds)
         state.seconds[feedback.clients] += seconds
 
 
 class LossSeeker(Optimist):
     """Highest last loss; the unseen first."""
+
+    failure_loss: ClassVar[float] = 0.0
 
     def init(self, problem: Problem) -> State:
         return replace(Optimist.init(self, problem), seconds=np.full(problem.num_clients, np.inf))
@@ -87,7 +90,7 @@ class LossSeeker(Optimist):
     def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
         del selection
         answered = feedback.answered
-        loss = np.where(answered, feedback.signals["loss"], 0.0)
+        loss = np.where(answered, feedback.signals["loss"], self.failure_loss)
         state.seconds[feedback.clients] = loss
 
 
@@ -350,7 +353,10 @@ class LearnsNothing(Optimist):
 
 @config
 class LovesTheSlow(Optimist):
+    """Among those that answer: a client that fails counts as one that took no time."""
+
     name: ClassVar[str] = "loves-the-slow"
+    failure_seconds: ClassVar[float] = 0.0
 
     def score(self, state: State, view: RoundView) -> FloatArray:
         seen = np.maximum(state.count, 1)
@@ -359,7 +365,10 @@ class LovesTheSlow(Optimist):
 
 @config
 class LovesTheServed(LossSeeker):
+    """Among those that answer: a client that fails counts as one with a high loss."""
+
     name: ClassVar[str] = "loves-the-served"
+    failure_loss: ClassVar[float] = 100.0
 
     def score(self, state: State, view: RoundView) -> FloatArray:
         del view

@@ -1,6 +1,5 @@
 """What a federation puts on record is all there after ``kill -9``, and nothing else is believed."""
 
-import multiprocessing
 import random
 import time
 import zipfile
@@ -15,6 +14,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.forks import FORKS
 
 from fedmuster import BSFL, POLICIES, Random
 from fedmuster.core.errors import ConfigError, InUseError, StateError
@@ -342,13 +342,11 @@ def commit_for_ever(folder: Path, started: Any) -> None:
 
 
 def test_kill_9_at_random_moments(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "fedmuster.flower.run_record"])
     luck = random.Random(11)
     done = 0
     for kills in range(1, 12):
-        started = context.Event()
-        server = context.Process(target=commit_for_ever, args=(tmp_path, started))
+        started = FORKS.Event()
+        server = FORKS.Process(target=commit_for_ever, args=(tmp_path, started))
         server.start()
         if kills % 4 == 1 and done > 0:  # while it opens the folder
             time.sleep(luck.uniform(0.0, 0.05))

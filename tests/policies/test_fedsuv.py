@@ -430,7 +430,7 @@ def test_refuses(table: dict[str, object], message: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", CHECKS[:-1], ids=str)
+@pytest.mark.parametrize("check", [check for check in CHECKS if check.point != 14], ids=str)
 def test_keeps_the_contract_with_random_features(check: Check) -> None:
-    """All but the last point, which takes long and is tried with the registry's defaults."""
+    """All but point 14, which takes long and is tried with the registry's defaults."""
     check(FedSUV(gp=GaussianProcess(exact_up_to=0, num_features=16)))
