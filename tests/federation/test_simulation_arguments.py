@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedmuster import BSFL, AllClients, LinUCB, Problem, Random, Selector
-from fedmuster.core.errors import ConfigError, FedmusterWarning
+from fedmuster.core.errors import ConfigError, DataError, FedmusterWarning
 from fedmuster.core.records import Feedback
 from fedmuster.federation import Simulation
 from fedmuster.worlds import BSFLRates, ContextualWorld, TraceWorld
@@ -77,3 +77,9 @@ def test_linucb_without_features_says_so_once() -> None:
     assert len(said) == 1
     simulation.step()
     Simulation(LinUCB(), ContextualWorld(), seed=1).step()
+
+
+@pytest.mark.parametrize("seed", [1.5, -1, True, "1"])
+def test_refuses_a_seed_that_is_no_natural_number(seed: Any) -> None:
+    with pytest.raises(DataError):
+        Simulation(Random(), BSFLRates(), seed=seed)

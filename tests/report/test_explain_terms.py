@@ -41,7 +41,7 @@ from fedmuster.experiments.spec import Experiment
 from fedmuster.policies.explaining.best_set import BestSet, Swaps
 from fedmuster.policies.explaining.simple_rules import Untold, rule_of
 from fedmuster.policies.tifl import ByTier
-from fedmuster.report.explain import explain, find_run, from_replay, rule_for
+from fedmuster.report.explain import explain, find_run, from_replay, rule_that_can_be_told
 
 K, M = 9, 3
 Round = tuple[BoolArray, IntArray, dict[str, FloatArray]]
@@ -362,7 +362,7 @@ def test_swaps_are_worth_what_the_swapped_set_is() -> None:
     policy = PAUSE(alpha=3.0, gamma=2.0, rho=0.4)
     for number, played in enumerate(_played(policy, clusters=np.arange(K) % 3), start=1):
         moment = _moment(policy, number, played)
-        rule = rule_for(moment)
+        rule = rule_that_can_be_told(moment)
         assert isinstance(rule, BestSet)
         swaps, others = Swaps(rule, moment), moment.passed_over
         for out in moment.cohort.tolist():
@@ -465,7 +465,7 @@ def test_every_policy_explains_itself(case: str, tmp_path: Path) -> None:
     cell = find_run(tmp_path)
     for round_ in (1, 6):
         moment = from_replay(cell, round_, play_again(tmp_path, round_))
-        rule = rule_for(moment)
+        rule = rule_that_can_be_told(moment)
         assert not isinstance(rule, Untold), "all that it needs is there"
         assert rule.about(moment)
         for client in range(moment.num_clients):

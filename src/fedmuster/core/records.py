@@ -6,7 +6,7 @@ array has the clients on axis 0. Rounds count from 1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -386,11 +386,18 @@ class Late:
     arrives_at_seconds: FloatArray
 
 
-def is_integer(value: object, *, least: int) -> bool:
+def is_integer(value: object, *, least: int) -> TypeGuard[int | np.integer[Any]]:
     """Whether ``value`` is an integer (of Python or numpy, but no bool) and >= ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         return False
     return int(value) >= least
+
+
+def checked_seed(seed: object, *, owner: str) -> int:
+    """The seed that ``owner`` was given, if it is one."""
+    if not is_integer(seed, least=0):
+        raise DataError(f"{owner}: seed is {seed!r}, expected an integer >= 0")
+    return int(seed)
 
 
 def of_rows(values: FloatArray, rows: IntArray | slice) -> FloatArray:

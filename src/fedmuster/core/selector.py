@@ -27,6 +27,7 @@ from fedmuster.core.records import (
     RoundView,
     Selection,
     Truth,
+    checked_seed,
     is_integer,
 )
 from fedmuster.core.streams import POLICY, stream
@@ -60,11 +61,9 @@ class Selector(Generic[S]):
     """
 
     def __init__(self, policy: Policy[S] | str, problem: Problem, *, seed: int = 0) -> None:
-        if not is_integer(seed, least=0):
-            raise DataError(f"Selector: seed is {seed!r}, expected an integer >= 0")
+        self.seed = checked_seed(seed, owner="Selector")
         self.policy: Policy[S] = as_policy(policy, owner="Selector")
         self.problem = problem
-        self.seed = int(seed)
         self.round = 1
         """The round that is open, or that the next ``select`` opens."""
         self.pending: Selection | None = None

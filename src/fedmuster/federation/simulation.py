@@ -12,7 +12,7 @@ from fedmuster.core.checking import warn_if_everyone
 from fedmuster.core.config import configured
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Policy, as_policy
-from fedmuster.core.records import Feedback, Late, RoundView, Selection
+from fedmuster.core.records import Feedback, Late, RoundView, Selection, checked_seed
 from fedmuster.core.selector import Selector
 from fedmuster.federation.regret import Verdict, judge_for
 from fedmuster.federation.rows import Checkpoint, EdgeRow, Horizon, RoundRow, Watch
@@ -63,6 +63,7 @@ class Simulation(Generic[S]):
         watch: Watch | None = None,
     ) -> None:
         policy = as_policy(policy, owner="Simulation")
+        seed = checked_seed(seed, owner="Simulation")
         self.world = configured(WORLDS, world, owner="Simulation").start(seed)
         problem = self.world.problem
         if genie is not None and not self.world.waits_for_all:

@@ -97,10 +97,8 @@ class AppRun:
 
     def run(self) -> None:
         """Import the app, run it held back, and rehearse it where nothing must change."""
-        server_app, client_app = (
-            self._load("serverapp", ServerApp),
-            self._load("clientapp", ClientApp),
-        )
+        server_app = self._load("serverapp", ServerApp)
+        client_app = self._load("clientapp", ClientApp)
         if server_app is None or client_app is None:
             return
         if server_app._main is None:

@@ -67,8 +67,8 @@ class Lifted:
         3. Where the paper of a policy has m, it is told the problem's ``cohort_size``.
 
     References:
-        The edge servers and P2: Z. Qu, R. Duan, L. Chen, J. Xu, Z. Lu, Y. Liu, Context-Aware
-        Online Client Selection for Hierarchical Federated Learning, IEEE TPDS 33(12), 2022.
+        Z. Qu, R. Duan, L. Chen, J. Xu, Z. Lu, Y. Liu, Context-Aware Online Client Selection for
+        Hierarchical Federated Learning, IEEE TPDS 33(12), 2022: the edge servers and P2.
 
     Example:
         >>> from fedmuster import Problem, Selector

@@ -24,7 +24,7 @@ from fedmuster.report.tables import Table
 from fedmuster.worlds.real_federation import Federation
 
 
-def rule_for(moment: Moment) -> Rule:
+def rule_that_can_be_told(moment: Moment) -> Rule:
     """The rule of its policy, or that nothing can be said where terms are missing."""
     rule = moment.rule
     if not rule.needs:
@@ -262,7 +262,7 @@ def explain(moment: Moment, *, client: int | None = None, rows: int = 10) -> Exp
         client: the client to explain, if any.
         rows: the most clients in each table.
     """
-    rule = rule_for(moment)
+    rule = rule_that_can_be_told(moment)
     merit = rule.merit(moment)
     lines = [_who(moment), f"{moment.label}: {rule.about(moment)}.", *moment.notes]
     worth = rule.worth(moment)
@@ -307,7 +307,7 @@ def _who(moment: Moment) -> str:
 
 
 def _verdict(moment: Moment, client: int) -> str:
-    name, rule = moment.name(client), rule_for(moment)
+    name, rule = moment.name(client), rule_that_can_be_told(moment)
     name = capital(name) if moment.names is None else name
     if not moment.available[client]:
         reason = next(reason for reason, mask in moment.absent.items() if mask[client])
