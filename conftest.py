@@ -1,9 +1,19 @@
 """How all tests are run: one thread each, waiting tests first, hypothesis in two sizes."""
 
 import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
+
+# Compiled tests are kept, whatever the environment says: rewriting the asserts takes half of the
+# time to collect, and every process that a test starts would compile the package again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Workers side by side keep all cores busy: more threads would only wait for each other, and use
 # three times the processor time to do so. Before numpy is imported.
@@ -33,6 +43,15 @@ def pytest_xdist_auto_num_workers() -> int | None:
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[Any], list[Any]]:
+    """No search for examples, object by object, in a file whose text has none."""
+    found = yield
+    if file_path.suffix != ".py" or ">>>" in file_path.read_text(encoding="utf-8"):
+        return found
+    return [item for item in found if not isinstance(item, DoctestModule)]
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
