@@ -44,7 +44,7 @@ from fedmuster.testing import assert_cohort_is_optimal, replay
 from fedmuster.testing.playing import Cohort
 
 NUM_CLIENTS, COHORT_SIZE, NUM_CLUSTERS = 7, 3, 3
-INSTANCES = 200
+INSTANCES = 100
 UNSEEN = 1e4
 """In place of +inf: larger than any other term, so that sets of the unseen are still ordered."""
 
@@ -84,6 +84,7 @@ def answers(told: Story) -> list[float]:
     return [seconds for one in everyone for _, seconds in one if seconds is not None]
 
 
+@cache  # the same for every policy
 def story(seed: int, *, data: bool, features: bool) -> Story:
     """Rounds of cohorts that nobody in particular chose, with failures and ties.
 

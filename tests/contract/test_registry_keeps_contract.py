@@ -64,7 +64,11 @@ VARIANTS = [
     Case("naive-mab-cs, few candidates", NaiveMABCS(request_fraction=0.7), Knowledge()),
     Case("element-wise, few", ElementWiseMABCS(request_fraction=0.7), Knowledge()),
     Case("oort, blacklist", Oort(blacklist_rounds=20), Knowledge()),
-    Case("fedsuv, random features", FedSUV(gp=GaussianProcess(exact_up_to=1)), Knowledge()),
+    Case(
+        "fedsuv, random features",
+        FedSUV(gp=GaussianProcess(exact_up_to=0, num_features=16)),
+        Knowledge(),
+    ),
     Case("random, by data", Random(by_data=True), Knowledge()),
     Case("genie, clusters", Genie(gamma=1.0, rho=0.1), Knowledge()),
     Case("random at edges, by data", Random(by_data=True), AT_EDGES),

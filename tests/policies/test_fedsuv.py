@@ -23,7 +23,6 @@ from fedmuster.core.streams import POLICY, stream
 from fedmuster.policies.fedsuv.candidates import DOMINATED, ELIMINATED, diagonals
 from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
 from fedmuster.policies.fedsuv.policy import FedSUV, FedSUVState
-from fedmuster.testing import CHECKS, Check
 from fedmuster.worlds.validity_utility import ValidityUtilityWorld
 
 FIXED = GaussianProcess(fit=False, length_scale=1.0, signal=1.0, noise=0.01)
@@ -427,10 +426,3 @@ def test_the_largest_diagonal_is_that_of_the_scores_and_falls() -> None:
 def test_refuses(table: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_table(FedSUV, table)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", [check for check in CHECKS if check.point != 14], ids=str)
-def test_keeps_the_contract_with_random_features(check: Check) -> None:
-    """All but point 14, which takes long and is tried with the registry's defaults."""
-    check(FedSUV(gp=GaussianProcess(exact_up_to=0, num_features=16)))

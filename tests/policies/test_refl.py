@@ -10,7 +10,6 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.late_answers import Stale
 from fedmuster.core.records import BoolArray, Feedback, Problem, RoundView, Selection
 from fedmuster.policies.refl import REFL, REFLState
-from fedmuster.testing import check_policy
 
 CLIENTS = 8
 
@@ -41,10 +40,6 @@ class Forecasts:
 def choose(policy: REFL, known: REFLState, seen: RoundView, seed: int = 0) -> list[int]:
     chosen: list[int] = policy.select(known, seen, np.random.default_rng(seed)).clients.tolist()
     return chosen
-
-
-def test_it_keeps_the_contract() -> None:
-    check_policy(REFL())
 
 
 def test_who_stays_for_this_window_and_not_for_the_next_comes_first() -> None:

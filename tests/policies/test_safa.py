@@ -10,7 +10,6 @@ from fedmuster.core.late_answers import Cached
 from fedmuster.core.records import Feedback, Problem, RoundView
 from fedmuster.core.selector import Selector
 from fedmuster.policies.safa import SAFA, SAFAState
-from fedmuster.testing import check_policy
 from fedmuster.worlds.round_time import RoundTime
 
 CLIENTS = 6
@@ -30,10 +29,6 @@ def compensatory(
             return set(picked), latency[client]
     everyone = len(picked) + len(passed) == len(latency)
     return set(picked + passed[: quota - len(picked)]), max(latency) if everyone else limit
-
-
-def test_it_keeps_the_contract() -> None:
-    check_policy(SAFA())
 
 
 def test_everyone_available_is_asked_with_the_problems_quota() -> None:
