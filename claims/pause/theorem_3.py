@@ -202,7 +202,7 @@ def _case(network: Network, folder: Path, *, rounds: int, seeds: int, run: RunCe
 
 
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
-    rounds, seeds = (_ROUNDS // 80, 2) if quick else (_ROUNDS, 5)
+    rounds, seeds = (_ROUNDS // 100, 2) if quick else (_ROUNDS, 5)
     cases = [
         _case(network, folder / name, rounds=rounds, seeds=seeds, run=run)
         for name, network in _NETWORKS.items()
