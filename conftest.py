@@ -33,6 +33,7 @@ _WAITING = (
     "tests/experiments/test_training_runs.py::test_kill_9",
     "tests/experiments/test_journal.py::test_kill_9",
     "tests/faults/test_kills.py::test_a_small_campaign_of_kills",
+    "tests/flower/test_queues.py",
 )
 """Minutes of real processes that poll and sleep; the longest first."""
 

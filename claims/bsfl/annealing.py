@@ -88,7 +88,7 @@ def _contest(family: str, steps: int, kappa: float, runs: int) -> _Contest:
 
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
     """Needs no experiment, and so neither folder nor runs; an interrupted one starts anew."""
-    runs = 100 if quick else 3000
+    runs = 24 if quick else 3000
     step_counts = (100, 1000) if quick else (100, 1000, 10_000)
     contests = {
         (family, kappa, steps): _contest(

@@ -31,20 +31,25 @@ _ALMOST = 0.25  # "almost equally": no group further than this from the equal sh
 def _experiment(policies: dict[str, BSFL], *, quick: bool) -> Experiment:
     return Experiment(
         policies=policies,
-        world=BSFLGroups(),
-        rounds=600 if quick else 10_000,
+        world=BSFLGroups(num_clients=100, cohort_size=5) if quick else BSFLGroups(),
+        rounds=100 if quick else 10_000,
         seeds=seeds(2 if quick else 10),
         regret=False,
     )
 
 
+def _window(comparison: Comparison) -> int:
+    """500 rounds; a quick run is shorter, and has two windows."""
+    return min(_WINDOW, comparison.rounds // 2)
+
+
 def _windows(comparison: Comparison, label: str) -> FloatArray:
-    """[seed, window, group]: selections of a client in a window of 500 rounds, group mean."""
-    runs = []
+    """[seed, window, group]: selections of a client in a window of rounds, group mean."""
+    runs, window = [], _window(comparison)
     for run in comparison.runs[label]:
         size = np.bincount(run.groups)
-        windows = -(-comparison.rounds // _WINDOW)
-        cell = run.chosen_rounds() // _WINDOW * len(size) + run.groups[run.chosen]
+        windows = -(-comparison.rounds // window)
+        cell = run.chosen_rounds() // window * len(size) + run.groups[run.chosen]
         counts = np.bincount(cell, minlength=windows * len(size))
         runs.append(counts.reshape(windows, len(size)) / size)
     return np.stack(runs)
@@ -65,7 +70,8 @@ def _gather_alpha(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
     comparison = play(_experiment(policies, quick=quick), folder, run)
     zero = _windows(comparison, "alpha = 0")
     first, last = zero[:, 0], zero[:, -1]
-    equal = _WINDOW * comparison.cohort_size / comparison.num_clients
+    window = _window(comparison)
+    equal = window * comparison.cohort_size / comparison.num_clients
     most_unequal = float(np.abs(first / equal - 1).max())
     fastest = zero[:, :, 0].mean(axis=0)
     even = _evenness(comparison)
@@ -74,7 +80,8 @@ def _gather_alpha(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
         setting=_setting(comparison),
         findings=(
             Finding(
-                sentence="With alpha = 0 the first 500 rounds choose all groups almost equally",
+                sentence=f"With alpha = 0 the first {window} rounds choose all groups almost "
+                "equally",
                 measured="selections of a client, by group from fast to slow: "
                 + ", ".join(f"{mean:.0f}" for mean in first.mean(axis=0))
                 + f"; up to {most_unequal:.0%} from the equal {equal:.0f}",
@@ -83,7 +90,7 @@ def _gather_alpha(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
             Finding(
                 sentence="With alpha = 0 the fastest group is then favoured more and more, while "
                 "slower groups are still explored",
-                measured=f"selections of a client of the fastest group per 500 rounds: "
+                measured=f"selections of a client of the fastest group per {window} rounds: "
                 f"{fastest[0]:.0f} at first, {fastest[-1]:.0f} at last; of the slowest group "
                 f"{last[:, -1].mean():.0f} at last",
                 holds=bool(
@@ -154,7 +161,7 @@ def _table(comparison: Comparison, even: dict[str, FloatArray]) -> Table:
 
 
 def _figure(comparison: Comparison) -> "Figure":
-    """The paper's bar charts: stacked windows of 500 rounds, one bar a group."""
+    """The paper's bar charts: stacked windows of rounds, one bar a group."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -177,7 +184,8 @@ def _figure(comparison: Comparison) -> "Figure":
         )
     figure.supxlabel("mean iteration time of the group (s)")
     figure.supylabel(
-        "selections of a client\n(dark: first 500 rounds … light: last; dashed: equal)"
+        f"selections of a client\n(dark: first {_window(comparison)} rounds … light: last; dashed: "
+        "equal)"
     )
     return figure
 

@@ -68,7 +68,7 @@ def _gather(
         num_clients=num_clients,
         cohort_size=cohort_size,
         iid=iid,
-        rounds=rounds // 160 if quick else rounds,
+        rounds=80 if quick else rounds,
         seeds=2 if quick else 5,
     )
     comparison = play(experiment, folder, run)

@@ -90,7 +90,7 @@ class SpeedTask:
 
     def quick(self) -> "SpeedTask":
         """A small one of the same kind that needs no download: images become digits."""
-        short = replace(self, seconds=5.0, seeds=2, evaluate_every=2)
+        short = replace(self, seconds=2.0, seeds=2, evaluate_every=2)
         if isinstance(self.data, LinearRegression):
             return short
         small = self.model if isinstance(self.model, MLP) else SmallCNN()

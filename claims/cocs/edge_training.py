@@ -104,7 +104,7 @@ class EdgeTask:
             data=Digits(),
             model=small,
             learning_rate=0.1,
-            rounds=20,
+            rounds=10,
             seeds=2,
             evaluate_every=1,
         )

@@ -65,7 +65,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
         policies=_policies(),
         world=EdgeNetwork.cifar(),
         reward=EdgeUtility(utility="square-root"),
-        rounds=15 if quick else 1_880,
+        rounds=8 if quick else 1_880,
         seeds=seeds(count),
     )
     utilities = Utilities(comparison=play(experiment, folder / "cifar", run))
@@ -74,7 +74,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
             Experiment(
                 policies={label: five()[label] for label in (ORACLE, OURS)},
                 world=EdgeNetwork(),
-                rounds=15 if quick else 1_000,
+                rounds=8 if quick else 1_000,
                 seeds=seeds(count),
                 reward=EdgeUtility(),
                 regret=False,

@@ -63,7 +63,7 @@ def _sweep(
 
 
 def _budget(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
-    rounds, count = (15, 2) if quick else (200, 10)
+    rounds, count = (6, 2) if quick else (200, 10)
     worlds = {value: EdgeNetwork(budget=value) for value in _BUDGETS}
     sweep = _sweep(five(), worlds, folder, rounds=rounds, count=count, run=run)
     low, middle, high = _BUDGETS
@@ -103,7 +103,7 @@ def _budget(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
 
 
 def _deadline(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
-    rounds, count = (15, 2) if quick else (300, 5)
+    rounds, count = (6, 2) if quick else (300, 5)
     usual = EdgeNetwork()
     worlds = {value: replace(usual, deadline_seconds=value) for value in _DEADLINES}
     sweep = _sweep(five(), worlds, folder / "deadline", rounds=rounds, count=count, run=run)

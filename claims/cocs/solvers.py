@@ -53,7 +53,7 @@ def _policies() -> dict[str, Policy[Any]]:
 
 
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
-    num_tiny, num_rounds, rounds, count = (40, 8, 12, 2) if quick else (2_000, 100, 300, 5)
+    num_tiny, num_rounds, rounds, count = (20, 3, 5, 2) if quick else (2_000, 100, 300, 5)
     tiny = [tiny_problem(number) for number in range(num_tiny)]
     groups = {
         _TINY: [solved(problem, greedy(), stream(0, "tiny", n)) for n, problem in enumerate(tiny)],

@@ -10,7 +10,6 @@ from claims.cocs.exploration import Exploration, Pairs, offers, recount, selecti
 from claims.cocs.network import RegretBound, order
 from claims.growth import share_used
 from fedmuster import COCS
-from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.records import BoolArray
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute
@@ -46,9 +45,7 @@ def by_the_estimator(policy: COCS, chosen: list[Pairs], asked: list[Pairs]) -> l
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cocs")
-    experiment = Experiment(
-        policies=VARIANTS, world=SMALL, rounds=ROUNDS, seeds=(3,), reward=EdgeUtility()
-    )
+    experiment = Experiment(policies=VARIANTS, world=SMALL, rounds=ROUNDS, seeds=(3,), regret=False)
     for cell in lay_out(folder / "runs", experiment):
         execute(cell)
     return folder / "runs"

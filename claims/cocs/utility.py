@@ -61,7 +61,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
     experiment = Experiment(
         policies=_policies(),
         world=world,
-        rounds=20 if quick else 1_000,
+        rounds=8 if quick else 1_000,
         seeds=seeds(2 if quick else 10),
         reward=EdgeUtility(),
     )

@@ -224,7 +224,7 @@ class PlaneSetting:
 
     def quick(self) -> "PlaneSetting":
         """With fewer clients and rounds."""
-        return replace(self, world=replace(self.world, num_clients=400), rounds=50, seeds=2)
+        return replace(self, world=replace(self.world, num_clients=200), rounds=25, seeds=2)
 
 
 _MAIN = PlaneSetting(seeds=5, alone=False)

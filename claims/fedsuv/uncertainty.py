@@ -107,8 +107,8 @@ _SHOWN = (1, 2, 5, 10, 20, 50, 100, 200)
 
 
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
-    world = ValidityUtilityWorld(num_clients=300 if quick else 2500)
-    rounds, seeds = (40, 2) if quick else (200, 5)
+    world = ValidityUtilityWorld(num_clients=200 if quick else 2500)
+    rounds, seeds = (20, 2) if quick else (200, 5)
     comparison = play(_experiment(world, rounds, seeds), folder, run)
     alone = play(_experiment(replace(world, cohort_size=1), rounds, seeds), folder / "alone", run)
     ideal = _ideal(replace(world, num_attributes=2), rounds, seeds)

@@ -75,7 +75,7 @@ class CellTask:
         """Digits and an MLP, which need no download."""
         local = replace(self.local, learning_rate=0.1, epochs=1)
         return replace(
-            self, data=Digits(), model=MLP(hidden=(32,)), local=local, rounds=20, seeds=2
+            self, data=Digits(), model=MLP(hidden=(32,)), local=local, rounds=10, seeds=2
         )
 
     def describe(self) -> str:

@@ -101,7 +101,7 @@ def _played(eta: float | None, folder: Path, run: RunCells, *, quick: bool) -> E
     experiment = Experiment(
         policies=chosen,
         world=world,
-        rounds=40 if quick else 500,
+        rounds=15 if quick else 500,
         seeds=seeds(2 if quick else 20),
         regret=False,
     )

@@ -34,7 +34,7 @@ _BANDITS = (NAIVE, ELEMENT_WISE)
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
     from fedmuster.report import figures
 
-    rounds = 80 if quick else 500
+    rounds = 40 if quick else 500
     both: dict[str, Policy[Any]] = {NAIVE: naive(), ELEMENT_WISE: element_wise()}
     seeds = 2 if quick else 20
     comparison = play(_experiment(both, rounds, seeds=seeds), folder, run)

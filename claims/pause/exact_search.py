@@ -175,7 +175,7 @@ _CLOSE = 0.05
 
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
     """Needs no experiment, and so neither folder nor runs; an interrupted one starts anew."""
-    tried = small_instances(200 if quick else 1_000)
+    tried = small_instances(60 if quick else 1_000)
     agreed = sum(
         agrees_with_brute_force(instance, stream(number, "pause-exact brute force"))
         for number, instance in enumerate(tried)
@@ -228,14 +228,16 @@ def _searches(*, quick: bool) -> tuple[Search, Search, Search, Search]:
     seeds, steps = (1, MORE) if quick else (5, _LARGE_STEPS)
 
     def paper(network: Network) -> Search:
-        return search(network, seeds=seeds, rounds=_rounds(network, 30.0, 15), steps=steps)
+        rounds = _rounds(network, 5.0, 4) if quick else _rounds(network, 30.0, 15)
+        return search(network, seeds=seeds, rounds=rounds, steps=steps)
 
-    huge = replace(_HUGE, num_clients=10_000) if quick else _HUGE
+    huge = replace(_HUGE, num_clients=2_000) if quick else _HUGE
+    few_rounds = _rounds(huge, 2.5, 4 if quick else 10)
     return (
         paper(SMALL),
         paper(LARGE),
         paper(LARGE.with_rho(0.0)),
-        search(huge, seeds=min(seeds, 2), rounds=_rounds(huge, 2.5, 10), steps=steps),
+        search(huge, seeds=min(seeds, 2), rounds=few_rounds, steps=steps),
     )
 
 

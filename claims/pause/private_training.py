@@ -137,12 +137,12 @@ class PrivateTask:
         return replace(
             self,
             network=network,
-            annealing=replace(self.annealing, steps=200),
+            annealing=replace(self.annealing, steps=100),
             data=Digits(),
             model=MLP(hidden=(16,)),
             local=LocalSGD(learning_rate=0.1, batch_size=20, steps=5),
-            seconds=6.0,
-            rounds=30,
+            seconds=2.5,
+            rounds=12,
             evaluate_every=2,
             seeds=2,
         )

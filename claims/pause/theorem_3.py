@@ -168,10 +168,10 @@ class _Case:
         )
 
 
-def _policies(network: Network) -> dict[str, Policy[Any]]:
+def _policies(network: Network, *, steps: int) -> dict[str, Policy[Any]]:
     pause = network.policy
     kappa = 1.0 if network.num_clients == SMALL.num_clients else KAPPA  # PAUSE section V.D
-    annealing = sa_pause(steps=_ANNEALING_STEPS, kappa=kappa)
+    annealing = sa_pause(steps=steps, kappa=kappa)
     policies: dict[str, Policy[Any]] = {
         "pause": pause,
         "sa-pause": replace(pause, solver=annealing),
@@ -183,9 +183,11 @@ def _policies(network: Network) -> dict[str, Policy[Any]]:
     return policies
 
 
-def _case(network: Network, folder: Path, *, rounds: int, seeds: int, run: RunCells) -> _Case:
+def _case(
+    network: Network, folder: Path, *, rounds: int, seeds: int, steps: int, run: RunCells
+) -> _Case:
     experiment = Experiment(
-        policies=_policies(network),
+        policies=_policies(network, steps=steps),
         world=network.world,
         rounds=rounds,
         seeds=first_seeds(seeds),
@@ -202,9 +204,9 @@ def _case(network: Network, folder: Path, *, rounds: int, seeds: int, run: RunCe
 
 
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
-    rounds, seeds = (_ROUNDS // 80, 2) if quick else (_ROUNDS, 5)
+    rounds, seeds, steps = (100, 2, 50) if quick else (_ROUNDS, 5, _ANNEALING_STEPS)
     cases = [
-        _case(network, folder / name, rounds=rounds, seeds=seeds, run=run)
+        _case(network, folder / name, rounds=rounds, seeds=seeds, steps=steps, run=run)
         for name, network in _NETWORKS.items()
     ]
     return Evidence(

@@ -1,11 +1,14 @@
 """Run this app in a federation of separate processes on this machine: python deploy.py FOLDER.
 
-A SuperLink with TLS, a database and node authentication; six SuperNodes of different speeds. In the
-second round one SuperNode is killed with `kill -9`, and started again until the SuperLink takes it
-back (it holds the old connection for alive for up to a minute). README.md has the same by hand.
+A SuperLink with TLS, a database and node authentication; four SuperNodes of different speeds. In
+the second round a SuperNode that trains is killed with `kill -9`, and started again until the
+SuperLink takes it back (it holds the old connection for alive for up to a minute). A second `flwr
+run` goes on where the first has ended, once all nodes are there again. README.md has the same by
+hand.
 """
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,9 +21,7 @@ from make_keys import make_certificates, make_node_key
 
 APP = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
-SLOWNESS = (0.0, 0.0, 0.5, 1.0, 2.0, 4.0)  # seconds that each client needs more
-VICTIM = 1
-ROUNDS_BEFORE_THE_KILL = 1
+SLOWNESS = (0.0, 0.5, 1.0, 2.0)  # seconds that each client needs more
 
 
 class Federation:
@@ -43,7 +44,6 @@ class Federation:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # all is installed
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; Flower's own is 1
         }
         (folder / "flwr").mkdir()
         (folder / "flwr" / "config.toml").write_text(
@@ -108,10 +108,10 @@ class Federation:
         process.wait()
 
     def keep_alive(self, node: int) -> None:
-        """Start a SuperNode again and again, as systemd would with Restart=always."""
+        """Start a SuperNode again and again, as systemd would (Restart=always)."""
         while not self.closing:
+            time.sleep(20)
             self.start_supernode(node).wait()
-            time.sleep(5)
 
     def close(self) -> None:
         """Stop everything."""
@@ -137,10 +137,19 @@ def tell(text: str) -> None:
     sys.stdout.flush()
 
 
-def run_app(federation: Federation) -> int:
-    """Submit the run and show its log; in the middle of it, kill a SuperNode."""
+def run_app(federation: Federation, *, rounds: int, kill_in: int | None = None) -> int:
+    """Submit the run and show its log; kill a SuperNode that was chosen in this round."""
+    tell(f"flwr run, to round {rounds}")
     run = subprocess.Popen(
-        ["flwr", "run", str(APP), "here", "--stream"],
+        [
+            "flwr",
+            "run",
+            str(APP),
+            "here",
+            "--stream",
+            "--run-config",
+            f"num-server-rounds={rounds}",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -148,16 +157,18 @@ def run_app(federation: Federation) -> int:
         env=federation.environment,
     )
     assert run.stdout is not None
-    rounds = 0
+    node_of: dict[str, int] = {}
     for line in run.stdout:
         sys.stdout.write(line)
         sys.stdout.flush()
-        rounds += "fedmuster: round " in line and " chose " in line
-        if rounds == ROUNDS_BEFORE_THE_KILL + 1 and not federation.closing:
-            rounds += 1
-            tell(f"kill -9 of node {VICTIM}, and start it again until it is taken back")
-            federation.kill_supernode(VICTIM)
-            threading.Thread(target=federation.keep_alive, args=(VICTIM,), daemon=True).start()
+        for name, partition in re.findall(r"(key-\w+) \(partition-(\d+)\)", line):
+            node_of[name] = int(partition)
+        chosen = re.search(rf"fedmuster: round {kill_in}: \w+ chose .*: (key-\w+)", line)
+        if chosen:
+            victim = node_of[chosen[1]]
+            tell(f"kill -9 of node {victim}, and start it again until it is taken back")
+            federation.kill_supernode(victim)
+            threading.Thread(target=federation.keep_alive, args=(victim,), daemon=True).start()
     return run.wait()
 
 
@@ -173,8 +184,8 @@ def main() -> None:
         federation.register_nodes()
         for node in range(len(SLOWNESS)):
             federation.start_supernode(node)
-        tell("flwr run")
-        run_app(federation)
+        run_app(federation, rounds=3, kill_in=2)
+        run_app(federation, rounds=5)  # waits for all nodes, as before the first round
     finally:
         federation.close()
     tell(f"the run is in {folder}/run")

@@ -27,9 +27,9 @@ from tests.forks import FORKS
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BIN = Path(sys.executable).parent
 
-# Tasks are picked up at once.
+# Tasks are picked up soon, by processes that do not spend their time on asking for them.
 SETTINGS = {
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ADDRESS": "local",  # whatever cluster somebody else may have started here
     "PYTHONUNBUFFERED": "1",
@@ -67,7 +67,9 @@ def simulate(app: Path, folder: Path, *, nodes: int, seconds: float, **config: s
     ports = dict(zip(names, map(str, free_ports(2)), strict=True))
     surroundings = environment(home) | ports
     command = ["flwr", "run", str(app), "--stream"]
-    command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"]
+    # Of all cores Ray would make use, with a process for each that imports everything.
+    resources = "client-resources-num-cpus=1 init-args-num-cpus=1"
+    command += ["--federation-config", f"num-supernodes={nodes} {resources}"]
     command += ["--run-config", settings_line(config)] if config else []
     try:
         return _output(command, folder, surroundings, seconds=seconds)

@@ -66,7 +66,7 @@ def test_deployment_with_a_killed_supernode(tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=900,
+            timeout=600,
             check=False,
         )
     finally:
@@ -74,11 +74,11 @@ def test_deployment_with_a_killed_supernode(tmp_path: Path) -> None:
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     journal = JournalReader(folder / "run")
-    assert [len(cohort) for cohort in journal.cohorts] == [2] * 14, said
+    assert [len(cohort) for cohort in journal.cohorts] == [2] * 5, said
     names = journal.clients["identity"].tolist()
-    assert len(names) == 6, said  # the node that came back is no new client
+    assert len(names) == 4, said  # the node that came back is no new client
     assert all(name.startswith("key-") for name in names), said
-    connections = (folder / "node-1.log").read_text().count("SuperNode ID")
-    assert connections == 2, said
+    logs = [path.read_text() for path in folder.glob("node-*.log")]
+    assert sorted(log.count("SuperNode ID") for log in logs) == [1, 1, 1, 2], said
     assert journal.columns["accuracy"][-1] > 0.8
     assert "bsfl" in said[said.index("the run is in") :]

@@ -341,6 +341,7 @@ def commit_for_ever(folder: Path, started: Any) -> None:
             record.evaluated(number, "evaluate_metrics_serverapp", metrics, loss=float(number))
 
 
+@pytest.mark.slow
 def test_kill_9_at_random_moments(tmp_path: Path) -> None:
     luck = random.Random(11)
     done = 0

@@ -141,10 +141,10 @@ def initial() -> ArrayRecord:
 def test_goes_on_bit_for_bit(name: str) -> None:
     make = STRATEGIES[name]
     uninterrupted, killed = make(), make()
-    expected = play(uninterrupted, initial(), 1, 7)
+    expected = play(uninterrupted, initial(), 1, 4)
 
     memory = StrategyMemory(killed)
-    model = play(killed, initial(), 1, 4)
+    model = play(killed, initial(), 1, 2)
     image = memory.capture()
     assert memory.not_kept() == []
 
@@ -152,7 +152,7 @@ def test_goes_on_bit_for_bit(name: str) -> None:
     again = StrategyMemory(restarted)
     again.restore(image, source="here")
     assert again.capture() == image
-    assert play(restarted, model, 5, 7) == expected
+    assert play(restarted, model, 3, 4) == expected
     assert again.capture() == _captured(make, uninterrupted)
 
 
@@ -166,10 +166,10 @@ def _captured(make: Make, strategy: Strategy) -> bytes:
 def test_without_the_memory_they_would_go_elsewhere(name: str) -> None:
     make = STRATEGIES[name]
     uninterrupted, killed = make(), make()
-    expected = play(uninterrupted, initial(), 1, 7)
-    model = play(killed, initial(), 1, 4)
+    expected = play(uninterrupted, initial(), 1, 4)
+    model = play(killed, initial(), 1, 2)
     forgetful = make()
-    model = play(forgetful, model, 5, 7)
+    model = play(forgetful, model, 3, 4)
     assert model != expected or _captured(make, forgetful) != _captured(make, uninterrupted)
 
 

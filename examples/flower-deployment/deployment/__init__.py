@@ -1,1 +1,1 @@
-"""The quickstart's app, on clients of different speeds."""
+"""A Flower app with numpy alone: handwritten digits, on clients of different speeds."""
