@@ -62,16 +62,17 @@ class Page:
     def pixels_by_row(self, selector: str, colour: tuple[int, int, int]) -> list[int]:
         """The same for each row of them."""
         script = """
-            const drawn = document.querySelector(arguments[0]);
+            const [selector, [red, green, blue]] = arguments;
+            const drawn = document.querySelector(selector);
             const copy = new OffscreenCanvas(drawn.width, drawn.height);
             const context = copy.getContext("2d", { willReadFrequently: true });
             context.drawImage(drawn, 0, 0);
-            const image = context.getImageData(0, 0, copy.width, copy.height);
-            const counts = new Array(copy.height).fill(0);
-            for (let at = 0; at < image.data.length; at += 4) {
-              const near = (value, place) => Math.abs(image.data[at + place] - value) <= 30;
-              const row = Math.floor(at / 4 / copy.width);
-              if (image.data[at + 3] > 200 && arguments[1].every(near)) counts[row]++;
+            const { data, width, height } = context.getImageData(0, 0, copy.width, copy.height);
+            const counts = new Array(height).fill(0);
+            const near = (at, value) => Math.abs(data[at] - value) <= 30;
+            for (let at = 0; at < data.length; at += 4) {
+              if (data[at + 3] > 200 && near(at, red) && near(at + 1, green) && near(at + 2, blue))
+                counts[Math.floor(at / 4 / width)]++;
             }
             return counts;"""
         return list(self.run(script, selector, colour))

@@ -63,7 +63,18 @@ class WriteRun(Protocol):
 
 @pytest.fixture
 def write_run(tmp_path: Path) -> WriteRun:
-    """Writes one run; clients 0 and 1 are the fast group, client 3 is the slowest.
+    """Writes one run of a test."""
+    return _writer(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def write_shared_run(tmp_path_factory: pytest.TempPathFactory) -> WriteRun:
+    """Writes one run for all tests of a file: no test may change it."""
+    return _writer(tmp_path_factory.mktemp("shared"))
+
+
+def _writer(base: Path) -> WriteRun:
+    """Clients 0 and 1 are the fast group, client 3 is the slowest.
 
     With a loss, a model was trained; NaN in the rounds that were not evaluated. With privacy and
     nothing spent, it is one of the policies without. ``scores`` are by round; say who is
@@ -95,7 +106,7 @@ def write_run(tmp_path: Path) -> WriteRun:
         scores: Mapping[int, Mapping[str, FloatArray]] = MappingProxyType({}),
         network: Sequence[EdgeRow] | None = None,
     ) -> Path:
-        where = tmp_path / label / f"seed-{seed}" if folder is None else folder
+        where = base / label / f"seed-{seed}" if folder is None else folder
         kind = POLICIES.get(label, Random)
         prepare(
             where,

@@ -22,8 +22,8 @@ LABELS = ("bsfl", "random", NASTY)
 BLUE, ORANGE = (11, 95, 181), (217, 72, 15)  # --policy-0 and --policy-1 in page.css
 
 
-@pytest.fixture
-def page(chromium: webdriver.Chrome, write_run: "WriteRun", tmp_path: Path) -> Page:
+@pytest.fixture(scope="module")
+def report(write_shared_run: "WriteRun", tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three policies, two seeds, 40 rounds, every second evaluated."""
     folders = []
     for number, label in enumerate(LABELS):
@@ -32,7 +32,7 @@ def page(chromium: webdriver.Chrome, write_run: "WriteRun", tmp_path: Path) -> P
             grown = 0.9 - 0.7 * np.exp(-np.arange(1, 41) / (8 + 4 * number)) - 0.01 * seed
             known = np.where(np.arange(40) % 2 == 1, grown, np.nan)
             folders.append(
-                write_run(
+                write_shared_run(
                     label,
                     seed,
                     seconds=rng.uniform(number + 1, number + 2, 40).tolist(),
@@ -44,8 +44,14 @@ def page(chromium: webdriver.Chrome, write_run: "WriteRun", tmp_path: Path) -> P
                     versions={"numpy": "</script><script>document.title='broken'</script>"},
                 )
             )
-    write_report(folders, tmp_path / "report", formats=())
-    return Page(chromium, tmp_path / "report" / "report.html")
+    out = tmp_path_factory.mktemp("report")
+    write_report(folders, out, formats=())
+    return out / "report.html"
+
+
+@pytest.fixture
+def page(chromium: webdriver.Chrome, report: Path) -> Page:
+    return Page(chromium, report)
 
 
 def test_it_draws_and_asks_nobody(page: Page) -> None:

@@ -40,9 +40,11 @@ NEW = {"utility.svg", "participants.svg", "budget-use.svg", "network-map.svg"}
 FILES = {"network.csv", "edges.csv"}
 
 
-@pytest.fixture
-def comparison(write_run: "WriteRun") -> Comparison:
-    return load([write_network(write_run, label, seed) for label in LABELS for seed in (0, 1)])
+@pytest.fixture(scope="module")
+def comparison(write_shared_run: "WriteRun") -> Comparison:
+    return load(
+        [write_network(write_shared_run, label, seed) for label in LABELS for seed in (0, 1)]
+    )
 
 
 @pytest.fixture
