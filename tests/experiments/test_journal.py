@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.faults import children
 from tests.forks import FORKS
 
 from fedmuster import BSFL
@@ -16,7 +17,7 @@ from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Simulation
 from fedmuster.worlds import BSFLRates, Markov
 
-ROUNDS = 2000
+ROUNDS = 600
 
 
 def cell(rounds: int = ROUNDS) -> Experiment:
@@ -63,12 +64,12 @@ def test_kill_9_at_random_moments_changes_no_bit(
     kills = kills_between_rounds = 0
     while rounds_done(tmp_path) < ROUNDS:
         before = rounds_done(tmp_path)
-        process = FORKS.Process(target=execute, args=(tmp_path,))
+        process = FORKS.Process(target=children.execute, args=(tmp_path, 0.02))
         process.start()
         # Every second time not before the first commit: to kill only earlier tests nothing.
         while kills % 2 and process.is_alive() and rounds_done(tmp_path) == before:
             time.sleep(0.01)
-        process.join(moments.uniform(0.0, 0.3))
+        process.join(moments.uniform(0.0, 0.1))
         if process.exitcode is None:
             process.kill()
             process.join()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.faults import children
 from tests.forks import FORKS
 
 from fedmuster import BSFL, SAFA, FedCS, PowerOfChoice, Random
@@ -181,7 +182,7 @@ def test_policies_hear_the_losses(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "rounds"),
-    [(None, 60), (OwnModel(factory="tests.experiments.tiny_network:make"), 15)],
+    [(None, 20), (OwnModel(factory="tests.experiments.tiny_network:make"), 6)],
     ids=["numpy", "torch"],
 )
 def test_kill_9_in_the_middle_of_training_changes_no_bit(
@@ -194,7 +195,7 @@ def test_kill_9_in_the_middle_of_training_changes_no_bit(
     kills = 0
     while rounds_done(killed) < rounds:
         begun = rounds_done(killed)
-        process = FORKS.Process(target=execute, args=(killed,))
+        process = FORKS.Process(target=children.execute, args=(killed, 0.0))
         process.start()
         while process.is_alive() and rounds_done(killed) <= begun:
             time.sleep(0.01)
