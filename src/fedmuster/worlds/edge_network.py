@@ -1,7 +1,7 @@
 """The world of COCS's experiments: clients that move among edge servers."""
 
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from fedmuster.core.config import check_types, require
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.records import LONGEST_SECONDS, Truth
 from fedmuster.core.streams import LAYOUT, stream
+from fedmuster.worlds.availability import Always
 from fedmuster.worlds.laws.latency import gauss_legendre
 from fedmuster.worlds.mobility import CoverageArea, Mobility, MobilityRun, Redrawn, hexagonal_spiral
 from fedmuster.worlds.radio import Radio, UplinkLaw, rate_mbit_per_second, transfer_seconds
@@ -126,8 +127,7 @@ class ReachablePairs:
 
 
 _SAMPLE_KEY, _USUAL_KEY = 2, 3  # layout streams of their own, beside that of the data
-_NUM_POSITIONS = 2**17
-_NUM_USUAL = 2**14
+_NUM_POSITIONS, _NUM_USUAL = 2**17, 2**14
 
 
 @WORLDS.register
@@ -257,7 +257,7 @@ class EdgeNetwork(Setting):
         centres = hexagonal_spiral(M, self.spacing_km)
         area = CoverageArea(centres_km=centres, radius_km=self.radius_km)
         places = self.mobility.start(area, K, step_seconds=self.deadline, seed=seed)
-        law = cache(lambda: self._uplink(area, places, stream(seed, LAYOUT, _SAMPLE_KEY)))
+        law = cache(lambda: _uplink(replace(self, availability=Always()), seed))
 
         def clients(round_number: int, rng: Generator) -> RoundDraw:
             position = places.at(round_number)
@@ -320,23 +320,23 @@ class EdgeNetwork(Setting):
 
     def _context(self, pairs: ReachablePairs) -> FloatArray:
         """[K, M, 2], what the operator sees of each pair; 0 where an edge does not reach."""
-        full_rate = self.full_bits_per_hz * self.bandwidth_mhz[1]
-        rate = np.minimum(pairs.download_rate / full_rate, 1.0)
+        rate = np.minimum(pairs.download_rate / (self.full_bits_per_hz * self.bandwidth_mhz[1]), 1)
         low, high = self.compute_mhz
         compute = (pairs.compute_mhz - low) / max(high - low, np.finfo(np.float64).tiny)
         return pairs.table(np.column_stack([rate, compute[pairs.client]]), elsewhere=0.0)
 
-    def _uplink(self, area: CoverageArea, places: MobilityRun, rng: Generator) -> UplinkLaw:
-        position = places.sample(_NUM_POSITIONS, rng)
-        from_edge = (np.linalg.norm(position - centre, axis=1) for centre in area.centres_km)
-        return UplinkLaw.of(
-            [self.radio.log_snr(distance[distance <= self.radius_km]) for distance in from_edge],
-            shadowing=self.radio.shadowing_nepers,
-            bandwidth_mhz=self.bandwidth_mhz,
-        )
-
     def _usual_seconds(self, area: CoverageArea, places: MobilityRun, rng: Generator) -> float:
         """The mean of ``min(tau, deadline)`` over clients, where the download is fastest."""
-        pairs = self._pairs(area.distance_km(places.sample(_NUM_USUAL, rng)), rng)
-        latency = pairs.latency_seconds[pairs.fastest_download]
-        return float(np.minimum(latency, self.deadline).mean())
+        some = self._pairs(area.distance_km(places.sample(_NUM_USUAL, rng)), rng)
+        return float(np.minimum(some.latency_seconds[some.fastest_download], self.deadline).mean())
+
+
+@lru_cache(maxsize=16)  # all policies of a comparison ask for the same
+def _uplink(world: EdgeNetwork, seed: int) -> UplinkLaw:
+    radio, centres = world.radio, hexagonal_spiral(world.num_edges, world.spacing_km)
+    area = CoverageArea(centres_km=centres, radius_km=world.radius_km)
+    places = world.mobility.start(area, 1, step_seconds=world.deadline, seed=seed)
+    position = places.sample(_NUM_POSITIONS, stream(seed, LAYOUT, _SAMPLE_KEY))
+    from_edge = (np.linalg.norm(position - centre, axis=1) for centre in centres)
+    near = [radio.log_snr(distance[distance <= world.radius_km]) for distance in from_edge]
+    return UplinkLaw.of(near, shadowing=radio.shadowing_nepers, bandwidth_mhz=world.bandwidth_mhz)

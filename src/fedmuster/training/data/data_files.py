@@ -1,12 +1,9 @@
 """Files of public data sets: where they may lie, and how they are downloaded."""
 
 import hashlib
-import http.client
 import io
 import os
 import tarfile
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -230,6 +227,9 @@ _NO_ARCHIVE = (KeyError, ValueError, tarfile.TarError, zipfile.BadZipFile, EOFEr
 
 
 def _downloaded(download: Download, progress: Progress | None) -> bytes:
+    import http.client  # here, because hardly any process downloads, and TLS is slow to import
+    import urllib.request
+
     url = download.url
     tell = progress or (lambda _url, _done, _total: None)
     request = urllib.request.Request(url, headers={"User-Agent": "fedmuster"})

@@ -16,7 +16,7 @@ from fedmuster.training.engines.dense_layers import Descent, Floats
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.training_records import Inputs
 
-_SIZES = np.unique(np.concatenate([2 ** np.arange(62), 3 * 2 ** np.arange(61)]))
+_SIZES = np.sort(np.concatenate([2 ** np.arange(62), 3 * 2 ** np.arange(61)]))
 
 
 def padded(sizes: IntArray) -> IntArray:
