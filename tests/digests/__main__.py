@@ -21,7 +21,9 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", default="*", help="names of cases, for example 'privacy/*'")
+    parser.add_argument(
+        "--only", nargs="+", default=["*"], help="names of cases, for example 'privacy/*'"
+    )
     parser.add_argument("--quick", action="store_true", default=None, help="the quick subset")
     parser.add_argument("--rest", action="store_false", dest="quick", help="all but that subset")
     parser.add_argument("--src", type=Path, help="the folder that holds fedmuster/")

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ Found = dict[str, Digests]
 """Digests by run: ``label/seed-0``."""
 
 
-def compare(expected: Path, only: str, *, quick: bool | None) -> int:
+def compare(expected: Path, only: Sequence[str], *, quick: bool | None) -> int:
     """Say which runs differ in what; how many cases do."""
     content: dict[str, Any] = json.loads(expected.read_text(encoding="utf-8"))
     exact = _explain_machine(content["machine"])
@@ -38,7 +38,7 @@ def compare(expected: Path, only: str, *, quick: bool | None) -> int:
     return 1 if wrong or gone or not compared else 0
 
 
-def write(expected: Path, only: str, *, quick: bool | None) -> int:
+def write(expected: Path, only: Sequence[str], *, quick: bool | None) -> int:
     """Write what these cases give; what the file holds of other cases stays."""
     content: dict[str, Any] = {"machine": fingerprint(), "cases": {}}
     names = {case.name for case in cases()}
@@ -58,13 +58,15 @@ def write(expected: Path, only: str, *, quick: bool | None) -> int:
     return 1 if failed else 0
 
 
-def _play_all(only: str, *, quick: bool | None) -> Iterator[tuple[Case, Found | Exception]]:
+def _play_all(
+    only: Sequence[str], *, quick: bool | None
+) -> Iterator[tuple[Case, Found | Exception]]:
     import fedmuster
 
     _say(f"source: {Path(fedmuster.__file__).parent}")
     began = time.monotonic()
     for case in cases():
-        if fnmatchcase(case.name, only) and quick in (None, case.quick):
+        if any(fnmatchcase(case.name, name) for name in only) and quick in (None, case.quick):
             try:
                 yield case, _found(case)
             except Exception as error:  # a case that cannot be played is one that differs
