@@ -6,12 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fedmuster.cli import main
 from fedmuster.core.errors import StateError
 from fedmuster.experiments.journal import Journal, JournalReader, rounds_done
+from fedmuster.experiments.run import execute
+from fedmuster.experiments.spec import Experiment
+from fedmuster.experiments.sweep import lay_out
 
 SPEC = """
 rounds = 60
@@ -50,14 +56,35 @@ def fail(*arguments: str | Path, folder: Path) -> str:
     return done.stderr
 
 
-def test_run_resume_and_report(tmp_path: Path) -> None:
+Main = Callable[..., tuple[object, str]]
+
+
+@pytest.fixture
+def main_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Main:
+    """Exit code and errors of a command line, without a process that imports for a second."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main sets another
+
+    def run(*arguments: str) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", ["fedmuster", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, capsys.readouterr().err
+
+    return run
+
+
+def test_run_resume_and_report(tmp_path: Path, main_here: Main) -> None:
     (tmp_path / "small.toml").write_text(SPEC)
     out = succeed("run", "small.toml", folder=tmp_path)
     assert "4 runs of 60 rounds" in out
     assert "bsfl" in out
     assert len(JournalReader(tmp_path / "runs/small/bsfl/seed-1")) == 60
-    succeed("run", "small.toml", folder=tmp_path)  # there is nothing left to do
-    succeed("resume", "runs/small", folder=tmp_path)
+    assert main_here("run", "small.toml")[0] == 0  # there is nothing left to do
+    assert main_here("resume", "runs/small")[0] == 0
     (tmp_path / "small.toml").write_text(SPEC.replace("[0, 1]", "[0, 1, 2]").replace("60", "70"))
     out = succeed("run", "small.toml", folder=tmp_path)
     assert "6 runs of 70 rounds" in out
@@ -97,9 +124,10 @@ def test_compare_says_who_differs(tmp_path: Path) -> None:
 
 
 def test_a_killed_sweep_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
-    text = SPEC.replace("rounds = 60", "rounds = 2000")
+    text = SPEC.replace("rounds = 60", "rounds = 1000")
     (tmp_path / "long.toml").write_text(text)
-    succeed("run", "long.toml", "--out=whole", folder=tmp_path)
+    for cell in lay_out(tmp_path / "whole", Experiment.load(tmp_path / "long.toml")):
+        execute(cell)
     process = subprocess.Popen(
         [sys.executable, "-m", "fedmuster", "run", "long.toml", "--out=cut"],
         cwd=tmp_path,
@@ -113,10 +141,10 @@ def test_a_killed_sweep_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert not all(rounds_done(tmp_path / "cut" / cell) == 2000 for cell in cells)
+    assert not all(rounds_done(tmp_path / "cut" / cell) == 1000 for cell in cells)
     succeed("resume", "cut", folder=tmp_path)
-    for cell in cells:
-        whole, cut = (JournalReader(tmp_path / name / cell) for name in ("whole", "cut"))
+    for name in cells:
+        whole, cut = (JournalReader(tmp_path / folder / name) for folder in ("whole", "cut"))
         assert cut.digest() == whole.digest()
 
 
@@ -174,7 +202,9 @@ def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
         (["run", "good.toml", "--out=good.toml"], "good.toml"),
     ],
 )
-def test_mistakes_are_told_plainly(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_mistakes_are_told_plainly(
+    tmp_path: Path, main_here: Main, arguments: list[str], message: str
+) -> None:
     (tmp_path / "bad.toml").write_text(SPEC.replace("bsfl-rates", "mars").strip())
     (tmp_path / "broken.toml").write_text("rounds = [")
     good = SPEC.strip()
@@ -191,7 +221,8 @@ def test_mistakes_are_told_plainly(tmp_path: Path, arguments: list[str], message
         "deep": "rounds = " + 3000 * "[" + 3000 * "]",
     }.items():
         (tmp_path / f"{name}.toml").write_text(text)
-    text = fail(*arguments, folder=tmp_path)
+    code, text = main_here(*arguments)
+    assert code == 2
     assert message in text.replace("\n", " ")
 
 

@@ -74,7 +74,8 @@ def test_an_app_that_ends_the_process(tmp_path: Path) -> None:
 
 def test_a_client_error_is_shown_also_where_the_rehearsal_never_ends(tmp_path: Path) -> None:
     client = apps.REPORTING_CLIENT.replace('["partition-id"]', '["hospital"]')
-    endless = apps.READY_SERVER + "    while grid.get_node_ids() and result.arrays:\n        pass\n"
+    endless = apps.READY_SERVER + "    while grid.get_node_ids() and result.arrays:\n"
+    endless += "        __import__('time').sleep(0.1)\n"
     endless = endless.replace("result.arrays:", "result.train_metrics_clientapp is not None:")
     endless = endless.replace("    while", "    while getattr(averaging, '_has_played') and")
     files = {**apps.READY, "small/client_app.py": client, "small/server_app.py": endless}

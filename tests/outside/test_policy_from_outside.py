@@ -1,6 +1,8 @@
 """A policy in a package of somebody else's works wherever a built-in one does."""
 
 import importlib
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +26,9 @@ from fedmuster.experiments.sweep import EXPERIMENT_NAME, lay_out
 from fedmuster.testing import check_policy
 
 SOURCE = Path(__file__).parent / "eps_greedy.py"
-RUN = ("--world", "bsfl-groups:num_clients=20,cohort_size=4", "--rounds", "12", "--seeds", "1")
+ONE = ("--processes", "1")  # each imports for a second
+WORLD = ("--world", "bsfl-groups:num_clients=20,cohort_size=4")
+RUN = (*WORLD, "--rounds", "12", "--seeds", "1", *ONE)
 
 
 @pytest.fixture
@@ -72,12 +76,29 @@ def fedmuster(*arguments: str, code: int = 0) -> str:
     return result.output
 
 
-def in_fresh_process(*arguments: str, code: int = 0) -> str:
-    """Output and errors of the command line in a process that has not imported the file."""
-    command = [sys.executable, "-m", "fedmuster", *arguments]
-    found = subprocess.run(command, capture_output=True, text=True)
-    assert found.returncode == code, found.stdout + found.stderr
-    return "".join((found.stdout + found.stderr).split())
+COMMANDS = """
+import json, sys
+from fedmuster.cli import main
+if __name__ == "__main__":
+    for arguments in json.loads(sys.argv.pop()):
+        sys.argv[1:] = arguments
+        try:
+            main()
+        except SystemExit as end:
+            print("END", end.code or 0, flush=True)
+"""
+
+
+def in_fresh_process(folder: Path, *commands: list[str]) -> list[tuple[int, str]]:
+    """How command lines end, and what they say, in one process that has not imported the file."""
+    (folder / "commands.py").write_text(COMMANDS)
+    program = [sys.executable, "commands.py", json.dumps(commands)]
+    found = subprocess.run(
+        program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
+    )
+    assert found.returncode == 0, found.stdout
+    said = re.findall(r"(.*?)END (\d)\n", found.stdout, flags=re.DOTALL)
+    return [(int(code), "".join(text.split())) for text, code in said]
 
 
 def cohorts(run: Path) -> list[list[int]]:
@@ -110,11 +131,18 @@ def test_when_the_class_is_gone(folder: Path) -> None:
     before = [journal.read_bytes() for journal in journals]
     assert len(before) == 2
     (folder / "mine.py").unlink()
-    in_fresh_process("report", "runs", "--format", "none")
+    reported, explained, resumed = in_fresh_process(
+        folder,
+        ["report", "runs", "--format", "none"],
+        ["explain", "runs/EpsGreedy/seed-0", "--round", "7"],
+        ["resume", "runs"],
+    )
+    assert reported[0] == 0
     assert "EpsGreedy" in (folder / "runs/report/report.html").read_text()
-    explained = in_fresh_process("explain", "runs/EpsGreedy/seed-0", "--round", "7")
-    assert "mine.py:EpsGreedy" in explained
-    assert "mine.py:EpsGreedy" in in_fresh_process("resume", "runs", code=2)
+    assert explained[0] == 0
+    assert "mine.py:EpsGreedy" in explained[1]
+    assert resumed[0] == 2
+    assert "mine.py:EpsGreedy" in resumed[1]
     assert [journal.read_bytes() for journal in journals] == before
     assert len(cohorts(folder / "runs/EpsGreedy/seed-0")) == 12
 
@@ -126,7 +154,7 @@ def test_module_and_class_in_a_spec(folder: Path, package: str) -> None:
         "[[policy]]\nname = 'eps-greedy'\nlabel = 'by entry point'\nepsilon = 0.2\n"
         "[[policy]]\nname = 'lifted'\npolicy = { name = './mine.py:EpsGreedy', epsilon = 0.2 }\n"
     )
-    fedmuster("run", "spec.toml", "--out", "runs")
+    fedmuster("run", "spec.toml", "--out", "runs", *ONE)
     runs = [
         cohorts(folder / "runs" / label / "seed-0")
         for label in ("eps-greedy", "by entry point", "lifted")
