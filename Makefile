@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Tests start hundreds of processes: without bytecode each compiles its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo quick test thorough lint bench docs claims clean
 
 demo: .venv/.demo-installed
