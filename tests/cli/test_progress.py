@@ -80,14 +80,20 @@ def test_ctrl_c_is_answered_at_once_and_leaves_nothing_behind(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # Tests may run in the background of a shell, where Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     cell = tmp_path / "here/bsfl/seed-0"
-    while rounds_done(cell) == 0:
-        assert process.poll() is None
-        time.sleep(0.05)
-    before = rounds_done(cell)
-    (os.killpg if to_the_group else os.kill)(process.pid, signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    try:
+        while rounds_done(cell) == 0:
+            assert process.poll() is None
+            time.sleep(0.05)
+        before = rounds_done(cell)
+        (os.killpg if to_the_group else os.kill)(process.pid, signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     assert process.returncode == 130
     assert "fedmuster resume here" in error
     assert "Traceback" not in error

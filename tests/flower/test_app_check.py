@@ -38,6 +38,7 @@ def in_this_process(play: Play) -> Iterator[Finding]:
 @pytest.fixture
 def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
     monkeypatch.setattr(app_check, "_played", in_this_process)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # as in the process of its own
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
 
