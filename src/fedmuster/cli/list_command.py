@@ -146,7 +146,7 @@ def registries() -> dict[str, Registry[Any]]:
     return {plural: import_object(f"fedmuster.{kind.registry}") for plural, kind in _KINDS.items()}
 
 
-class _Setting(NamedTuple):
+class _SettingLine(NamedTuple):
     name: str
     expected: str
     default: str | None
@@ -191,7 +191,7 @@ def _show_class(plural: str, name: str, kind: type[Any]) -> None:
         say(f"  {setting.name} = {setting.default or unset}")
 
 
-def _settings(kind: type[Any]) -> Iterator[_Setting]:
+def _settings(kind: type[Any]) -> Iterator[_SettingLine]:
     from dataclasses import MISSING, fields, is_dataclass
     from typing import get_type_hints
 
@@ -205,7 +205,7 @@ def _settings(kind: type[Any]) -> Iterator[_Setting]:
         if item.default_factory is not MISSING:
             default = item.default_factory()
         given = default is not MISSING and default is not None
-        yield _Setting(
+        yield _SettingLine(
             name=item.name,
             expected=_expected(hints[item.name]),
             default=_toml(default) if given else None,

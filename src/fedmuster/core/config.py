@@ -9,7 +9,7 @@ On the command line a table is one line of text: ``bsfl:alpha=3,beta=1.2``.
 import re
 import tomllib
 import types
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -163,9 +163,14 @@ def split_text(text: str) -> tuple[str, str]:
 
 
 def parse_settings(text: str) -> dict[str, Any]:
-    """``alpha=3,beta=1.2`` as a table; what is no TOML value is taken as a string."""
+    """``alpha=3,beta=1.2`` as a table; what is no TOML value is taken as a string.
+
+    Example:
+        >>> parse_settings('epochs=2,schedule={name="step", every={a=1, b=2}}')
+        {'epochs': 2, 'schedule': {'name': 'step', 'every': {'a': 1, 'b': 2}}}
+    """
     table = {}
-    for setting in _COMMA_OUTSIDE_BRACKETS.split(text) if text else []:
+    for setting in _at_outer_commas(text):
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"cannot read {setting!r} in {text!r}, expected key=value")
@@ -176,8 +181,20 @@ def parse_settings(text: str) -> dict[str, Any]:
     return table
 
 
+def _at_outer_commas(text: str) -> Iterator[str]:
+    """The parts of a text between commas that are not within brackets or quotes."""
+    part = ""
+    for piece in text.split(",") if text else ():
+        part = f"{part},{piece}" if part else piece
+        closed = all(part.count(one) == part.count(other) for one, other in ("{}", "[]"))
+        if closed and part.count('"') % 2 == 0:
+            yield part
+            part = ""
+    if part:
+        yield part
+
+
 _OUTSIDE = re.compile(r"(?P<name>(?:[^:=]*\.py|\w+(?:\.\w+)*):[A-Za-z_][\w.]*)(?::|$)")
-_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[{]*[\]}])")
 
 
 def from_table(kind: type[T], table: Mapping[str, Any], *, key: Key = ()) -> T:

@@ -41,7 +41,7 @@ class FeedbackReport:
     not_completed: IntArray
 
 
-class _Columns(NamedTuple):
+class _Message(NamedTuple):
     """What a message says, row by row, each column of the right type and length."""
 
     clients: IntArray
@@ -124,7 +124,7 @@ def clean(
     return cleaned, report
 
 
-def _is_clean(columns: _Columns, selection: Selection) -> bool:
+def _is_clean(columns: _Message, selection: Selection) -> bool:
     """Whether every client answered, in order, with sane numbers: the usual case."""
     clients, latency, completed, signals, sketches, *_ = columns
     if len(clients) != len(selection.clients) or len(clients) == 0:
@@ -139,7 +139,7 @@ def _is_clean(columns: _Columns, selection: Selection) -> bool:
     )
 
 
-def _as_it_came(columns: _Columns, selection: Selection) -> tuple[Feedback, FeedbackReport]:
+def _as_it_came(columns: _Message, selection: Selection) -> tuple[Feedback, FeedbackReport]:
     """Copies of the columns, because the sender may go on to change them."""
     cleaned = Feedback(
         round=selection.round,
@@ -160,7 +160,7 @@ def _as_it_came(columns: _Columns, selection: Selection) -> tuple[Feedback, Feed
     return cleaned, report
 
 
-def _columns(feedback: Feedback, sketch_size: int) -> _Columns:
+def _columns(feedback: Feedback, sketch_size: int) -> _Message:
     clients = _as_array("clients", feedback.clients)
     if clients.ndim != 1 or not (np.issubdtype(clients.dtype, np.integer) or clients.size == 0):
         raise FeedbackError(
@@ -179,7 +179,7 @@ def _columns(feedback: Feedback, sketch_size: int) -> _Columns:
         name: _column(f"signals[{name!r}]", values, np.float64, size)
         for name, values in feedback.signals.items()
     }
-    return _Columns(
+    return _Message(
         clients=clients.astype(np.int64, copy=False),
         latency=latency,
         completed=completed,
@@ -256,7 +256,7 @@ def _cell_by_cell(values: Any) -> FloatArray:
 
 
 def _without_duplicates(
-    row: IntArray, good: BoolArray, columns: _Columns, refused: dict[str, int]
+    row: IntArray, good: BoolArray, columns: _Message, refused: dict[str, int]
 ) -> BoolArray:
     """Copies of one answer count once; answers that contradict each other count not at all."""
     rows = np.flatnonzero(good)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, NoReturn, TypeVar
 
-from fedmuster.core.config import Key, from_table, from_text, named, parse, split_text, to_table
+from fedmuster.core.config import Key, from_table, named, parse, split_text, to_table
 from fedmuster.core.errors import ConfigError, UnknownNameError
 from fedmuster.core.explaining import Moment, Rule
 from fedmuster.core.policy import POLICIES, Policy, PolicyTraits
@@ -171,11 +171,6 @@ def _unavailable(table: Any, error: ConfigError, *, reading: bool) -> Unavailabl
     if not reading or not gone:
         raise error
     return UnavailableClass(table=dict(settings), reason=str(error))
-
-
-def parse_policy(text: str) -> Policy[Any]:
-    """The policy that a line of text describes, for example ``bsfl:alpha=3``."""
-    return from_text(POLICIES, text)
 
 
 def label_of(text: str) -> str:

@@ -10,8 +10,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedmuster.core.errors import BudgetError, CallOrderError, ConfigError
 from fedmuster.core.late_answers import Discard
-from fedmuster.core.policy import Policy
-from fedmuster.experiments.spec_tables import parse_policy
+from fedmuster.core.policy import Policy, as_policy
 from fedmuster.flower.cohort_choice import EndedError, NodeContacts
 from fedmuster.flower.grid_views import TimedGrid
 from fedmuster.flower.muster_settings import EdgeGroups, Features, Settings, check_strategy
@@ -80,7 +79,7 @@ class Muster(Strategy):
             )
         self.strategy = strategy
         self.settings = Settings(
-            policy=parse_policy(policy) if isinstance(policy, str) else policy,
+            policy=as_policy(policy, owner="Muster"),
             cohort_size=cohort_size,
             folder=Path(folder).absolute(),
             seed=seed,

@@ -48,7 +48,7 @@ def read_plain_pickle(data: bytes, *, source: str) -> object:
             place, name = position or 0, opcode.name
             machine.follow(name, argument)
         return machine.result()
-    except _NotPlainError as error:
+    except _ForbiddenPickleError as error:
         raise DataError(
             f"{source}, byte {place}: {error} is not plain data; unpickling it could run anything, "
             "so the file is refused: get it from where it was published, or write a .csv"
@@ -60,7 +60,7 @@ def read_plain_pickle(data: bytes, *, source: str) -> object:
         ) from None
 
 
-class _NotPlainError(Exception):
+class _ForbiddenPickleError(Exception):
     """An instruction that makes more than plain data."""
 
 
@@ -133,7 +133,7 @@ class _Machine:
             case "FRAME" | "STOP":
                 pass
             case _:
-                raise _NotPlainError(name)
+                raise _ForbiddenPickleError(name)
 
     def result(self) -> Any:
         (value,) = self._stack
@@ -155,13 +155,13 @@ class _Machine:
 
 def _class(name: str) -> object:
     if name != "collections.OrderedDict":
-        raise _NotPlainError(f"GLOBAL {name!r}")
+        raise _ForbiddenPickleError(f"GLOBAL {name!r}")
     return _ORDERED_DICT
 
 
 def _call(function: Any, arguments: Any) -> dict[Any, Any]:
     if function is not _ORDERED_DICT:
-        raise _NotPlainError("REDUCE")
+        raise _ForbiddenPickleError("REDUCE")
     if arguments == ():
         return {}
     (pairs,) = _expect(arguments, tuple)  # as Python 2 wrote it

@@ -106,7 +106,7 @@ def best_loads(items: Items, num_edges: int, width: int, gain: float = ROUNDING)
         gap = bound - known
         undecided = (certainty <= (gap - gain)[edge] + ROUNDING) & (gap > gain)[edge]
         unseen = _too_many(edge, certainty, undecided)
-        search = _Search(Items(edge, value, share), certainty, price, undecided)
+        search = _BranchAndBound(Items(edge, value, share), certainty, price, undecided)
         better, found, ceiling = search.run(inside & ~undecided, known + gain, limit)
         taken[better[edge]] = (inside & ~undecided)[better[edge]]
         taken[found] = True
@@ -118,7 +118,7 @@ def best_loads(items: Items, num_edges: int, width: int, gain: float = ROUNDING)
     return Loads(unsorted, np.minimum(bound, np.maximum(known + gain, ceiling) + ROUNDING))
 
 
-class _Search:
+class _BranchAndBound:
     """Branch and bound over the undecided items, in or out, of all edges side by side."""
 
     def __init__(
