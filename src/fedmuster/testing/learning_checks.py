@@ -150,10 +150,7 @@ def _dependence(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         view = federation.draw(t).view(policy)
         one, other = (policy.select(s, view, stream(0, POLICY, t)) for s in (fresh, state))
         # Who is chosen, and where: whose answers close the round may well depend on the past.
-        if not (
-            np.array_equal(one.clients, other.clients)
-            and np.array_equal(one.edge_of_each, other.edge_of_each)
-        ):
+        if spelled(one) != spelled(other):
             return (
                 f"it declares learns = False, but in round {t} it chose {spelled(other)} where it "
                 f"would have chosen {spelled(one)} had it observed nothing; declare learns = True"
@@ -186,7 +183,7 @@ def _idleness(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 def easy_instances(knowledge: Knowledge) -> tuple[Instance, ...]:
     """Easy means: a client differs by more than any usual confidence radius after the 40 answers
     that an equal share of 100 rounds is."""
-    seconds, ones = np.linspace(0.10, 0.12, _NUM_CLIENTS), np.ones(_NUM_CLIENTS)
+    seconds, client = np.linspace(0.10, 0.12, _NUM_CLIENTS), np.arange(_NUM_CLIENTS)
     plain = TinyFederation(
         mean_seconds=seconds,
         cohort_size=_COHORT_SIZE,
@@ -195,18 +192,12 @@ def easy_instances(knowledge: Knowledge) -> tuple[Instance, ...]:
         num_clusters=5,
         layout="apart",
     )
-    ten_times = ones.copy()
-    ten_times[_SLOW] = 10.0
-    three_times = ones.copy()
-    three_times[_NEEDY] = 3.0
+    ten_times = np.where(np.isin(client, _SLOW), 10.0, 1.0)
+    three_times = np.where(np.isin(client, _NEEDY), 3.0, 1.0)
+    # Where contexts foretell it, there are contexts, even if there are none elsewhere.
+    told = replace(knowledge, num_features=max(knowledge.num_features, 1))
     late = Instance(
-        # Where contexts foretell it, there are contexts, even if there are none elsewhere.
-        replace(
-            plain,
-            mean_seconds=10 * seconds,
-            mean_load=0.1 * ten_times,
-            knowledge=replace(knowledge, num_features=max(knowledge.num_features, 1)),
-        ),
+        replace(plain, mean_seconds=10 * seconds, mean_load=0.1 * ten_times, knowledge=told),
         lambda draw: draw.in_time,
         f"{len(_SLOW)} were late, as their features foretell, and its cohorts had {{}} "
         "more answers in time than random ones",
@@ -246,8 +237,7 @@ def _draws(instance: Instance, seed: int) -> list[Draw]:
 
 def _advantage(policy: Policy[Any], instance: Instance, seed: int) -> float:
     """The mean advantage over random cohorts, which budgets pay for, too, in the same rounds."""
-    state = policy.init(instance.federation.problem())
-    advantage = 0.0
+    state, advantage = policy.init(instance.federation.problem()), 0.0
     for draw in _draws(instance, seed):
         chosen = play_round(policy, state, draw, seed=seed).selection
         advantage += gain_over_random(instance, draw, chosen.clients)
