@@ -1,15 +1,25 @@
 """The numbers that the contract decides by, against independent references."""
 
-from itertools import pairwise
+from dataclasses import replace
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from fedmuster.core.records import Problem, Selection
+from fedmuster.core.streams import POLICY, stream
+from fedmuster.policies.random import Random
 from fedmuster.testing import cohort_checks as newcomers
 from fedmuster.testing import cohort_checks as ties
 from fedmuster.testing import learning_checks as learning
-from fedmuster.testing.tiny_federation import Knowledge, TinyFederation, lively, varied_seconds
+from fedmuster.testing.tiny_federation import (
+    Draw,
+    Knowledge,
+    TinyFederation,
+    lively,
+    varied_seconds,
+)
 
 AT_EDGES = Knowledge(num_edges=3)
 
@@ -41,18 +51,40 @@ def test_tie_statistic_has_a_chi_square_law_under_uniform_choice() -> None:
     assert stats.kstest(statistics, stats.chi2(clients - 1).cdf).pvalue > 0.001
 
 
-@pytest.mark.parametrize("knowledge", [Knowledge(), AT_EDGES], ids=["flat", "edges"])
-def test_random_cohorts_have_no_advantage_over_random_cohorts(knowledge: Knowledge) -> None:
-    """Two independent draws in each easy instance: the paired difference is no more than luck."""
-    for instance in learning.easy_instances(knowledge):
+def random_cohort(problem: Problem, draw: Draw, seed: int) -> Selection:
+    """Random clients at random edges."""
+    rival = Random()
+    return rival.select(rival.init(problem), draw.view(rival), stream(seed, POLICY, draw.round))
+
+
+@pytest.mark.parametrize("edges", [0, 1, 3, 5])
+def test_random_cohorts_have_no_advantage_over_what_they_are_expected_to_be(edges: int) -> None:
+    """In each easy instance, with cohorts of all sizes: no more than luck."""
+    for instance in learning.easy_instances(Knowledge(num_edges=edges)):
         problem = instance.federation.problem()
         gains = []
-        for t in range(1, 301):
+        for t in range(1, 151):
             draw = instance.federation.draw(t)
-            one, other = (learning.random_cohort(problem, draw, seed) for seed in (1, 2))
-            assert len(one.clients) == len(other.clients) == draw.cohort_size
-            gains.append(instance.gain(draw, one) - instance.gain(draw, other))
-        assert abs(stats.ttest_1samp(gains, 0.0).statistic) < 4.0  # p = 8e-5
+            size = draw.cohort_size if instance.of_cohort == "sum" else t % 4 + 1
+            cohort = random_cohort(problem, replace(draw, cohort_size=size), 1)
+            assert len(cohort.clients) == size
+            gains.append(learning.gain_over_random(instance, draw, cohort.clients))
+        assert np.std(gains) > 0.01
+        assert abs(stats.ttest_1samp(gains, 0.0).statistic) < 4.0  # p = 1e-4
+
+
+def test_what_random_cohorts_are_worth_is_the_mean_over_all_of_them() -> None:
+    for instance in learning.easy_instances(Knowledge()):
+        draw = instance.federation.draw(1)
+        for size in (1, 4, 7, 10):
+            if instance.of_cohort == "sum" and size < draw.cohort_size:
+                continue  # a random one would be larger
+            cohorts = combinations(range(10), size)
+            gains = [learning.gain_over_random(instance, draw, np.array(c)) for c in cohorts]
+            assert np.mean(gains) == pytest.approx(0.0, abs=1e-12)
+        nobody = learning.gain_over_random(instance, draw, np.empty(0, dtype=np.int64))
+        late = np.sum(draw.in_time) * 0.4
+        assert nobody == pytest.approx(-late if instance.of_cohort == "sum" else 0.0)
 
 
 def test_the_truth_that_oracles_are_told_is_true() -> None:
@@ -113,7 +145,7 @@ def test_random_placements_find_newcomers_in_time() -> None:
     problem = federation.problem()
     times = np.zeros(14)
     for t in range(1, 401):
-        times[learning.random_cohort(problem, federation.draw(t), 0).clients] += 1
+        times[random_cohort(problem, federation.draw(t), 0).clients] += 1
     assert times.mean() / 400 == pytest.approx(3 / 14, rel=0.02)
     assert stats.chisquare(times).pvalue > 1e-4
 
