@@ -34,8 +34,9 @@ _WAITING = (
     "tests/experiments/test_journal.py::test_kill_9",
     "tests/faults/test_kills.py::test_a_small_campaign_of_kills",
     "tests/flower/test_queues.py",
+    "tests/digests/",
 )
-"""Minutes of real processes that poll and sleep; the longest first."""
+"""Minutes of real processes that poll and sleep, then other long ones; the longest first."""
 
 
 @pytest.hookimpl(optionalhook=True)  # there may be no pytest-xdist
