@@ -21,7 +21,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 # `make thorough`, or `pytest --hypothesis-profile thorough`, looks longer for counterexamples.
-settings.register_profile("brief", max_examples=50, deadline=None)
+settings.register_profile("brief", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=2_000, deadline=None)
 settings.load_profile("brief")
 
