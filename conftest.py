@@ -21,7 +21,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 # `make thorough`, or `pytest --hypothesis-profile thorough`, looks longer for counterexamples.
-settings.register_profile("brief", max_examples=50, deadline=None)
+settings.register_profile("brief", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=2_000, deadline=None)
 settings.load_profile("brief")
 
@@ -34,8 +34,9 @@ _WAITING = (
     "tests/experiments/test_journal.py::test_kill_9",
     "tests/faults/test_kills.py::test_a_small_campaign_of_kills",
     "tests/flower/test_queues.py",
+    "tests/digests/",
 )
-"""Minutes of real processes that poll and sleep; the longest first."""
+"""Minutes of real processes that poll and sleep, then other long ones; the longest first."""
 
 
 @pytest.hookimpl(optionalhook=True)  # there may be no pytest-xdist

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from typing import Any
 from tests.digests.cases import Case, cases
 from tests.digests.digesting import COHORTS, Digests, of_explanation, of_report, of_run
 from tests.digests.machine import fingerprint
-from tests.digests.playing import command, play
+from tests.digests.playing import command, play, replayed_here
 from tests.digests.selecting import select_by
 
 Found = dict[str, Digests]
@@ -85,9 +86,10 @@ def _found(case: Case) -> Found:
             command("report", str(run), "--format", "none")
             found["report"] = of_report(run / "report")
         if case.explain:
-            for name, cell in zip(found, cells, strict=True):
-                asked = ("--round", str(case.explain), "--client", "5")
-                found[name]["explain"] = of_explanation(command("explain", str(cell), *asked))
+            for number, (name, cell) in enumerate(zip(found, cells, strict=True)):
+                asked = ("explain", str(cell), "--round", str(case.explain), "--client", "5")
+                with replayed_here() if number else nullcontext():  # one as people start it
+                    found[name]["explain"] = of_explanation(command(*asked))
     return found
 
 

@@ -64,6 +64,18 @@ def command(*arguments: str) -> str:
     return out.getvalue()
 
 
+@contextlib.contextmanager
+def replayed_here() -> Iterator[None]:
+    """``explain`` plays a run again in a new process, which imports for longer than it plays."""
+    try:
+        from fedmuster.experiments.replay import play_again
+    except ImportError:
+        yield  # a source tree without it: in processes
+    else:
+        with mock.patch("fedmuster.experiments.replay.replay", play_again):
+            yield
+
+
 def _write_traces(folder: Path) -> None:
     """The files that cases name: measured latencies, activity, devices."""
     tables: dict[str, Iterator[tuple[Any, ...]]] = {

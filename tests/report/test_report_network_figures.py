@@ -178,7 +178,7 @@ def test_who_stands_still_needs_no_second_map(write_run: "WriteRun") -> None:
 
 def test_many_clients_are_squares(write_run: "WriteRun") -> None:
     folders = [
-        write_network(write_run, label, num_clients=5000, num_edges=30, rounds=2, a_round=300)
+        write_network(write_run, label, num_clients=5000, num_edges=9, rounds=2, a_round=300)
         for label in ("cocs", "random", "a", "b", "c", "d", "e")
     ]
     comparison = load(folders)

@@ -170,9 +170,10 @@ def test_same_data_same_bytes(write_run: "WriteRun", tmp_path: Path) -> None:
     for draw, comparison in [(figures.score_convergence, scored), *drawn]:
         one, two, picture = (tmp_path / name for name in ("one.svg", "two.svg", "picture.png"))
         figures.save(draw(comparison), one)
-        figures.save(draw(comparison), two)
+        drawn_again = draw(comparison)
+        figures.save(drawn_again, two)
         assert one.read_bytes() == two.read_bytes()
-        figures.save(draw(comparison), picture)
+        figures.save(drawn_again, picture)
         assert int.from_bytes(picture.read_bytes()[16:20], "big") == 1600
 
 

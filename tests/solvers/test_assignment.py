@@ -154,7 +154,7 @@ def test_p3_and_p2_have_the_same_maximisers(problem: AssignmentProblem) -> None:
 @pytest.mark.parametrize("coverage", ["overlapping", "total", "disjoint"])
 @pytest.mark.parametrize("budget", [2.0, 3.5, 8.0])
 def test_tiny_networks_like_the_papers(coverage: str, budget: float) -> None:
-    for seed in range(12):
+    for seed in range(4):
         for equal in (False, True):
             problem = network(6, 3, seed, budget=budget, coverage=coverage, equal=equal)
             if len(problem.clients):
@@ -318,13 +318,13 @@ def test_ties_favour_nobody(solver: AssignmentSolver) -> None:
     pairs = [(client, edge, 0.5, 1.0) for client in range(10) for edge in (0, 1)]
     problem = problem_of(pairs, [3.0, 1.0])
     rng, seen = stream(11, "ties"), Counter[int]()
-    for _ in range(300):
+    for _ in range(100):
         chosen = solver.solve(problem, rng).pairs
         assert len(chosen) == 4
         seen.update(chosen.tolist())
     for edge, places in ((0, 3), (1, 1)):
         counts = [seen[2 * client + edge] for client in range(10)]
-        assert sum(counts) == 300 * places
+        assert sum(counts) == 100 * places
         assert chisquare(counts).pvalue > 1e-3
 
 

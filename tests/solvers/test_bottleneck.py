@@ -303,12 +303,12 @@ def assert_uniform(seen: Counter[tuple[int, ...]], expected: Collection[tuple[in
 def test_equal_clients_are_chosen_equally_often(level: float) -> None:
     weight = np.zeros(9) if level == 0 else np.ones(9)  # with all 0 the bins of u have no width
     instance = BottleneckProblem(bottleneck=np.full(9, level), weight=weight, size=2)
-    assert_uniform(frequencies(instance, Exact(), 50 * comb(9, 2)), set(combinations(range(9), 2)))
+    assert_uniform(frequencies(instance, Exact(), 15 * comb(9, 2)), set(combinations(range(9), 2)))
 
 
 def test_brute_force_is_fair_too() -> None:
     instance = BottleneckProblem(bottleneck=np.ones(6), weight=np.ones(6), size=2)
-    assert_uniform(frequencies(instance, BruteForce(), 900), set(combinations(range(6), 2)))
+    assert_uniform(frequencies(instance, BruteForce(), 300), set(combinations(range(6), 2)))
 
 
 @pytest.mark.usefixtures("path")
@@ -322,7 +322,7 @@ def test_equal_clients_of_a_cluster_are_chosen_equally_often(level: float) -> No
         penalty=0.5,
     )
     pairs = {(first, second) for first in range(4) for second in range(4, 9)}
-    assert_uniform(frequencies(instance, Exact(), 1_000), pairs)
+    assert_uniform(frequencies(instance, Exact(), 300), pairs)
 
 
 @pytest.mark.usefixtures("path")
@@ -330,7 +330,7 @@ def test_tied_thresholds_are_chosen_equally_often() -> None:
     # Each of the first three alone has energy 4; the others have less.
     u, w = np.array([4.0, 3, 2, 1, 0, 0, 0, 0, 0]), np.array([0.0, 1, 2, 2, 2, 2, 2, 2, 2])
     instance = BottleneckProblem(bottleneck=u, weight=w, size=1)
-    assert_uniform(frequencies(instance, Exact(), 900), {(0,), (1,), (2,)})
+    assert_uniform(frequencies(instance, Exact(), 300), {(0,), (1,), (2,)})
 
 
 @pytest.mark.parametrize("clustered", [False, True])

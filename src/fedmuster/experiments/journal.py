@@ -74,7 +74,7 @@ class Journal:
                 database.execute("PRAGMA journal_mode = WAL")
                 _check_format(database, self.path)
                 database.execute(f"PRAGMA user_version = {_FORMAT}")  # first: others may look
-                database.executescript(_SCHEMA)
+                database.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
                 database.execute("INSERT OR IGNORE INTO identity VALUES (0, ?)", (uuid4().hex,))
         except BaseException:
             self.close()
