@@ -1,6 +1,6 @@
 """Run this app in a federation of separate processes on this machine: python deploy.py FOLDER.
 
-A SuperLink with TLS, a database and node authentication; four SuperNodes of different speeds. In
+A SuperLink with TLS, a database and node authentication; three SuperNodes of different speeds. In
 the second round a SuperNode that trains is killed with `kill -9`, and started again until the
 SuperLink takes it back (it holds the old connection for alive for up to a minute). A second `flwr
 run` goes on where the first has ended, once all nodes are there again. README.md has the same by
@@ -21,7 +21,7 @@ from make_keys import make_certificates, make_node_key
 
 APP = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
-SLOWNESS = (0.0, 0.5, 1.0, 2.0)  # seconds that each client needs more
+SLOWNESS = (0.0, 1.0, 2.0)  # seconds that each client needs more
 
 
 class Federation:
@@ -185,7 +185,7 @@ def main() -> None:
         for node in range(len(SLOWNESS)):
             federation.start_supernode(node)
         run_app(federation, rounds=3, kill_in=2)
-        run_app(federation, rounds=5)  # waits for all nodes, as before the first round
+        run_app(federation, rounds=4)  # waits for all nodes, as before the first round
     finally:
         federation.close()
     tell(f"the run is in {folder}/run")

@@ -25,7 +25,6 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from tests.forks import FORKS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-BIN = Path(sys.executable).parent
 
 # Tasks are picked up soon, by processes that do not spend their time on asking for them.
 SETTINGS = {
@@ -57,24 +56,29 @@ def settings_line(settings: Mapping[str, str | float]) -> str:
     return as_option({key.replace("_", "-"): value for key, value in settings.items()})
 
 
-def simulate(app: Path, folder: Path, *, nodes: int, seconds: float, **config: str | float) -> str:
-    """`flwr run --stream` an app as its README says, with simulated nodes; what was printed.
+class Simulator:
+    """`flwr run --stream` of apps with simulated nodes, as their READMEs say.
 
-    Flower starts a local SuperLink for it, which stays when the run is over: it is killed here.
+    With the first one Flower starts a local SuperLink, which serves the later ones too.
     """
-    home = folder / "home"
-    names = ("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT")
-    ports = dict(zip(names, map(str, free_ports(2)), strict=True))
-    surroundings = environment(home) | ports
-    command = ["flwr", "run", str(app), "--stream"]
-    # Of all cores Ray would make use, with a process for each that imports everything.
-    resources = "client-resources-num-cpus=1 init-args-num-cpus=1"
-    command += ["--federation-config", f"num-supernodes={nodes} {resources}"]
-    command += ["--run-config", settings_line(config)] if config else []
-    try:
-        return _output(command, folder, surroundings, seconds=seconds)
-    finally:
-        while kill_all(home):
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        names = ("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT")
+        ports = dict(zip(names, map(str, free_ports(2)), strict=True))
+        self.environment = environment(folder / "home") | ports
+
+    def run(self, app: Path, *, nodes: int, seconds: float) -> str:
+        """Run an app to its end; what was printed."""
+        # Of all cores Ray would make use, with a process for each that imports everything.
+        resources = "client-resources-num-cpus=1 init-args-num-cpus=1"
+        command = ["flwr", "run", str(app), "--stream"]
+        command += ["--federation-config", f"num-supernodes={nodes} {resources}"]
+        return _output(command, self.folder, self.environment, seconds=seconds)
+
+    def close(self) -> None:
+        """Kill the SuperLink, and whatever else is left."""
+        while kill_all(self.folder / "home"):
             time.sleep(0.05)
 
 

@@ -25,7 +25,7 @@ def main(grid: Grid, context: Context) -> None:
         policy=BSFL(),
         cohort_size=2,
         folder=str(context.run_config["run-folder"]),
-        min_nodes=4,
+        min_nodes=3,
         deadline_seconds=30.0,
         poll_seconds=1.0,
         authenticated=True,  # a node is its registered key
