@@ -27,7 +27,7 @@ from fedmuster.policies.cocs.hypercubes import ZoomingCubes
 from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
 from fedmuster.solvers.annealing import Annealing
 from fedmuster.solvers.assignment import FLGreedy
-from fedmuster.testing import CHECKS, Check, Knowledge, knowledges
+from fedmuster.testing import CHECKS, Check, Knowledge, check_policy, knowledges
 from fedmuster.testing.repetition_checks import trajectory
 
 NOTHING = Knowledge(
@@ -36,9 +36,6 @@ NOTHING = Knowledge(
 AT_EDGES = Knowledge(num_edges=3)
 UNUSUAL = (2, 11, 12)
 """Points that ask for cohorts of all sizes, scarce clients and failures."""
-ONCE = (5, 17)
-"""Points that repeat others at length, and are asked of each policy as it is registered: 3, 6 and 8
-see runs that do not repeat, and 12 and 16 see single answers and silent clients."""
 
 
 class Case(NamedTuple):
@@ -95,10 +92,8 @@ def test_policy_keeps(case: Case, check: Check) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", VARIANTS, ids=lambda case: case.label)
-def test_variant_keeps_all_points_but_long_repetitions(case: Case) -> None:
-    for check in CHECKS:
-        if check.point not in ONCE:
-            check(case.policy, knowledge=case.knowledge)
+def test_variant_keeps_all_points(case: Case) -> None:
+    check_policy(case.policy, knowledge=case.knowledge)
 
 
 @pytest.mark.slow
@@ -111,5 +106,5 @@ def test_policy_that_is_told_nothing_keeps(case: Case) -> None:
     nothing = replace(NOTHING, num_edges=case.knowledge.num_edges)
     same = trajectory(case.policy, nothing) == trajectory(case.policy, case.knowledge)
     for check in CHECKS:
-        if check.point in UNUSUAL or not (same or check.point in (1, 7, *ONCE)):
+        if check.point in UNUSUAL or not same:
             check(case.policy, knowledge=nothing)

@@ -16,7 +16,7 @@ def cli() -> None:
 
 
 def _add_commands() -> None:
-    """Here, so that no command hides the module of its name."""
+    """Import the commands here, so that no command hides the module of its name."""
     from fedmuster.cli.claims import claims
     from fedmuster.cli.datasets import data, partition
     from fedmuster.cli.demo import demo

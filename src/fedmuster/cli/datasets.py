@@ -77,7 +77,7 @@ def convert_data(recordings: Path, to: Path | None) -> None:
     "--out", type=click.Path(path_type=Path), default=Path("who-has-what.png"), show_default=True
 )
 def partition(partition: str | None, data_set: str, clients: int, seed: int, out: Path) -> None:
-    """Draw who would have what. Without --partition: list the partitions."""
+    """Draw which client gets which samples. Without --partition: list the partitions."""
     from fedmuster.cli.display import say
 
     if partition is None:

@@ -124,7 +124,7 @@ def configured(registry: Registry[T], given: T | str, *, owner: str) -> T:
         return from_text(registry, given)
     if not registry.fits(given):
         kind, what = registry.kind, f"a {type(given).__name__}"
-        advice = f"a {kind}, or the name of one, such as {min(registry)!r}"
+        advice = f"a {kind}, or the name of one, such as {min(registry)!r}{registry.advice}"
         if isinstance(given, type):
             what, advice = f"the class {given.__name__}", f"an object: write {given.__name__}()"
         raise ConfigError(f"{owner}: {kind} is {what}, expected {advice}", key=(kind,))

@@ -10,7 +10,7 @@ from fedmuster.core.errors import DataError
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class EdgeView:
-    """The edge servers in one round: whom they reach, what clients cost, what may be spent.
+    """The edge servers in one round: coverage, cost of each client, budget of each edge.
 
     Flat federated learning is one edge server that reaches everybody and has no budget, see
     :meth:`flat`.
@@ -92,7 +92,7 @@ class EdgeView:
 
     @property
     def covered(self) -> BoolArray:
-        """bool[K], whom at least one edge covers."""
+        """bool[K], the clients that at least one edge covers."""
         return np.asarray(self.coverage.any(axis=1))
 
     def spent(self, clients: IntArray, edges: IntArray) -> FloatArray:

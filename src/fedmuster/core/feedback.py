@@ -74,32 +74,20 @@ def clean(
             "came late or was sent twice; drop it"
         )
     columns = _columns(feedback, sketch_size)
-    if _is_clean(columns, selection):
-        return _as_it_came(columns, selection)
     clients, latency, completed, signals, sketches, used, round_seconds = columns
     refused: dict[str, int] = {}
-    row = np.searchsorted(selection.clients, clients)
-    good = row < len(selection.clients)
-    good[good] = selection.clients[row[good]] == clients[good]
-    _count(refused, "not selected", ~good)
-
-    wrong = good & completed & ~((latency >= SHORTEST_SECONDS) & (latency <= LONGEST_SECONDS))
-    _count(refused, "latency not finite and positive", wrong)
-    good &= ~wrong
-    for name, values in signals.items():
-        wrong = good & completed & ~np.isfinite(values)
-        _count(refused, f"signal {name!r} not finite", wrong)
-        good &= ~wrong
-    if sketches is not None:
-        wrong = good & completed & ~np.isfinite(sketches).all(axis=1)
-        _count(refused, "sketch not finite", wrong)
-        good &= ~wrong
-    good = _without_duplicates(row, good, columns, refused)
-
+    everything = _is_clean(columns, selection)
+    row = np.arange(len(clients)) if everything else np.searchsorted(selection.clients, clients)
+    good = completed if everything else _good_rows(row, columns, selection, refused)
     answered = good & completed
 
     def spread(values: NDArray[Any], missing: float | bool) -> NDArray[Any]:
-        """One row for each selected client: ``missing`` for clients without a valid answer."""
+        """One row for each selected client: ``missing`` for clients without a valid answer.
+
+        A copy in any case, because the sender may go on to change what it sent.
+        """
+        if everything:
+            return values.copy()
         full = np.full((len(selection.clients), *values.shape[1:]), missing, dtype=values.dtype)
         full[row[answered]] = values[answered]
         return full
@@ -124,6 +112,28 @@ def clean(
     return cleaned, report
 
 
+def _good_rows(
+    row: IntArray, columns: _Message, selection: Selection, refused: dict[str, int]
+) -> BoolArray:
+    """bool[n], the rows that count; the others are counted by reason."""
+    clients, latency, completed, signals, sketches, *_ = columns
+    good = row < len(selection.clients)
+    good[good] = selection.clients[row[good]] == clients[good]
+    _count(refused, "not selected", ~good)
+    wrong = good & completed & ~((latency >= SHORTEST_SECONDS) & (latency <= LONGEST_SECONDS))
+    _count(refused, "latency not finite and positive", wrong)
+    good &= ~wrong
+    for name, values in signals.items():
+        wrong = good & completed & ~np.isfinite(values)
+        _count(refused, f"signal {name!r} not finite", wrong)
+        good &= ~wrong
+    if sketches is not None:
+        wrong = good & completed & ~np.isfinite(sketches).all(axis=1)
+        _count(refused, "sketch not finite", wrong)
+        good &= ~wrong
+    return _without_duplicates(row, good, columns, refused)
+
+
 def _is_clean(columns: _Message, selection: Selection) -> bool:
     """Whether every client answered, in order, with sane numbers: the usual case."""
     clients, latency, completed, signals, sketches, *_ = columns
@@ -137,27 +147,6 @@ def _is_clean(columns: _Message, selection: Selection) -> bool:
         and all(np.isfinite(values).all() for values in signals.values())
         and (sketches is None or np.isfinite(sketches).all())
     )
-
-
-def _as_it_came(columns: _Message, selection: Selection) -> tuple[Feedback, FeedbackReport]:
-    """Copies of the columns, because the sender may go on to change them."""
-    cleaned = Feedback(
-        round=selection.round,
-        clients=selection.clients,
-        latency_seconds=columns.latency.copy(),
-        completed=columns.completed.copy(),
-        signals={name: values.copy() for name, values in columns.signals.items()},
-        sketches=None if columns.sketches is None else columns.sketches.copy(),
-        used=None if columns.used is None else columns.used.copy(),
-        round_seconds=columns.round_seconds,
-    )
-    report = FeedbackReport(
-        round=selection.round,
-        accepted=len(columns.clients),
-        refused={},
-        not_completed=selection.clients[:0],
-    )
-    return cleaned, report
 
 
 def _columns(feedback: Feedback, sketch_size: int) -> _Message:

@@ -82,7 +82,8 @@ POLICIES: Final[Registry[Policy[Any]]] = Registry(
     "policy",
     Policy,
     modules=("fedmuster.policies",),
-    methods=("init", "select", "observe"),
+    methods=("init", "select", "observe", "scores", "rule"),
+    advice="; subclass fedmuster.core.policy.PolicyTraits, which has the usual traits",
     group="fedmuster.policies",
 )
 

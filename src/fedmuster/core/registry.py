@@ -59,9 +59,10 @@ class Registry(Mapping[str, type[T]]):
         *,
         modules: Iterable[str],
         methods: tuple[str, ...] = (),
+        advice: str = "",
         group: str,
     ) -> None:
-        self.kind = kind
+        self.kind, self.advice = kind, advice
         self.group = group
         self.methods = methods
         self.broken: dict[str, str] = {}
@@ -116,7 +117,7 @@ class Registry(Mapping[str, type[T]]):
         """Refuse a class from outside that cannot be of this kind."""
         missing = [method for method in self.methods if not callable(getattr(kind, method, None))]
         if not inspect.isclass(kind) or missing:
-            lacks = f"it has no {', '.join(missing)}" if missing else "it is no class"
+            lacks = f"it has no {', '.join(missing)}{self.advice}" if missing else "it is no class"
             raise ConfigError(f"{name} is no {self.kind}: {lacks}")
         if not is_dataclass(kind):
             raise ConfigError(

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedmuster.core.errors import FedmusterError, StateError
 from fedmuster.core.records import FloatArray, IntArray, Selection
+from fedmuster.experiments.cell_images import differences
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import SPEC_NAME, versions
 from fedmuster.experiments.spec import Experiment
@@ -145,11 +146,10 @@ def _check_same(journal: JournalReader, row: RoundRow, folder: Path, cell: Exper
     if np.array_equal(cohort, row.clients) and _equal(row.seconds, journal, "seconds", row.round):
         return
     begun, now = journal.versions[0], versions()
-    differing = [name for name in begun if begun[name] != now.get(name, begun[name])]
-    reason = "the versions are the same, so data, machine or the spec have changed"
-    if differing:
-        before, after = (", ".join(f"{n} {of[n]}" for n in differing) for of in (begun, now))
-        reason = f"it was written with {before}, this is {after}: explain it with those versions"
+    known = {name: now[name] for name in begun if name in now}
+    reason = "the versions are the same, so code, data, machine or the spec have changed"
+    if differing := differences(begun, known):
+        reason = f"it was written with {differing}: explain it with those versions"
     elif cell.privacy is not None and not cell.privacy.simulated:
         reason = "its privacy noise was secure, which cannot be repeated"
     elif cell.privacy is not None and cell.privacy.ledger is not None:

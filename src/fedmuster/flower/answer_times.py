@@ -258,7 +258,7 @@ class Clock:
     def _queued(
         self, clients: IntArray, gap: FloatArray, claimed: FloatArray, cold: BoolArray
     ) -> BoolArray:
-        """Who answers for the first time, yet in a process that is not cold, and has waited so
+        """Clients that answer for the first time, in a process that is not cold, and waited so
         long as others took in cold ones: their processes are the same few."""
         others = np.fmin.reduce(claimed[cold], initial=np.inf)
         return np.asarray((self._of.answers[clients] == 0) & ~cold & (gap >= others))

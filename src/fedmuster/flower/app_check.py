@@ -282,9 +282,6 @@ def _without_manifest(folder: Path) -> Iterator[Finding]:
                 yield Finding("must change", "older API", text, where)
 
 
-# --- Places in the source of an app ---------------------------------------------------------------
-
-
 def explain(problem: BaseException, folder: Path) -> tuple[str, str]:
     """An error in a line, and the last of the app's own lines that led to it."""
     frames = list(traceback.extract_tb(problem.__traceback__))

@@ -131,9 +131,12 @@ class AppRun:
                 package = canonicalize_name(problem.name.partition(".")[0])
                 if package in self._play.requirements:
                     write = f"pip install '{self._play.requirements[package]}'"
+                elif package == canonicalize_name(reference.partition(":")[0].partition(".")[0]):
+                    text += f"; the app's folder has no package {problem.name}"
                 else:  # a package of that name may be a stranger's
                     text += f"; {package} is not among the dependencies in the app's pyproject.toml"
-                    write = f"pip install -e {self._folder}"
+                    write = f'dependencies = [..., "{package}"]  # if that is its name; then:\n'
+                    write += f"pip install -e {self._folder}"
             self._tell("must change", which, text, where, write)
             return None
         text = f"{reference} is a {type(found).__name__}"
@@ -156,8 +159,6 @@ class AppRun:
         except BaseException as problem:  # an app may also raise SystemExit
             return problem
         return None
-
-    # --- Held back ------------------------------------------------------------------------------
 
     def _hold(self, start: Callable[..., Any], strategy: Strategy, given: BoundArguments) -> Result:
         """Judge a strategy instead of starting it."""
@@ -284,8 +285,6 @@ class AppRun:
             self._tell("note", "mods", text, write=write)
         else:
             self._tell("ok", "mods", f"clients report their time; the first is {facts.client_id}")
-
-    # --- The rehearsal --------------------------------------------------------------------------
 
     def _rehearse(self, server_app: ServerApp, client_app: ClientApp) -> None:
         """Play one round, and tell what happened."""

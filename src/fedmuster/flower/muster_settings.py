@@ -202,7 +202,7 @@ def least_nodes(strategy: Strategy) -> int:
 
 
 def nodes_to_evaluate(strategy: Strategy, online: int) -> int:
-    """How many nodes a strategy waits for before it evaluates, when so many are online."""
+    """How many nodes a strategy waits for before it evaluates, by the number online."""
     fraction = setting_of(strategy, "fraction_evaluate", 1.0)
     if fraction == 0.0:
         return 0  # it does not evaluate, and asks nobody

@@ -8,7 +8,7 @@ a folder is consistent after ``kill -9``.
 
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +24,7 @@ from fedmuster.core import state as states
 from fedmuster.core.errors import InUseError, StateError
 from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.run import SPEC_NAME, prepare, versions
-from fedmuster.experiments.spec import Experiment
+from fedmuster.experiments.spec import Experiment, first_difference
 from fedmuster.federation import Checkpoint, RoundRow
 from fedmuster.flower import plain_files
 from fedmuster.flower.plain_files import Packed, pack, unpack
@@ -300,35 +300,22 @@ def _agree(folder: Path, asked: Experiment, checkpoint: Checkpoint | None) -> Ex
             "another folder"
         )
     if held is not None:
-        before, now = dict(_settings(held)), dict(_settings(agreed))
-        differences = [
-            f"{key} was {before.get(key, 'not given')!r} and is {now.get(key, 'not given')!r}"
-            for key in {**before, **now}
-            if before.get(key) != now.get(key)
-        ]
-        if differences:
+        difference = first_difference(_settings(held), _settings(agreed))
+        if difference is not None:
+            key, before, now = difference
             raise StateError(
-                f"{folder} holds another run: {'; '.join(differences)}. Give Muster the settings "
-                "that the run began with, or another folder"
+                f"{folder} holds another run: {'.'.join(key)} was {before!r} and is {now!r}. Give "
+                "Muster the settings that the run began with, or another folder"
             )
     if held != agreed:
         prepare(folder, agreed)
     return agreed
 
 
-def _settings(cell: Experiment) -> Iterator[tuple[str, Any]]:
-    """Every setting but those that may change, under its dotted name."""
+def _settings(cell: Experiment) -> dict[str, Any]:
+    """Every setting but those that may change."""
     table = tomllib.loads(cell.to_toml())
     del table["rounds"]
     table["world"].pop("deadline_seconds", None)
-    yield from _flat(table, "")
-
-
-def _flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _flat(inner, f"{key}.{name}" if key else name)
-    elif isinstance(value, list) and len(value) == 1:  # [[policy]] and seeds of a cell have one
-        yield from _flat(value[0], key)
-    else:
-        yield key, value
+    (policy,), (seed,) = table["policy"], table["seeds"]
+    return {**table, "policy": policy, "seeds": seed}

@@ -147,7 +147,7 @@ class Placed(Rule):
 
     @property
     def unlimited(self) -> tuple[str, ...]:
-        """Those of the flat policy."""
+        """The unlimited terms of the flat policy."""
         return self.flat.unlimited
 
     def about(self, moment: Moment) -> str:

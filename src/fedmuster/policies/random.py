@@ -95,7 +95,7 @@ class Random(PolicyTraits):
         return ByChance(formula="clients are drawn uniformly from all that are available")
 
     def scores(self, state: DataState, view: RoundView) -> Mapping[str, FloatArray]:
-        """Where data count, which share of the data of all who are available each client has."""
+        """Each client's share of the data of all available clients, where data count."""
         if not self.by_data:
             return costs(view)
         data = np.where(view.available, state.data, np.nan)

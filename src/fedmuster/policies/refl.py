@@ -141,7 +141,7 @@ class REFL(PolicyTraits):
         return {**told, "rounds_since": since}
 
     def _situation(self, state: REFLState, view: RoundView) -> tuple[BoolArray, BoolArray]:
-        """Who has rested, and who is about to leave."""
+        """The clients that have rested, and the clients that are about to leave."""
         rested = (state.last_round == 0) | (view.round - state.last_round >= self.rest_rounds)
         if view.forecast is None or state.window_seconds == 0:
             return rested, np.zeros_like(rested)

@@ -19,7 +19,7 @@ from fedmuster.policies.explaining.simple_rules import Everyone
 
 @dataclass(slots=True)
 class SAFAState:
-    """Who was picked in the last round; how many are picked in a round."""
+    """The clients picked in the last round, and the number picked in a round."""
 
     picked: BoolArray
     quota: IntArray = given()
@@ -28,7 +28,7 @@ class SAFAState:
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SAFA(PolicyTraits):
-    """Everyone available trains; the round takes the first m answers of those who were passed over.
+    """All available clients train; m answers count, clients not picked last time first.
 
     Compensatory first-come-first-merge: the round closes when m (the paper's ⌈C K⌉) clients that
     were not picked in the last round have answered. If that does not happen before the deadline,
@@ -94,12 +94,12 @@ class SAFA(PolicyTraits):
         )
 
     def select(self, state: SAFAState, view: RoundView, rng: Generator) -> Selection:
-        """Everyone available, and for whom the round waits."""
+        """All available clients, and those that the round waits for."""
         everyone = Selection.of(view, slice(None), np.flatnonzero(view.available))
         return replace(everyone, quota=int(state.quota), preferred=~state.picked[everyone.clients])
 
     def observe(self, state: SAFAState, selection: Selection, feedback: Feedback) -> None:
-        """Note who was picked."""
+        """Note the picked clients."""
         state.picked[:] = False
         state.picked[feedback.clients[feedback.entered]] = True
 
@@ -108,5 +108,5 @@ class SAFA(PolicyTraits):
         return Everyone(formula="every available client trains", term="preferred")
 
     def scores(self, state: SAFAState, view: RoundView) -> Mapping[str, FloatArray]:
-        """1 for those who were not picked last time, 0 for the others."""
+        """1 for clients that were not picked last time, 0 for the others."""
         return {"preferred": np.where(view.available, ~state.picked, np.nan)}

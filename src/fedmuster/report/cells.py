@@ -28,17 +28,17 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Of the policy."""
+        """The policy's label."""
         return next(iter(self.spec.policies))
 
     @property
     def seed(self) -> int:
-        """Of world and policy."""
+        """The seed of world and policy."""
         return self.spec.seeds[0]
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Policy and seed, for headings."""
         return f"{self.label}, seed {self.seed}"
 
     @property

@@ -18,7 +18,7 @@ from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.replay import Replayed
 from fedmuster.experiments.sweep import find_cells
 from fedmuster.federation import EdgeRow
-from fedmuster.policies.explaining.simple_rules import Untold, rule_of
+from fedmuster.policies.explaining.simple_rules import BY_SCORE, Untold, rule_of
 from fedmuster.report.cells import Cell
 from fedmuster.report.tables import Table
 from fedmuster.worlds.real_federation import Federation
@@ -32,7 +32,12 @@ def rule_that_can_be_told(moment: Moment) -> Rule:
     missing = tuple(name for name in rule.needs if name not in moment.term_names)
     if missing:
         return Untold() if missing == ("score",) else Untold(missing=missing)
-    return rule if moment.complete else Untold(partly=True)
+    if not moment.complete:
+        return Untold(partly=True)
+    merit = rule.merit(moment)
+    passed = merit[moment.passed_over].max(initial=-np.inf)
+    best = rule is not BY_SCORE or merit[moment.cohort].min(initial=np.inf) >= passed
+    return rule if best else Untold(otherwise=True)
 
 
 # Reading what the policy saw from the journal, or from the run played again.
@@ -197,7 +202,7 @@ def _reasons(columns: Mapping[str, FloatArray], *, simulated: bool) -> dict[str,
 def _unplaceable(
     columns: Mapping[str, FloatArray], budget: FloatArray, there: BoolArray
 ) -> dict[str, BoolArray]:
-    """Who is there, but no edge covers it, or none that does could ever pay for it."""
+    """Available clients that no edge covers, or that no covering edge can ever pay for."""
     costs = [columns.get(f"cost[{edge}]") for edge in range(len(budget))]
     if any(cost is None for cost in costs):
         return {}

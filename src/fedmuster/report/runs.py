@@ -335,8 +335,10 @@ def load(paths: Iterable[Path] | Cells) -> Comparison:
 def _journal(cell: Cell) -> JournalReader:
     if rounds_done(cell.folder) == 0:
         real = isinstance(cell.spec.world, Federation)
-        how = "its app with `flwr run`" if real else f"it with `fedmuster resume {cell.path}`"
-        raise StateError(f"{cell.folder} has no rounds yet: run {how}")
+        how = "run its app with `flwr run`" if real else f"run `fedmuster resume {cell.path}`"
+        if gone := cell.spec.unavailable:
+            how = f"report the other runs by their folders, for this cannot run: {gone[0].reason}"
+        raise StateError(f"{cell.folder} has no rounds yet: {how}")
     return JournalReader(cell.folder)
 
 

@@ -256,7 +256,7 @@ def write_csv(comparison: Comparison, out: Path) -> list[Path]:
 
 
 def write_parquet(comparison: Comparison, out: Path) -> list[Path]:
-    """The same, typed; null where there is none."""
+    """The rows as typed values; null where there is none."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet

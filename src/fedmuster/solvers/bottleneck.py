@@ -114,7 +114,7 @@ def _plain(field: Field) -> Steps:
 
 
 def _clustered(field: Field) -> Steps:
-    """As above, with adjusted weights.
+    """The best cohort with adjusted weights.
 
     A client that does not lead adds w - charge. A new leader lifts its cluster's largest value
     from the old leader's w to its own and adds the old leader's w - charge. So one value rises

@@ -246,8 +246,8 @@ def _advantage(policy: Policy[Any], instance: Instance, seed: int) -> float:
 
 def gain_over_random(instance: Instance, draw: Draw, chosen: IntArray) -> float:
     """What a cohort is worth, less what random ones with as many at each edge are on average."""
-    worth, clients, payable = instance.worth(draw), np.arange(_NUM_CLIENTS), [draw.cohort_size]
-    home = np.zeros_like(clients)
+    worth, clients = instance.worth(draw), np.arange(_NUM_CLIENTS)
+    home, payable = np.zeros_like(clients), np.array([draw.cohort_size])
     if draw.edges is not None:  # each client is covered by one, and costs 1
         home, payable = draw.edges.coverage.argmax(axis=1), draw.edges.budget.astype(np.int64)
         worth = worth if worth.ndim == 1 else worth[clients, home]

@@ -101,7 +101,7 @@ def play(
 
 
 def trained(policy: Policy[S], federation: TinyFederation, rounds: int) -> S:
-    """The state after so many rounds."""
+    """The state after these rounds."""
     state = policy.init(federation.problem())
     play(policy, state, federation, range(1, rounds + 1))
     return state

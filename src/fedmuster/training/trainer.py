@@ -27,7 +27,6 @@ from fedmuster.training.training_records import (
 Release = Callable[[IntArray, NDArray[np.float32]], NDArray[np.float32]]
 """(clients, their updates) -> what the clients send instead, to keep their data private."""
 
-_DISCARD = Discard()
 _FORMAT = 1
 
 
@@ -80,7 +79,7 @@ class Trainer:
         min_answers: int = 1,
         evaluate_every: int = 1,
         seed: int = 0,
-        late_answers: LateAnswers = _DISCARD,
+        late_answers: LateAnswers = Discard(),
         num_edges: int = 1,
         global_every: int = 1,
     ) -> None:

@@ -22,7 +22,6 @@ from fedmuster.training.training_records import DataSet, FederatedData, Inputs, 
 if TYPE_CHECKING:
     from torch import nn
 
-_DISCARD = Discard()
 _BLOCK_BYTES = 2**24
 
 
@@ -71,7 +70,7 @@ class Training:
         num_clients: int,
         seed: int,
         num_samples: IntArray | None = None,
-        late_answers: LateAnswers = _DISCARD,
+        late_answers: LateAnswers = Discard(),
         measure_gain: bool = False,
         num_edges: int = 1,
         own_data: DataSet | None = None,

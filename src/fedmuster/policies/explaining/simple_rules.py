@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -201,13 +201,17 @@ class Untold(Rule):
     Args:
         missing: the terms that are not there.
         partly: whether they are there for some clients only.
+        otherwise: whether the cohort is not that of the highest scores.
     """
 
     missing: tuple[str, ...] = ()
     partly: bool = False
+    otherwise: bool = False
 
     def about(self, moment: Moment) -> str:
         """What is missing."""
+        if self.otherwise:
+            return "it does not choose by its score alone: some with higher scores were not taken"
         if self.partly:
             return "what it chooses by is written down for some clients only"
         if self.missing:
@@ -234,6 +238,9 @@ class Untold(Rule):
     passed_over = chosen
 
 
+BY_SCORE: Final = Highest(term="score", formula="the highest scores are taken")
+
+
 def rule_of(policy: Policy[Any]) -> Rule:
     """How ``policy`` chooses; a policy without a rule of its own is taken to follow its score."""
-    return policy.rule() or Highest(term="score", formula="the highest scores are taken")
+    return policy.rule() or BY_SCORE

@@ -157,7 +157,7 @@ class Oort(PolicyTraits):
         return Guided(self)
 
     def scores(self, state: OortState, view: RoundView) -> Mapping[str, FloatArray]:
-        """Of the explored who are available score and terms; of the others how likely each is."""
+        """Score and terms of explored available clients; the chance of each of the others."""
         K, record, explored = len(view.available), state.record, state.record.last_round > 0
         rows, new = (np.flatnonzero(view.available & which) for which in (explored, ~explored))
         weighed = self._guide.terms(self._known(state, rows, view.round))

@@ -237,7 +237,7 @@ def time_of_next(path: Path, last: Last, now_us: int) -> int:
 
 
 def utc(time_us: int) -> str:
-    """For people.
+    """The findings in sentences.
 
     Example:
         >>> utc(1_700_000_000_000_000)

@@ -252,7 +252,7 @@ def add_legend(
 
 
 def number_axis(axis: XAxis | YAxis, ticks: int, *, integer: bool = True, **options: Any) -> None:
-    """At most so many intervals between plain numbers."""
+    """At most ``count`` intervals between plain numbers."""
     axis.set_major_locator(MaxNLocator(ticks, integer=integer, **options))
     axis.set_major_formatter(PLAIN)
 

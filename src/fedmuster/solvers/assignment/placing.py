@@ -70,7 +70,7 @@ class _Purse:
         self.spent = 0.0
 
     def pay(self, cost: float) -> bool:
-        """Whether it could, to the last bit."""
+        """Whether the edge can pay for the client, to the last bit."""
         total = self.spent + cost
         close = cost > 0 and total >= (1 - _CLOSE) * self.budget
         if total > (1 + _CLOSE) * self.budget or (
