@@ -45,29 +45,23 @@ def participations(folder: Path) -> list[int]:
     return [int(count) for count in selector.state.speed.inverse.count]
 
 
-def test_killed_serverapp_then_killed_superlink(tmp_path: Path) -> None:
-    """Of one federation, whose processes take most of the time to start."""
+def test_serverapp_killed_in_a_private_round(tmp_path: Path) -> None:
     with federation(tmp_path / "fed") as fed:
-        start_supernodes(fed, *CLIENTS, slowness=2.0)
-        serverapp_killed_in_a_private_round(fed)
-        superlink_killed_and_started_on_its_database(fed)
-
-
-def serverapp_killed_in_a_private_round(fed: Federation) -> None:
-    settings: dict[str, str | float] = {"policy": "pause", "epsilon": 10.0, "cohort_size": 3}
-    first = fed.submit(APP, rounds=4, min_nodes=4, **settings)
-    fed.wait_for_log(first, "round 3: pause chose")
-    # All three train. (If it dies while it sends, Flower blocks these nodes for a minute.)
-    wait_until(lambda: trainings(fed) == 9, seconds=60, what="training in round 3")
-    os.kill(fed.serverapp(), signal.SIGKILL)
-    (lost_cohort,) = re.findall("round 3: pause chose 3 of 4 nodes: (.*)", fed.run_log(first))
-    folder = fed.folder / "run"
-    before = JournalReader(folder)
-    fed.stop_supernode(CLIENTS[3])
-    start_supernodes(fed, CLIENTS[3], slowness=2.0)  # with another key and node id
-    second = fed.submit(APP, rounds=4, min_nodes=1, **settings)
-    assert fed.wait_for_run(second, seconds=300) == "finished:completed", fed.run_log(second)
-    said = fed.run_log(second)
+        start_supernodes(fed, *CLIENTS, slowness=3.0)
+        settings: dict[str, str | float] = {"policy": "pause", "epsilon": 10.0, "cohort_size": 3}
+        first = fed.submit(APP, rounds=4, min_nodes=4, **settings)
+        fed.wait_for_log(first, "round 3: pause chose")
+        # All three train. (If it dies while it sends, Flower blocks these nodes for a minute.)
+        wait_until(lambda: trainings(fed) == 9, seconds=60, what="training in round 3")
+        os.kill(fed.serverapp(), signal.SIGKILL)
+        (lost_cohort,) = re.findall("round 3: pause chose 3 of 4 nodes: (.*)", fed.run_log(first))
+        folder = fed.folder / "run"
+        before = JournalReader(folder)
+        fed.stop_supernode(CLIENTS[3])
+        start_supernodes(fed, CLIENTS[3], slowness=3.0)  # with another key and node id
+        second = fed.submit(APP, rounds=4, min_nodes=1, **settings)
+        assert fed.wait_for_run(second, seconds=300) == "finished:completed", fed.run_log(second)
+        said = fed.run_log(second)
     assert len(before) == 2
     assert f"2 rounds are on record in {folder}" in said
     journal = JournalReader(folder)
@@ -94,17 +88,18 @@ def serverapp_killed_in_a_private_round(fed: Federation) -> None:
     assert debited - in_journal == lost
 
 
-def superlink_killed_and_started_on_its_database(fed: Federation) -> None:
-    folder = fed.folder / "second"
-    settings: dict[str, str | float] = {"rounds": 4, "min_nodes": 4, "run_folder": folder.name}
-    first = fed.submit(APP, **settings)
-    fed.wait_for_log(first, "round 2: bsfl chose")
-    fed.kill_superlink()  # its ServerApp ends itself when it notices
-    before = JournalReader(folder)
-    fed.start_superlink()
-    assert fed.wait_for_run(first, seconds=300) == "finished:failed"
-    second = fed.submit(APP, **settings)
-    assert fed.wait_for_run(second, seconds=300) == "finished:completed", fed.run_log(second)
+def test_superlink_killed_and_started_on_its_database(tmp_path: Path) -> None:
+    with federation(tmp_path / "fed") as fed:
+        start_supernodes(fed, *CLIENTS, slowness=0.5)
+        first = fed.submit(APP, rounds=4, min_nodes=4)
+        fed.wait_for_log(first, "round 2: bsfl chose")
+        fed.kill_superlink()  # its ServerApp ends itself when it notices
+        folder = fed.folder / "run"
+        before = JournalReader(folder)
+        fed.start_superlink()
+        assert fed.wait_for_run(first, seconds=300) == "finished:failed"
+        second = fed.submit(APP, rounds=4, min_nodes=4)
+        assert fed.wait_for_run(second, seconds=300) == "finished:completed", fed.run_log(second)
     journal = JournalReader(folder)
     assert 1 <= len(before) <= len(journal) == 4
     assert journal.columns["seconds"][: len(before)].tolist() == before.columns["seconds"].tolist()
