@@ -12,7 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv/.demo-installed
 	$(BIN)/fedmuster demo
 
-QUICK := tests/core tests/bandits tests/solvers tests/policies tests/contract \
+QUICK := tests/core tests/bandits tests/solvers tests/policies \
+	tests/contract/test_golden.py tests/contract/test_registry_keeps_contract.py \
 	tests/worlds/test_world_configs.py tests/worlds/test_world_rounds.py \
 	tests/federation/test_simulation.py
 
