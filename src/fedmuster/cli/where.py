@@ -88,12 +88,17 @@ def where_to_run(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _play(run_cells: Callable[..., None], cells: "Cells") -> None:
+    """Run the cells whose classes can be imported; then refuse the others that are not over."""
     from fedmuster.cli.display import progress_shown
+    from fedmuster.experiments.sweep import unfinished
 
     folders = list(cells)
     folder = folders[0] if len(folders) == 1 else folders[0].parent.parent
     with progress_shown(cells[folders[0]].horizon) as progress, _interruptible(folder):
-        run_cells(cells, progress=progress)
+        playable = {path: cell for path, cell in cells.items() if not cell.unavailable}
+        run_cells(playable, progress=progress)
+    for cell in unfinished(cells).values():
+        cell.require_available()
 
 
 @contextmanager

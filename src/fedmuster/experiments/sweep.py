@@ -115,10 +115,10 @@ def _write_cells(folder: Path, experiment: Experiment) -> Cells:
 def unfinished(cells: Cells) -> dict[Path, Experiment]:
     """The runs that are not over, neither by their horizon nor before it."""
 
-    def is_over(cell: Experiment, run: Standing) -> bool:
-        return run.ending is not None or cell.horizon.reached(run.rounds, run.elapsed_seconds)
+    def goes_on(cell: Experiment, run: Standing) -> bool:
+        return run.ending is None and not cell.horizon.reached(run.rounds, run.elapsed_seconds)
 
-    return {path: cell for path, cell in cells.items() if not is_over(cell, standing(path))}
+    return {path: cell for path, cell in cells.items() if goes_on(cell, standing(path))}
 
 
 @contextmanager
@@ -140,16 +140,13 @@ def run_cells(cells: Cells, *, processes: int | None = None, progress: Progress)
     """Run (or continue) all cells that are not finished, in processes of one thread each.
 
     When this is interrupted or a cell fails, the others commit the rounds that they have played
-    and stop. Cells whose classes cannot be imported are refused when all others are over.
+    and stop.
     """
-    playable = {path: cell for path, cell in cells.items() if not cell.unavailable}
-    if todo := unfinished(playable):
-        _run_in_pool(todo, processes, lambda: progress({path: standing(path) for path in cells}))
-    for cell in unfinished(cells).values():
+    todo = unfinished(cells)
+    for cell in todo.values():
         cell.require_available()
-
-
-def _run_in_pool(todo: Cells, processes: int | None, progress: Callable[[], None]) -> None:
+    if not todo:
+        return
     context = get_context("spawn")
     leash, ours = context.Pipe(duplex=False)
     workers = min(processes or os.cpu_count() or 1, len(todo))
@@ -162,7 +159,7 @@ def _run_in_pool(todo: Cells, processes: int | None, progress: Callable[[], None
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
                 for future in done:
                     future.result()
-                progress()
+                progress({path: standing(path) for path in cells})
         except BrokenProcessPool as error:
             raise StateError(
                 "a worker process died (killed, or out of memory): nothing is lost, continue with "

@@ -135,8 +135,7 @@ class AppRun:
                     text += f"; the app's folder has no package {problem.name}"
                 else:  # a package of that name may be a stranger's
                     text += f"; {package} is not among the dependencies in the app's pyproject.toml"
-                    write = f'dependencies = [..., "{package}"]  # if that is its name; then:\n'
-                    write += f"pip install -e {self._folder}"
+                    write = f'dependencies = [..., "{package}"]\npip install -e {self._folder}'
             self._tell("must change", which, text, where, write)
             return None
         text = f"{reference} is a {type(found).__name__}"

@@ -161,8 +161,8 @@ class ByChance(Rule):
             chance = f"its chance was {share}"
             if not self.exact:
                 chance = (
-                    f"it has {share} of the data of the {there:,} available, of whom {size:,} are "
-                    "drawn in proportion to that"
+                    f"it has {share} of the data of the {there:,} available clients; {size:,} "
+                    "clients are drawn in proportion to their data"
                 )
         return f"luck decided; {chance}"
 
