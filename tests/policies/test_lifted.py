@@ -98,10 +98,10 @@ def test_traits_are_those_of_the_policy() -> None:
         lifted = Lifted(policy=policy)
         for trait in ("cohort_rule", "oracle", "learns", "wants_gain", "wanted_sketch_size"):
             assert getattr(lifted, trait) == getattr(policy, trait)
-        assert lifted.late_answers == policy.late_answers
+        assert lifted.staleness == policy.staleness
         assert lifted.assigns_edges
     assert Lifted(policy=ClusteredSampling(by="similarity")).wanted_sketch_size > 0
-    assert Lifted(policy=REFL()).late_answers != Lifted().late_answers
+    assert Lifted(policy=REFL()).staleness != Lifted().staleness
 
 
 def one_edge(cost: list[float], budget: float) -> EdgeView:

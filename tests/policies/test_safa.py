@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.late_answers import Cached
+from fedmuster.core.staleness import Cached
 from fedmuster.core.records import Feedback, Problem, RoundView
 from fedmuster.core.selector import Selector
 from fedmuster.policies.safa import SAFA, SAFAState
@@ -93,9 +93,9 @@ def test_scores_say_for_whom_it_waits() -> None:
     np.testing.assert_array_equal(SAFA().scores(state, view)["preferred"], [0, 0, 1, np.nan, 1, 1])
 
 
-def test_late_answers_are_cached() -> None:
-    assert SAFA().late_answers == Cached(lag_tolerance=5)
-    assert SAFA(lag_tolerance=2).late_answers == Cached(lag_tolerance=2)
+def test_staleness_are_cached() -> None:
+    assert SAFA().staleness == Cached(lag_tolerance=5)
+    assert SAFA(lag_tolerance=2).staleness == Cached(lag_tolerance=2)
 
 
 @pytest.mark.parametrize("wrong", [{"lag_tolerance": 0}, {"lag_tolerance": 1.5}])

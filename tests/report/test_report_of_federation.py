@@ -24,12 +24,12 @@ from fedmuster.report.participation import group_shares
 from fedmuster.report.runs import load
 from fedmuster.report.summary import summarise
 from fedmuster.report.write import write_report
-from fedmuster.worlds.real_federation import Federation
+from fedmuster.worlds.real_federation import RealFederation
 
 if TYPE_CHECKING:
     from tests.report.conftest import WriteRun
 
-WORLD = Federation(cohort_size=2)
+WORLD = RealFederation(cohort_size=2)
 
 
 def table(
@@ -210,7 +210,7 @@ def test_accuracy_alone_has_a_time_to_it(write_run: "WriteRun") -> None:
 def test_edges_are_read_as_in_a_simulation(write_run: "WriteRun", tmp_path: Path) -> None:
     folder = write_run(
         "cocs",
-        world=Federation(cohort_size=3, edges=("north", "south")),
+        world=RealFederation(cohort_size=3, edges=("north", "south")),
         cohorts=[[0, 1, 3], [], [0, 3]],
         network=[
             edge_row([0, 0, 1], [1, 0, 1], [1.0, 2.0, 0.5]),

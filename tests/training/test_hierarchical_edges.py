@@ -9,7 +9,7 @@ from tests.training.toy_federation import GOALS, ToyEngine, answers, at, edge_mo
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import ConfigError, DataError, StateError
-from fedmuster.core.late_answers import Cached, Discard, LateAnswers, Stale
+from fedmuster.core.staleness import Cached, Discard, Staleness, Stale
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.training.aggregation import FedAdam, FedAvg
 from fedmuster.training.trainer import Trainer
@@ -178,9 +178,9 @@ def test_with_several_edges_they_must_be_told() -> None:
 
 
 @pytest.mark.parametrize("late", [Stale(), Cached()])
-def test_late_answers_belong_to_flat_fl(late: LateAnswers) -> None:
+def test_staleness_belong_to_flat_fl(late: Staleness) -> None:
     with pytest.raises(ConfigError, match=f"'{late.name}'; refl and safa .* choose another policy"):
-        Training().start(num_clients=5, seed=1, late_answers=late, num_edges=2)
+        Training().start(num_clients=5, seed=1, staleness=late, num_edges=2)
 
 
 @pytest.mark.parametrize("name", ["num_edges", "global_every"])

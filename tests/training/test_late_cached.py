@@ -16,7 +16,7 @@ from tests.training.toy_federation import (
 )
 
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.late_answers import Cached
+from fedmuster.core.staleness import Cached
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.training import late_merging as cache
 from fedmuster.training.aggregation import Aggregation, FedAdam, FedAvg
@@ -233,6 +233,6 @@ def test_clipping_is_refused(server: Aggregation) -> None:
 
 def test_a_cache_of_other_clients_is_refused() -> None:
     training = Training(data=Digits(train_limit=200), model=Logistic(), local=LocalSGD())
-    few, many = (training.start(num_clients=k, seed=1, late_answers=Cached()) for k in (3, 4))
+    few, many = (training.start(num_clients=k, seed=1, staleness=Cached()) for k in (3, 4))
     with pytest.raises(StateError, match="other clients"):
         few.load(many.to_bytes(), source="there")

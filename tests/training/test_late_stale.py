@@ -16,7 +16,7 @@ from tests.training.toy_federation import (
 )
 
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.late_answers import Cached, Discard, LateAnswers, Stale
+from fedmuster.core.staleness import Cached, Discard, Staleness, Stale
 from fedmuster.core.records import Feedback, FloatArray, IntArray
 from fedmuster.training.aggregation import (
     Aggregation,
@@ -233,7 +233,7 @@ def test_an_answer_that_came_while_the_server_tidied_up_counts_in_the_next_round
     assert trainer.train(answers(2, [1], [1]), ends_at_seconds=2.0)[1].num_aggregated == 2
 
 
-def test_who_discards_late_answers_does_not_train_them() -> None:
+def test_who_discards_staleness_does_not_train_them() -> None:
     one, two = toy_trainer(Discard()), toy_trainer(Discard())
     for t in (1, 2, 3):
         feedback = answers(t, [0, 1, 2], [0, 2])
@@ -274,7 +274,7 @@ def test_signals_of_the_world_survive_and_the_trainers_win() -> None:
 
 
 @pytest.mark.parametrize("config", [Stale(), Cached()])
-def test_a_restored_trainer_goes_on_with_the_same_bits(config: LateAnswers) -> None:
+def test_a_restored_trainer_goes_on_with_the_same_bits(config: Staleness) -> None:
     one, two = toy_trainer(config, server=FedAdam()), toy_trainer(config, server=FedAdam())
     for t, (fresh, slow, end) in enumerate(random_rounds(3, 20), start=1):
         if t > 1:
@@ -290,14 +290,14 @@ def test_a_restored_trainer_goes_on_with_the_same_bits(config: LateAnswers) -> N
         assert one.to_bytes() == two.to_bytes()
 
 
-def test_what_was_written_with_other_late_answers_is_refused() -> None:
+def test_what_was_written_with_other_staleness_is_refused() -> None:
     for one, two in ((Stale(), Discard()), (Discard(), Cached()), (Cached(), Stale())):
         with pytest.raises(StateError, match="late answers"):
             toy_trainer(one).load(toy_trainer(two).to_bytes(), source="there")
 
 
 @pytest.mark.parametrize("config", [Stale(), Cached()])
-def test_late_clients_send_what_is_released_when_they_train(config: LateAnswers) -> None:
+def test_late_clients_send_what_is_released_when_they_train(config: Staleness) -> None:
     asked: list[list[int]] = []
 
     def release(clients: IntArray, deltas: Any) -> Any:
@@ -319,7 +319,7 @@ def test_late_clients_send_what_is_released_when_they_train(config: LateAnswers)
 
 
 @pytest.mark.parametrize("config", [Stale(), Cached()])
-def test_a_late_update_that_is_not_finite_is_rejected(config: LateAnswers) -> None:
+def test_a_late_update_that_is_not_finite_is_rejected(config: Staleness) -> None:
     trainer = toy_trainer(config, engine=ToyEngine(poisoned=[1]))
     _, row = trainer.train(
         answers(1, [0, 1, 2], [0]), late=late({1: 1.5, 2: 1.5}), ends_at_seconds=1.0
@@ -332,7 +332,7 @@ def test_a_late_update_that_is_not_finite_is_rejected(config: LateAnswers) -> No
 @pytest.mark.parametrize(
     "server", [FedMedian(), FedTrimmedMean(), FedAdam(combine=CoordinateMedian())]
 )
-def test_servers_that_weigh_nobody_are_refused(config: LateAnswers, server: Aggregation) -> None:
+def test_servers_that_weigh_nobody_are_refused(config: Staleness, server: Aggregation) -> None:
     with pytest.raises(ConfigError):
         toy_trainer(config, server=server)
 

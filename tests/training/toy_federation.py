@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmuster.core.late_answers import LateAnswers
+from fedmuster.core.staleness import Staleness
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Late
 from fedmuster.training.aggregation import Aggregation
 from fedmuster.training.trainer import Trainer
@@ -51,7 +51,7 @@ class ToyEngine:
 
 
 def toy_trainer(
-    late_answers: LateAnswers,
+    staleness: Staleness,
     *,
     server: Aggregation | None = None,
     min_answers: int = 1,
@@ -72,7 +72,7 @@ def toy_trainer(
         data,
         server=server,
         min_answers=min_answers,
-        late_answers=late_answers,
+        staleness=staleness,
         num_edges=num_edges,
         global_every=global_every,
     )

@@ -44,6 +44,10 @@ def run(spec: Path, out: Path | None, where: Where) -> None:
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--training", help="For example data=digits,partition=shards,model=logistic.")
 @click.option("--privacy", help='For example epsilon=40,mechanism={name="laplace", clip=1.0}.')
+@click.option(
+    "--federation",
+    help="Without rounds, for example concurrency=20,buffer=5,refill=1 [default: rounds].",
+)
 @click.option("--reward", default="", help="Of the regret, for example alpha=3,beta=1.2.")
 @_BASELINE
 @click.option("--out", type=_FOLDER, help="Run folder [default: a new one].")
@@ -56,6 +60,7 @@ def compare(
     seeds: int,
     training: str | None,
     privacy: str | None,
+    federation: str | None,
     reward: str,
     baseline: str | None,
     out: Path | None,
@@ -64,24 +69,27 @@ def compare(
     """Compare policies in one world: same luck for all, paired over seeds.
 
     A POLICY is a name with settings, for example bsfl:alpha=3,beta=1.2. With --privacy, a policy
-    with private=false among them runs without. If the run folder (--out) holds an experiment in
+    with private=false among them runs without. With --federation, a policy with federation=rounds
+    runs in rounds, with the same number of clients at work. If the run folder (--out) holds an experiment in
     the same world, the policies, seeds and rounds that it lacks are added to it.
     """
     from fedmuster.core.config import from_table, named, parse, parse_settings
     from fedmuster.core.errors import ConfigError
     from fedmuster.experiments.spec import Experiment, reward_kind
     from fedmuster.experiments.spec_tables import parse_policies
+    from fedmuster.federation import Federation
     from fedmuster.privacy.budget import Privacy
     from fedmuster.training.training import Training
     from fedmuster.worlds import WORLDS
     from fedmuster.worlds.world import World
 
-    chosen, unprotected = parse_policies(policies)
+    contestants = parse_policies(policies)
+    chosen = contestants.policies
     if baseline is not None and baseline not in chosen:
         raise ConfigError(f"--baseline {baseline} is none of the policies: {', '.join(chosen)}")
     chosen_world: World = named(WORLDS, parse(world), key=(), what="world")
     experiment = Experiment(
-        policies=chosen,
+        **contestants._asdict(),
         world=chosen_world,
         rounds=rounds,
         seconds=seconds,
@@ -89,7 +97,9 @@ def compare(
         reward=from_table(reward_kind(chosen_world), parse_settings(reward)),
         training=None if training is None else from_table(Training, parse_settings(training)),
         privacy=None if privacy is None else from_table(Privacy, parse_settings(privacy)),
-        unprotected=unprotected,
+        federation=None
+        if federation is None
+        else from_table(Federation, parse_settings(federation)),
     ).beside(Path.cwd() / "here")
     experiment.rehearse()
     now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
@@ -102,11 +112,11 @@ def compare(
 def resume(folder: Path, where: Where) -> None:
     """Continue an interrupted run (or all runs of an experiment), bit for bit."""
     from fedmuster.experiments.sweep import complete
-    from fedmuster.worlds.real_federation import Federation
+    from fedmuster.worlds.real_federation import RealFederation
 
     cells = complete(folder)
     for cell in cells.values():
-        if isinstance(cell.world, Federation):
+        if isinstance(cell.world, RealFederation):
             cell.world.start(seed=0)  # says that only its framework can continue it
     _say_what_is_over(cells)
     _warn_of_other_versions(cells)

@@ -87,6 +87,9 @@ def _closing_fault(selection: Selection) -> str | None:
     size, order = len(selection.clients), selection.order
     quota, preferred = selection.quota, selection.preferred
     closing = [column is not None for column in (order, quota, preferred)]
+    deadline = selection.deadline_seconds
+    if deadline is not None and not 0 < deadline < np.inf:
+        return f"its deadline_seconds is {deadline!r}; it must be a number > 0"
     if selection.edges is not None and any(closing):
         return "it has an order or a quota, which edge servers do not know"
     if order is not None and not np.array_equal(np.sort(order), np.arange(size)):
@@ -106,6 +109,7 @@ def checked_view(
     round_number: int,
     *,
     available: ArrayLike | None,
+    busy: BoolArray | None,
     cohort_size: int | None,
     features: ArrayLike | None,
     edges: EdgeView | None,
@@ -117,6 +121,8 @@ def checked_view(
     """What ``policy`` may see of a round; see :meth:`fedmuster.core.selector.Selector.select`."""
     clients = problem.num_clients
     mask = _available(available, clients)
+    if busy is not None:
+        mask = mask & ~busy
     if edges is not None or problem.num_edges > 0:
         mask = mask & _edges(edges, policy, problem).covered
     size = problem.cohort_size if cohort_size is None else cohort_size

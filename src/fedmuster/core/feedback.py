@@ -112,6 +112,21 @@ def clean(
     return cleaned, report
 
 
+def answers_of(feedback: Feedback, rows: IntArray, *, round_number: int) -> Feedback:
+    """Some rows of a message, as the answer to one round; each column must be as long as others."""
+    columns = _columns(feedback, np.shape(feedback.sketches)[-1] if feedback.sketches is not None else 0)
+    return Feedback(
+        round=round_number,
+        clients=columns.clients[rows],
+        latency_seconds=columns.latency[rows],
+        completed=columns.completed[rows],
+        signals={name: values[rows] for name, values in columns.signals.items()},
+        sketches=None if columns.sketches is None else columns.sketches[rows],
+        used=None if columns.used is None else columns.used[rows],
+        round_seconds=columns.round_seconds,
+    )
+
+
 def _good_rows(
     row: IntArray, columns: _Message, selection: Selection, refused: dict[str, int]
 ) -> BoolArray:

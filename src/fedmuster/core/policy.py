@@ -8,7 +8,7 @@ from numpy.random import Generator
 from fedmuster.core.arrays import FloatArray
 from fedmuster.core.config import configured
 from fedmuster.core.explaining import Rule
-from fedmuster.core.late_answers import Discard, LateAnswers
+from fedmuster.core.staleness import Discard, Staleness
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.registry import Registry
 from fedmuster.core.state import NoState
@@ -55,8 +55,16 @@ class Policy(Protocol[S]):
         """How many numbers of each update's direction it wants (``Feedback.sketches``); 0: none."""
 
     @property
-    def late_answers(self) -> LateAnswers:
+    def stale_answers(self) -> Staleness:
         """What happens to answers that arrive after the end of their round."""
+
+    @property
+    def rounds_only(self) -> str | None:
+        """Why it cannot choose while others are out; None where it can."""
+
+    @property
+    def published_federation(self) -> Mapping[str, Any]:
+        """The ``[federation]`` that it was published with, as a table; empty for rounds."""
 
     def init(self, problem: Problem) -> S:
         """The state before the first round."""
@@ -103,6 +111,8 @@ class PolicyTraits:
     learns: ClassVar[bool] = True
     wants_gain: ClassVar[bool] = False
     assigns_edges: ClassVar[bool] = False
+    rounds_only: ClassVar[str | None] = None
+    published_federation: ClassVar[Mapping[str, Any]] = {}
     terms: ClassVar[Mapping[str, str]] = {}
 
     @property
@@ -111,7 +121,7 @@ class PolicyTraits:
         return 0
 
     @property
-    def late_answers(self) -> LateAnswers:
+    def stale_answers(self) -> Staleness:
         """Late answers are lost."""
         return Discard()
 

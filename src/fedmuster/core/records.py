@@ -281,6 +281,10 @@ class Selection:
             for everybody, or as the federation has it.
         preferred: bool[m], whose answers count first. If the deadline comes before the quota is
             full, others fill it in order of arrival. None for all alike.
+        deadline_seconds: how long the server waits for these clients, where the policy decides it;
+            None for as long as the federation waits.
+        tickets: int64[m], increasing: the number of each job, where clients are asked while others
+            are out. The Selector fills it in.
     """
 
     round: int
@@ -291,6 +295,8 @@ class Selection:
     order: IntArray | None = None
     quota: int | None = None
     preferred: BoolArray | None = None
+    deadline_seconds: float | None = None
+    tickets: IntArray | None = None
 
     @classmethod
     def of(cls, view: RoundView, candidates: IntArray | slice, positions: IntArray) -> "Selection":
@@ -320,6 +326,15 @@ class Selection:
         """int64[m]: ``edges``, with the one server of flat federated learning spelled out."""
         return np.zeros_like(self.clients) if self.edges is None else self.edges
 
+    def part(self, rows: IntArray) -> "Selection":
+        """The part of the cohort at these increasing positions.
+
+        An order of upload and a quota are about the whole cohort, and are left out.
+        """
+        told = {name: getattr(self, name) for name in _PER_ROW}
+        some = {name: values[rows] for name, values in told.items() if values is not None}
+        return replace(self, order=None, quota=None, preferred=None, **some)
+
     def rows_of(self, values: FloatArray) -> FloatArray:
         """[m, …], what ``values`` [K, …] say of each of the cohort; [K, M, …] with edges."""
         if self.edges is None:
@@ -327,12 +342,16 @@ class Selection:
         return values[self.clients, self.edges]
 
 
+_PER_ROW: Final = ("clients", "edges", "inclusion", "features", "tickets")
+"""The columns of a :class:`Selection` that mean the same for a part of it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Feedback:
     """What came back from a cohort: any subset of it, in any order.
 
     Args:
-        round: the round that was answered.
+        round: the round that was answered; 0 where ``tickets`` say what was answered.
         clients: int64[n].
         latency_seconds: time from asking to answer, 1e-9 … 1e9; ignored where not completed.
         completed: who answered; None means all of ``clients``.
@@ -344,9 +363,11 @@ class Feedback:
             (``wanted_sketch_size``).
         used: which of the completed answers enter the round's model; None for all of them.
         round_seconds: how long the round took, on the server's clock; None if nobody looked.
+        tickets: int64[n], the ticket that each row answers, where clients are asked while others
+            are out (:attr:`Selection.tickets`); the rows may belong to several selections.
     """
 
-    round: int
+    round: int = 0
     clients: IntArray
     latency_seconds: FloatArray
     completed: BoolArray | None = None
@@ -354,6 +375,7 @@ class Feedback:
     sketches: FloatArray | None = None
     used: BoolArray | None = None
     round_seconds: float | None = None
+    tickets: IntArray | None = None
 
     @property
     def answered(self) -> BoolArray:
@@ -373,17 +395,6 @@ class Feedback:
         if self.round_seconds is not None:
             return self.round_seconds
         return float(self.latency_seconds[self.answered].max(initial=0.0))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Late:
-    """Answers that come when the round is over: which, and when on the simulation's clock.
-
-    Policies never see it.
-    """
-
-    clients: IntArray
-    arrives_at_seconds: FloatArray
 
 
 def is_integer(value: object, *, least: int) -> TypeGuard[int | np.integer[Any]]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -12,8 +13,15 @@ from fedmuster.core import state as states
 from fedmuster.core.checking import checked_view, cohort_fault, warn_if_everyone
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.edges import EdgeView
-from fedmuster.core.errors import CallOrderError, ConfigError, DataError, PolicyError, StateError
-from fedmuster.core.feedback import FeedbackReport, clean
+from fedmuster.core.errors import (
+    CallOrderError,
+    ConfigError,
+    DataError,
+    FeedbackError,
+    PolicyError,
+    StateError,
+)
+from fedmuster.core.feedback import FeedbackReport, answers_of, clean
 from fedmuster.core.files import write_file
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
@@ -31,16 +39,21 @@ from fedmuster.core.records import (
     is_integer,
 )
 from fedmuster.core.streams import POLICY, stream
+from fedmuster.core.tickets import Tickets
 
 S = TypeVar("S")
 
-_FORMAT = 3
+_FORMAT = 4
 _NUMBERS = ("num_clients", "cohort_size", "num_features", "num_edges", "first_round")
 _PENDING = ("clients", "edges", "inclusion", "features", "order", "preferred")
 
 
 class Selector(Generic[S]):
-    """Ask it for a cohort, tell it what came back, in turn.
+    """Ask it for clients, tell it what came back: round by round, or while others are out.
+
+    In rounds, ``select()`` chooses a cohort and ``observe`` closes the round. Without rounds,
+    ``select(count=…)`` gives out tickets while others are open, ``observe`` takes answers to any
+    open tickets in any order, and ``give_up`` closes tickets that were not answered in time.
 
     Args:
         policy: how to choose: a policy, or its name with settings, such as "bsfl:alpha=3".
@@ -58,6 +71,16 @@ class Selector(Generic[S]):
         >>> report = selector.observe(answers)
         >>> dict(report.refused), selector.round
         ({'latency not finite and positive': 1}, 2)
+
+        Without rounds:
+
+        >>> first = selector.select(count=2)
+        >>> second = selector.select(count=1)  # while the first two are out
+        >>> answer = Feedback(
+        ...     tickets=second.tickets, clients=second.clients, latency_seconds=np.array([0.5])
+        ... )
+        >>> selector.observe(answer).accepted, selector.give_up(first.tickets).not_completed.shape
+        (1, (2,))
     """
 
     def __init__(self, policy: Policy[S] | str, problem: Problem, *, seed: int = 0) -> None:
@@ -65,9 +88,18 @@ class Selector(Generic[S]):
         self.policy: Policy[S] = as_policy(policy, owner="Selector")
         self.problem = problem
         self.round = 1
-        """The round that is open, or that the next ``select`` opens."""
+        """The round that is open, or that the next ``select`` opens.
+
+        Without rounds, a round is as many clients as a cohort has: a policy that counts rounds
+        finds the same number of choices in each.
+        """
+        self.decisions = 0
+        """How often clients were chosen."""
         self.pending: Selection | None = None
-        """The cohort that was chosen and not yet observed."""
+        """The cohort of the round that is open."""
+        self.tickets = Tickets(problem.num_clients)
+        """The tickets that are open, where clients are asked while others are out."""
+        self._asked = 0  # in this round
         self._open: RoundView | None = None
         self.refused: Counter[str] = Counter()
         """Feedback rows refused so far, by reason."""
@@ -76,6 +108,7 @@ class Selector(Generic[S]):
     def select(
         self,
         *,
+        count: int | None = None,
         available: ArrayLike | None = None,
         cohort_size: int | None = None,
         features: ArrayLike | None = None,
@@ -85,9 +118,12 @@ class Selector(Generic[S]):
         ask_loss: AskLoss | None = None,
         forecast: Forecast | None = None,
     ) -> Selection:
-        """Choose the cohort of this round.
+        """Choose the cohort of this round, or with ``count`` further clients while others are out.
 
         Args:
+            count: how many clients to ask while others are out. Their tickets are in
+                ``Selection.tickets``; clients with an open ticket are not available. None for the
+                cohort of a round, which ``observe`` closes as a whole.
             available: bool[K], who can be asked now; None means everyone.
             cohort_size: m for this round only; None means the problem's.
             features: [K, d] context of each client, for policies that use it; [K, M, d], at each
@@ -104,14 +140,25 @@ class Selector(Generic[S]):
                 f"select: round {self.round} is still open: call observe() first (with no rows, "
                 "if nobody answered)"
             )
-        if self.round == 1 and cohort_size is None:
+        if count is None and len(self.tickets) > 0:
+            raise CallOrderError(
+                f"select: {len(self.tickets)} tickets are open, so no round can begin: write "
+                "select(count=…), or call give_up(selector.tickets.numbers) first"
+            )
+        if count is not None:
+            self._require_round_less(count, cohort_size)
+        if self.round == 1 and cohort_size is None and count is None:
             warn_if_everyone(self.policy, self.problem)
+        asked = self._asked
+        if count is not None and asked >= self.problem.cohort_size:
+            self.round, asked = self.round + 1, 0
         view = checked_view(
             self.policy,
             self.problem,
             self.round,
             available=available,
-            cohort_size=cohort_size,
+            busy=self.tickets.busy if len(self.tickets) > 0 else None,
+            cohort_size=cohort_size if count is None else count,
             features=features,
             edges=edges,
             truth=truth,
@@ -119,14 +166,21 @@ class Selector(Generic[S]):
             ask_loss=ask_loss,
             forecast=forecast,
         )
-        selection = self.policy.select(self.state, view, stream(self.seed, POLICY, self.round))
+        # A round's further choices have streams of their own.
+        key = (self.round,) if asked == 0 else (self.round, self.decisions)
+        selection = self.policy.select(self.state, view, stream(self.seed, POLICY, *key))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
             raise PolicyError(f"policy {self.policy.name}: {fault}")
         for column in (selection.clients, selection.edges):  # ours until they are observed
             if column is not None:
                 column.setflags(write=False)
-        self.pending = selection
+        if count is None:
+            self.pending = selection
+        else:
+            selection = self.tickets.open(selection)
+        self._asked = asked + len(selection.clients)
+        self.decisions += 1
         self._open = view
         return selection
 
@@ -147,23 +201,105 @@ class Selector(Generic[S]):
         return scores
 
     def observe(self, feedback: Feedback) -> FeedbackReport:
-        """Learn from what came back, and close the round.
+        """Learn from what came back: close the round, or the tickets that were answered.
 
-        Clients of the cohort that ``feedback`` does not mention did not complete. Rows that
-        cannot be right are dropped and counted, see :class:`FeedbackReport`. Feedback for
-        another round is refused with :class:`FeedbackError` and the round stays open.
+        In rounds, clients of the cohort that ``feedback`` does not mention did not complete, and
+        feedback for another round is refused with :class:`FeedbackError`; the round stays open.
+
+        With ``feedback.tickets``, exactly these tickets are closed. Answers to tickets that are
+        unknown, were given up or are closed already teach the policy nothing.
+
+        Rows that cannot be right are dropped and counted, see :class:`FeedbackReport`; their
+        clients did not complete.
         """
+        sketch_size = self.policy.wanted_sketch_size
+        if isinstance(feedback, Feedback) and feedback.tickets is not None:
+            return self._observe_tickets(feedback, sketch_size)
         if self.pending is None:
             raise CallOrderError(
                 f"observe: no cohort has been chosen for round {self.round}: call select() first"
+                + (", or say which tickets were answered" if len(self.tickets) > 0 else "")
             )
-        sketch_size = self.policy.wanted_sketch_size
         cleaned, report = clean(feedback, self.pending, sketch_size=sketch_size)
         self.policy.observe(self.state, self.pending, cleaned)
         self.refused.update(report.refused)
         self.pending = self._open = None
-        self.round += 1
+        self.round, self._asked = self.round + 1, 0
         return report
+
+    def give_up(self, tickets: ArrayLike) -> FeedbackReport:
+        """Close open tickets without an answer, for example after a timeout.
+
+        Their clients did not complete, and can be chosen again. An answer that comes later is
+        recognised as late, counted and not learned from.
+        """
+        parts, refused = self.tickets.sort(tickets, None)
+        nobody = np.empty(0, dtype=np.int64)
+        reports = []
+        for part in parts:
+            empty = Feedback(
+                round=part.selection.round, clients=nobody, latency_seconds=np.empty(0)
+            )
+            cleaned, report = clean(empty, part.selection)
+            self._learn(part.selection, cleaned, given_up=True)
+            reports.append(report)
+        return self._closed(reports, refused)
+
+    def _require_round_less(self, count: object, cohort_size: int | None) -> None:
+        if not is_integer(count, least=1) or cohort_size is not None:
+            raise DataError(
+                f"select: count is {count!r} and cohort_size {cohort_size!r}, expected count, an "
+                "integer >= 1, without a cohort_size"
+            )
+        if self.policy.rounds_only is not None:
+            raise PolicyError(
+                f"policy {self.policy.name} works in rounds only: {self.policy.rounds_only}; call "
+                "select() without count, or choose another policy"
+            )
+
+    def _observe_tickets(self, feedback: Feedback, sketch_size: int) -> FeedbackReport:
+        clients = np.asarray(feedback.clients)
+        if np.shape(feedback.tickets) != clients.shape or clients.ndim != 1:
+            raise FeedbackError(
+                f"feedback.tickets has shape {np.shape(feedback.tickets)}, expected one ticket for "
+                f"each of the {clients.size} rows of feedback.clients"
+            )
+        parts, refused = self.tickets.sort(feedback.tickets, clients)
+        messages = [
+            clean(
+                answers_of(feedback, part.rows, round_number=part.selection.round),
+                part.selection,
+                sketch_size=sketch_size,
+            )
+            for part in parts
+        ]  # all before the first is learned: a message that cannot be read changes nothing
+        for part, (cleaned, _) in zip(parts, messages, strict=True):
+            self._learn(part.selection, cleaned, given_up=False)
+        return self._closed([report for _, report in messages], refused)
+
+    def _learn(self, selection: Selection, cleaned: Feedback, *, given_up: bool) -> None:
+        # The round of a feedback is the one in which it is heard, so that time never goes back.
+        self.policy.observe(self.state, selection, replace(cleaned, round=self.round))
+        lost = np.full(len(selection.clients), given_up)
+        self.tickets.close(selection, given_up=lost)
+        self._open = None
+
+    def _closed(self, reports: list[FeedbackReport], refused: dict[str, int]) -> FeedbackReport:
+        """One report of several parts of a message."""
+        total = Counter(refused)
+        for report in reports:
+            total.update(report.refused)
+        missing = [report.not_completed for report in reports] or [np.empty(0, dtype=np.int64)]
+        whole = FeedbackReport(
+            round=self.round,
+            accepted=sum(report.accepted for report in reports),
+            refused=dict(total),
+            not_completed=np.sort(np.concatenate(missing)),
+        )
+        self.refused.update(total)
+        if reports and len(self.tickets) == 0:
+            self.round, self._asked = self.round + 1, 0
+        return whole
 
     def join(
         self,
@@ -192,6 +328,7 @@ class Selector(Generic[S]):
         )
         self.state = states.grow(self.state, self.policy.init(problem))
         self.problem = problem
+        self.tickets.grow(problem.num_clients)
         return np.arange(first, problem.num_clients)
 
     def save(self, path: str | Path) -> None:
@@ -219,7 +356,7 @@ class Selector(Generic[S]):
         ):
             columns = {f"{prefix}.{name}": getattr(owner, name, None) for name in names}
             arrays |= {name: values for name, values in columns.items() if values is not None}
-        meta = {
+        meta: dict[str, Any] = {
             "format": _FORMAT,
             "policy": {**to_table(self.policy), "name": self.policy.name},
             "problem": {name: getattr(self.problem, name) for name in _NUMBERS},
@@ -228,6 +365,11 @@ class Selector(Generic[S]):
             "refused": dict(self.refused),
             "quota": None if self.pending is None else self.pending.quota,
         }
+        if self.pending is not None and self.pending.deadline_seconds is not None:
+            meta["deadline_seconds"] = self.pending.deadline_seconds
+        if self.tickets.next > 0:
+            arrays |= {f"tickets.{name}": a for name, a in self.tickets.arrays().items()}
+            meta |= {"asked": self._asked, "decisions": self.decisions}
         return states.to_bytes(arrays, meta)
 
     @classmethod
@@ -250,7 +392,12 @@ class Selector(Generic[S]):
         selector.refused.update(meta["refused"])
         if "pending.clients" in arrays:
             pending: dict[str, Any] = {name: arrays.get(f"pending.{name}") for name in _PENDING}
-            selector.pending = Selection(round=selector.round, quota=meta["quota"], **pending)
+            pending |= {"quota": meta["quota"], "deadline_seconds": meta.get("deadline_seconds")}
+            selector.pending = Selection(round=selector.round, **pending)
+        selector.tickets.load(states.under("tickets.", arrays))
+        in_rounds = selector.round if selector.pending is not None else selector.round - 1
+        selector.decisions = meta.get("decisions", in_rounds)
+        selector._asked = meta.get("asked", 0)
         return selector
 
 

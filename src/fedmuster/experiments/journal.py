@@ -22,7 +22,7 @@ from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.experiments.database import connect, hold_lock, plain_errors
-from fedmuster.federation import Checkpoint, EdgeRow, RoundRow
+from fedmuster.federation import Checkpoint, EdgeRow, JobRows, RoundRow
 
 FILE_NAME = "journal.sqlite"
 
@@ -40,6 +40,8 @@ CREATE TABLE IF NOT EXISTS rounds (
     clients BLOB NOT NULL, rejected BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS scores (round INTEGER PRIMARY KEY, npz BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS network (round INTEGER PRIMARY KEY, npz BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS jobs (round INTEGER PRIMARY KEY, npz BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS loop (id INTEGER PRIMARY KEY CHECK (id = 0), npz BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS metrics (
     round INTEGER NOT NULL, stage TEXT NOT NULL, json TEXT NOT NULL, PRIMARY KEY (round, stage));
 CREATE TABLE IF NOT EXISTS afterwards (
@@ -155,13 +157,18 @@ class Journal:
             )
             for row in rows:
                 network = None if row.network is None else _edge_arrays(row.network)
-                for table, arrays in (("scores", row.scores), ("network", network)):
+                jobs = None if row.jobs is None else row.jobs.arrays()
+                tables = (("scores", row.scores), ("network", network), ("jobs", jobs))
+                for table, arrays in tables:
                     if arrays is not None:
                         image = states.to_bytes(arrays, {})
                         database.execute(f"INSERT INTO {table} VALUES (?, ?)", (row.round, image))
+            *columns, loop = checkpoint
             database.execute(
-                "INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?, ?, ?, ?)", checkpoint
+                "INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?, ?, ?, ?)", columns
             )
+            if loop is not None:
+                database.execute("INSERT OR REPLACE INTO loop VALUES (0, ?)", (loop,))
             self.keep_afterwards(checkpoint.round, None)
             if ending is not None:
                 database.execute("INSERT OR REPLACE INTO ending VALUES (0, ?)", (ending,))
@@ -229,7 +236,8 @@ class Journal:
         """Where the run stands; None before its first commit."""
         with plain_errors(self.path):
             row = self._database.execute(
-                "SELECT round, elapsed_seconds, selector, judge, trainer, budget FROM checkpoint"
+                "SELECT round, elapsed_seconds, selector, judge, trainer, budget, npz "
+                "FROM checkpoint LEFT JOIN loop USING (id)"
             ).fetchone()
         return None if row is None else Checkpoint(*row)
 
@@ -268,6 +276,8 @@ class JournalReader:
             ending, identity = only("reason FROM ending"), only("run FROM identity")
             scores = every("round, npz FROM scores ORDER BY round")
             network = every("npz FROM network ORDER BY round")
+            known = only("count(*) FROM sqlite_master WHERE name = 'jobs'")  # of older journals not
+            jobs = every("round, npz FROM jobs ORDER BY round") if known else []
         try:
             self.columns, self.cohorts, self.rejected = _parse(rows)
         except (ValueError, TypeError) as error:  # a cell that is neither number nor cohort
@@ -290,6 +300,11 @@ class JournalReader:
         if network:
             self.edge_rows = [EdgeRow(**self._arrays(image)) for (image,) in network]
 
+        self.jobs: list[JobRows] | None = None
+        """The jobs that ended before each aggregation; None in rounds."""
+        if jobs:
+            self.jobs = [JobRows(**self._arrays(image)) for _, image in jobs]
+
     def _arrays(self, image: bytes) -> dict[str, NDArray[Any]]:
         return states.from_bytes(image, source=str(self.path))[0]
 
@@ -309,6 +324,10 @@ class JournalReader:
             fingerprint.update(self.scores[name].tobytes())
         for row in self.edge_rows or ():
             for name, values in _edge_arrays(row).items():
+                fingerprint.update(name.encode())
+                fingerprint.update(values.tobytes())
+        for jobs in self.jobs or ():
+            for name, values in jobs.arrays().items():
                 fingerprint.update(name.encode())
                 fingerprint.update(values.tobytes())
         return fingerprint.hexdigest()

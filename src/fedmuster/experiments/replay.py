@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmuster.core.errors import FedmusterError, StateError
-from fedmuster.core.records import FloatArray, IntArray, Selection
+from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.experiments.cell_images import differences
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import SPEC_NAME, versions
@@ -114,13 +114,14 @@ class _Onlooker(Simulation[Any]):
     looks = False
     seen: dict[str, FloatArray] | None = None
 
-    def _reachable(self, drawn: WorldRound) -> WorldRound:
-        reachable = super()._reachable(drawn)
+    def reachable(self, drawn: WorldRound) -> WorldRound:
+        reachable = super().reachable(drawn)
         if self.looks:
-            busy = np.zeros(len(drawn.available), dtype=np.bool_)
-            if self.trainer is not None:
-                busy[self.trainer.busy.clients] = True
-            marks = {"available": reachable.available, "busy": busy}
+            busy = self.selector.tickets.busy.copy()
+            late = None if self.trainer is None else self.trainer.late
+            if late is not None:
+                busy[late.clients[~late.arrived]] = True
+            marks = {"available": reachable.available & ~busy, "busy": busy}
             if self.budget is not None:
                 marks["privacy_spent"] = ~self.budget.able
             if drawn.edges is not None:
@@ -136,7 +137,7 @@ class _Onlooker(Simulation[Any]):
             self.seen["asked_loss"] = asked
         return losses
 
-    def _watched_scores(self, selection: Selection) -> None:
+    def _watch_scores(self) -> None:
         if self.looks and self.seen is not None:
             self.seen.update(self.selector.scores())
 

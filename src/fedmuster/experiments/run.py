@@ -54,14 +54,14 @@ def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
             if cell.training is not None and checkpoint.round % cell.training.evaluate_every:
                 # Evaluated because the run ended here, before it was given a later end.
                 journal.forget_evaluation(checkpoint.round)
-        if simulation.exhausted is not None and simulation.selector.round == 1:
+        if simulation.exhausted is not None and simulation.version == 0:
             raise BudgetError(f"{simulation.exhausted}: no round can be played. Use another ledger")
         if not simulation.repeatable:
             journal.sync_every_commit()
         journal.begin(versions(), _about_clients(simulation))
         # Before anybody is debited: to go on, a run must know what its ledger held when it began.
         # If it goes on: other runs on the same ledger may have left too little for it.
-        journal.append([], simulation.checkpoint(), ending=simulation.exhausted)
+        journal.append([], simulation.checkpoint(), ending=simulation.ending)
         rows: list[RoundRow] = []
         pause, committed = _COMMIT_SECONDS, time.monotonic()
         go_on = wanted()
@@ -69,7 +69,7 @@ def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
             rows.append(simulation.step())
             now = time.monotonic()
             if now - committed > pause or simulation.finished or not simulation.repeatable:
-                journal.append(rows, simulation.checkpoint(), ending=simulation.exhausted)
+                journal.append(rows, simulation.checkpoint(), ending=simulation.ending)
                 rows.clear()
                 go_on = wanted()
                 committed = time.monotonic()

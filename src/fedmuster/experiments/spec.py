@@ -8,7 +8,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -29,7 +29,7 @@ from fedmuster.experiments.spec_tables import (
     table_of,
     unavailable_in,
 )
-from fedmuster.federation import Horizon, Simulation, Watch
+from fedmuster.federation import Federation, Horizon, Simulation, Watch
 from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.training.training import Training
@@ -40,7 +40,7 @@ _LONGEST_LABEL = 100
 _MOST_ROUNDS = 10**9
 _KEYS = (
     *("rounds", "seconds", "seed", "seeds", "regret"),
-    *("world", "reward", "training", "privacy", "watch", "policy"),
+    *("world", "reward", "training", "privacy", "watch", "federation", "policy"),
 )
 LEDGER_NAME = "ledger.sqlite"
 
@@ -66,6 +66,11 @@ class Experiment:
     """The labels that run without privacy where the others have it."""
     watch: Watch | None = None
     """Whose scores the journals keep."""
+    federation: Federation | None = None
+    """When clients are asked, when the server aggregates, what old answers are worth; None for
+    rounds, or as each policy was published."""
+    federations: Mapping[str, Federation] = field(default_factory=dict)
+    """By label, what single policies have in place of it."""
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not 0 < self.seconds < math.inf:
@@ -147,6 +152,7 @@ class Experiment:
             policy,
             self.world,
             seed=seed,
+            federation=self.federation_of(label),
             genie=self.genie,
             must_judge=self.regret is True,
             training=self.training,
@@ -154,6 +160,21 @@ class Experiment:
             protection=protection,
             watch=self.watch,
         )
+
+    def federation_of(self, label: str) -> Federation | None:
+        """How the federation works with this policy.
+
+        What the policy's own table says counts first, then how it was published, then
+        ``[federation]``. Where the policy's table says ``rounds``, only the concurrency of
+        ``[federation]`` counts.
+        """
+        policy, own = self.policies[label], self.federations.get(label)
+        common = self.federation or Federation()
+        if own is not None and own.rounds:
+            return Federation(concurrency=common.concurrency).under(own)
+        published = from_table(Federation, policy.published_federation)
+        whole = common.under(published)
+        return whole if own is None else whole.under(own)
 
     @property
     def unavailable(self) -> list[UnavailableClass]:
@@ -193,6 +214,7 @@ class Experiment:
             policies={label: self.policies[label]},
             seeds=(seed,),
             unprotected=self.unprotected & {label},
+            federations={k: v for k, v in self.federations.items() if k == label},
         )
 
     def extended(self, wanted: "Experiment") -> "Experiment":
@@ -225,6 +247,7 @@ class Experiment:
             policies={**self.policies, **wanted.policies},
             seeds=tuple(dict.fromkeys((*self.seeds, *wanted.seeds))),
             unprotected=self.unprotected | wanted.unprotected,
+            federations={**self.federations, **wanted.federations},
         )
 
     def rehearse(self) -> None:
@@ -234,7 +257,7 @@ class Experiment:
             problem = self.world.start(seed).problem
         if self.training is not None:
             protected = self.privacy is not None and self.unprotected < set(self.policies)
-            for late_answers in {policy.late_answers for policy in self.policies.values()}:
+            for staleness in {policy.stale_answers for policy in self.policies.values()}:
                 with (
                     _blaming("training"),
                     closing(
@@ -243,7 +266,7 @@ class Experiment:
                             seed=seed,
                             num_samples=problem.num_samples,
                             num_edges=problem.num_servers,
-                            late_answers=late_answers,
+                            staleness=staleness,
                         )
                     ) as trainer,
                 ):
@@ -311,7 +334,7 @@ class Experiment:
         numbers = from_table(_Numbers, {k: v for k, v in table.items() if k in _NUMBERS})
         if numbers.seed is not None and numbers.seeds is not None:
             raise ConfigError("give seed or seeds, not both", key=("seed",))
-        policies, unprotected = read_policies(table["policy"], reading=reading)
+        contestants = read_policies(table["policy"], reading=reading)
         reward = table.get("reward")
         at_edges = isinstance(reward, Mapping) and "utility" in reward  # an EdgeUtility
         world = read_world(table["world"], reading=reading, hierarchical=at_edges)
@@ -320,8 +343,7 @@ class Experiment:
             if key in table:
                 tables[key] = read_part(kind, table[key], key=key, reading=reading)
         return cls(
-            policies=policies,
-            unprotected=unprotected,
+            **contestants._asdict(),
             world=world,
             rounds=numbers.rounds,
             seeds=(numbers.seed or 0,) if numbers.seeds is None else numbers.seeds,
@@ -339,6 +361,8 @@ class Experiment:
                 settings["label"] = label
             if label in self.unprotected:
                 settings["private"] = False
+            if label in self.federations:
+                settings["federation"] = table_of(self.federations[label])
             policies.append(settings)
         table: dict[str, Any] = {
             "rounds": self.rounds,
@@ -391,7 +415,12 @@ class _Numbers:
 
 
 _NUMBERS = tuple(item.name for item in fields(_Numbers))
-_TABLES: dict[str, type] = {"training": Training, "privacy": Privacy, "watch": Watch}
+_TABLES: dict[str, type] = {
+    "training": Training,
+    "privacy": Privacy,
+    "watch": Watch,
+    "federation": Federation,
+}
 
 
 @contextmanager

@@ -4,13 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 from fedmuster.core.config import Key, from_table, named, parse, split_text, to_table
 from fedmuster.core.errors import ConfigError, UnknownNameError
 from fedmuster.core.explaining import Moment, Rule
 from fedmuster.core.policy import POLICIES, Policy, PolicyTraits
 from fedmuster.core.registry import is_outside
+from fedmuster.federation import Federation
 from fedmuster.policies.explaining.simple_rules import Untold
 from fedmuster.worlds import WORLDS
 from fedmuster.worlds.real_federation import FEDERATIONS
@@ -115,10 +116,16 @@ def table_of(config: Any) -> dict[str, Any]:
     }
 
 
-def read_policies(
-    tables: Any, *, reading: bool = False
-) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
-    """Policies by label, and the labels of those without privacy.
+class Contestants(NamedTuple):
+    """Policies by label, the labels of those without privacy, and ways of working of their own."""
+
+    policies: dict[str, Policy[Any]]
+    unprotected: frozenset[str]
+    federations: dict[str, Federation]
+
+
+def read_policies(tables: Any, *, reading: bool = False) -> Contestants:
+    """The policies of a spec.
 
     Args:
         tables: what a spec has as ``policy``: a name, a table, or a list of these.
@@ -127,13 +134,14 @@ def read_policies(
     """
     numbered = isinstance(tables, list)
     policies: dict[str, Policy[Any]] = {}
-    unprotected = set()
+    unprotected, federations = set(), {}
     for number, table in enumerate(tables if numbered else [tables]):
         key = ("policy", str(number)) if numbered else ("policy",)
-        label, private = None, True
+        label, private, federation = None, True, None
         if isinstance(table, Mapping):
             table = dict(table)
             label, private = table.pop("label", None), table.pop("private", True)
+            federation = table.pop("federation", None)
         if not isinstance(private, bool):
             raise ConfigError(
                 f"private = {private!r}, expected true or false", key=(*key, "private")
@@ -156,8 +164,19 @@ def read_policies(
             )
         if not private:
             unprotected.add(label)
+        if federation is not None:
+            federations[label] = _own_federation(federation, key=(*key, "federation"))
         policies[label] = policy
-    return policies, frozenset(unprotected)
+    return Contestants(policies, frozenset(unprotected), federations)
+
+
+def _own_federation(table: Any, *, key: Key) -> Federation:
+    """The way of working of one policy; the word "rounds" stands for ``{ rounds = true }``."""
+    if table == "rounds":
+        return Federation(rounds=True)
+    if not isinstance(table, Mapping):
+        raise ConfigError(f'federation = {table!r}, expected a table, or "rounds"', key=key)
+    return from_table(Federation, table, key=key)
 
 
 def _unavailable(table: Any, error: ConfigError, *, reading: bool) -> UnavailableClass:
@@ -186,8 +205,8 @@ def label_of(text: str) -> str:
     return ":".join(filter(None, (name.partition(":")[2], settings)))
 
 
-def parse_policies(texts: Iterable[str]) -> tuple[dict[str, Policy[Any]], frozenset[str]]:
-    """Policies by what was written, and those of them that run without privacy."""
+def parse_policies(texts: Iterable[str]) -> Contestants:
+    """Policies by what was written."""
     return read_policies([{**parse(text), "label": label_of(text)} for text in texts])
 
 

@@ -1,6 +1,17 @@
-"""The round loop: a policy in a world, judged against the genie, training a model."""
+"""The loop: a policy in a world, with rounds or without, judged against the genie, training."""
 
+from fedmuster.federation.jobs import JobRows
 from fedmuster.federation.rows import Checkpoint, EdgeRow, Horizon, RoundRow, Watch
+from fedmuster.federation.settings import Federation
 from fedmuster.federation.simulation import Simulation
 
-__all__ = ["Checkpoint", "EdgeRow", "Horizon", "RoundRow", "Simulation", "Watch"]
+__all__ = [
+    "Checkpoint",
+    "EdgeRow",
+    "Federation",
+    "Horizon",
+    "JobRows",
+    "RoundRow",
+    "Simulation",
+    "Watch",
+]

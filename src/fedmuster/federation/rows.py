@@ -11,12 +11,13 @@ from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.records import Feedback, Selection
+from fedmuster.federation.jobs import JobRows
 from fedmuster.privacy.budget import PrivacyRow
 from fedmuster.training.trainer import LearningRow
 
 
 class Checkpoint(NamedTuple):
-    """What a simulation needs to continue after ``round``, bit for bit."""
+    """What a simulation needs to continue after the aggregation ``round``, bit for bit."""
 
     round: int
     elapsed_seconds: float
@@ -24,6 +25,8 @@ class Checkpoint(NamedTuple):
     judge: bytes | None
     trainer: bytes | None
     budget: bytes | None
+    loop: bytes | None = None
+    """Open jobs and what will happen to them; None in rounds, where nothing is open then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,33 +115,35 @@ class EdgeRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundRow:
-    """One round, as the journal keeps it.
+    """One round, as the journal keeps it; without rounds, one aggregation.
 
     Args:
-        round: t.
-        seconds: how long the round took in simulated time.
+        round: t, the number of this aggregation.
+        seconds: simulated time since the last one.
         reward: realised ``min tau_min/tau + alpha Phi_g + gamma Phi_p`` (BSFL Eq. 5; PAUSE Eq. 9),
             or the utility of participants at edge servers (COCS Eq. 8, 19); NaN without a judge.
         regret: expected loss against the best cohort (BSFL Eq. 7; COCS Eq. 11); NaN likewise.
         num_available: the clients that could be asked.
         num_completed: the clients of the cohort that answered.
         num_refused: feedback rows that could not be right.
-        clients: the cohort.
+        clients: the cohort; without rounds, the clients whose jobs have ended since the last row.
         learning: what the round did to the model, if there is one.
         privacy: what clients have spent, if a ledger is kept.
         scores: the policy's scores of the watched clients, by name; None where none are kept.
         network: what happened at the edge servers; None where there are none.
+        jobs: the jobs that have ended since the last row; None in rounds.
     """
 
     round: int
     seconds: float
-    reward: float
-    regret: float
     num_available: int
     num_completed: int
     num_refused: int
     clients: IntArray
+    reward: float = np.nan
+    regret: float = np.nan
     learning: LearningRow = field(default_factory=LearningRow)
     privacy: PrivacyRow = field(default_factory=PrivacyRow)
     scores: Mapping[str, FloatArray] | None = None
     network: EdgeRow | None = None
+    jobs: JobRows | None = None

@@ -1,24 +1,35 @@
-"""The round loop: a policy in a world, judged against the genie, training a model."""
+"""The loop: a policy in a world, with rounds or without, training a model.
 
+Four parts say how a federation works. The policy chooses who is asked; slots say when; a trigger
+says when the server aggregates; staleness says what old answers are worth. Rounds are the case in
+which all slots are filled at once and the server waits for them together.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from fedmuster.bandits.utility import EdgeUtility
-from fedmuster.core.arrays import FloatArray, IntArray
-from fedmuster.core.checking import warn_if_everyone
+from fedmuster.core import state as states
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import configured
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.policy import Policy, as_policy
-from fedmuster.core.records import Feedback, Late, RoundView, Selection, checked_seed
+from fedmuster.core.records import Feedback, Selection, checked_seed
 from fedmuster.core.selector import Selector
-from fedmuster.federation.regret import Verdict, judge_for
-from fedmuster.federation.rows import Checkpoint, EdgeRow, Horizon, RoundRow, Watch
+from fedmuster.federation.jobs import Agenda, Decision, Job
+from fedmuster.federation.regret import judge_for
+from fedmuster.federation.rounds import Rounds
+from fedmuster.federation.rows import Checkpoint, Horizon, RoundRow, Watch
+from fedmuster.federation.settings import Federation
+from fedmuster.federation.slots import Slots
+from fedmuster.federation.work import Work
 from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Grant, PrivacyRow, Protection
-from fedmuster.training.trainer import LearningRow
+from fedmuster.training.servers import Starts
+from fedmuster.training.trainer import LearningRow, Trainer
 from fedmuster.training.training import OwnTraining, Training
 from fedmuster.worlds.world import WORLDS, World, WorldRound
 
@@ -26,12 +37,14 @@ S = TypeVar("S")
 
 
 class Simulation(Generic[S]):
-    """A policy in a world, round by round.
+    """A policy in a world, from aggregation to aggregation.
 
     Args:
-        policy: chooses the cohorts: a policy, or its name with settings, such as "bsfl:alpha=3".
+        policy: chooses the clients: a policy, or its name with settings, such as "bsfl:alpha=3".
         world: simulates the clients: a world, or its name, such as "bsfl-rates:num_clients=50".
         seed: of world and policy; two policies with the same seed face the same luck.
+        federation: when clients are asked, when the server aggregates, what old answers are worth;
+            None for rounds.
         genie: the reward that measures regret, or where there are edge servers the utility that
             does; None for no regret (faster).
         must_judge: whether to complain where regret is not defined; else the run has no regret.
@@ -47,6 +60,10 @@ class Simulation(Generic[S]):
         >>> rows = [simulation.step() for _ in range(100)]
         >>> rows[-1].round, rows[0].clients.shape
         (100, (5,))
+        >>> without_rounds = Federation(concurrency=5, buffer=2)
+        >>> row = Simulation("bsfl", BSFLRates(), seed=1, federation=without_rounds).step()
+        >>> row.num_completed
+        2
     """
 
     def __init__(
@@ -55,6 +72,7 @@ class Simulation(Generic[S]):
         world: World | str,
         *,
         seed: int,
+        federation: Federation | None = None,
         genie: Genie | EdgeUtility | None = None,
         must_judge: bool = True,
         training: Training | OwnTraining | None = None,
@@ -64,17 +82,21 @@ class Simulation(Generic[S]):
     ) -> None:
         policy = as_policy(policy, owner="Simulation")
         seed = checked_seed(seed, owner="Simulation")
-        self.world = configured(WORLDS, world, owner="Simulation").start(seed)
+        world = configured(WORLDS, world, owner="Simulation")
+        given = Federation() if federation is None else federation
+        self.world = given.resized(world).start(seed)
         problem = self.world.problem
-        if genie is not None and not self.world.waits_for_all:
+        self.settings = given.settled(policy, problem)
+        if genie is not None and not (self.world.waits_for_all and self.settings.in_rounds):
             if must_judge:
                 raise ConfigError(
-                    "regret is defined for cohorts that are waited for, not for over_selection > 1 "
-                    "or uploads one after the other: write regret = false, or leave it out",
+                    "regret is defined for cohorts that are waited for, not without rounds, for "
+                    "over_selection > 1 or for uploads one after the other: write regret = false, "
+                    "or leave it out",
                     key=("regret",),
                 )
             genie = None
-        self.trainer = None
+        self.trainer: Trainer | None = None
         if training is not None:
             if problem.quality is not None:
                 raise ConfigError(
@@ -87,7 +109,8 @@ class Simulation(Generic[S]):
                 seed=seed,
                 num_samples=problem.num_samples,
                 num_edges=problem.num_servers,
-                late_answers=policy.late_answers,
+                staleness=self.settings.worth,
+                keeps_late=self.settings.in_rounds,
                 measure_gain=policy.wants_gain,
             )
             problem = self.trainer.describe(problem)
@@ -95,6 +118,13 @@ class Simulation(Generic[S]):
         self.judge = None if genie is None else judge_for(genie, problem, seed=seed)
         self.horizon, self.watch = horizon, watch
         self.elapsed_seconds = 0.0
+        self.version = 0
+        """How often the server has aggregated."""
+        self.stuck: str | None = None
+        """Why nothing more can happen, if so."""
+        self.keys: IntArray = np.zeros(problem.num_clients, dtype=np.int64)
+        """int64[K], the round whose order of samples each client took for its last job."""
+        self.agenda = Agenda()
         self.budget = None
         if protection is not None:
             try:
@@ -104,90 +134,159 @@ class Simulation(Generic[S]):
             except BaseException:
                 self.close()
                 raise
+        self.work = None if self.trainer is None else Work(self.trainer, self.budget)
+        self._asking: Rounds | Slots = Rounds(self)
+        if not self.settings.in_rounds:
+            every = 1 if self.trainer is None else self.trainer.global_every
+            self._asking = Slots(self, self.settings, global_every=every)
+        self._back: list[Job] = []
+        self._buffer: list[Job] = []
+        self._scores: dict[str, FloatArray] | None = None
+        self._num_completed = self._num_refused = 0
 
     def step(self) -> RoundRow:
-        """Play one round."""
-        selector, budget = self.selector, self.budget
-        if selector.round == 1:
-            warn_if_everyone(selector.policy, selector.problem)
-        drawn = self.world.realise(selector.round, now_seconds=self.elapsed_seconds)
-        drawn = self._reachable(drawn)
-        privacy_left = None if budget is None else budget.left
+        """Play until the server aggregates: in rounds, one round."""
+        asking, trigger = self._asking, self.settings.trigger
+        while True:
+            if trigger is not None and trigger.asks_first:
+                asking.ask()
+            due = asking.due()
+            if due == np.inf or due > self.agenda.next_seconds:
+                asking.ask()
+                if len(self.agenda) > 0:
+                    event = self.agenda.next()
+                    self.elapsed_seconds = max(self.elapsed_seconds, event.at_seconds)
+                    self._back += asking.happen(event)
+                    continue
+                self.stuck = asking.alone()
+            self.elapsed_seconds = max(self.elapsed_seconds, min(due, self.agenda.next_seconds))
+            return self._aggregate()
+
+    def select(self, drawn: WorldRound, **how_many: int) -> Selection:
+        """Let the policy choose among the clients of ``drawn``."""
+        selector = self.selector
         selection = selector.select(
             available=drawn.available,
-            cohort_size=self.world.num_to_ask,
             features=drawn.features,
             edges=drawn.edges,
             truth=drawn.truth if selector.policy.oracle else None,  # costs as much as a round
-            privacy_left=privacy_left,
+            privacy_left=self.privacy_left,
             ask_loss=None if self.trainer is None else self._ask_loss,
             forecast=drawn.forecast,
+            **how_many,
         )
-        scores = self._watched_scores(selection)
-        verdict = Verdict(regret=np.nan, additive=np.nan)
-        # With a quota the round does not wait for the cohort, and regret is not defined.
-        if self.judge is not None and selection.quota is None:
-            whole = RoundView(  # with the truth, for the judge's eyes only
-                round=drawn.round,
-                cohort_size=selector.problem.cohort_size,
-                available=drawn.available,
-                edges=drawn.edges,
-                truth=drawn.truth,
-                privacy_left=privacy_left,
-            )
-            verdict = self.judge.assess(whole, selection)
-        # Clients are asked from here on: each of them must have paid.
-        grant = None if budget is None else budget.debit(selection.round, selection.clients)
-        outcome = drawn.play(selection)
-        feedback, late = outcome.feedback, outcome.late
-        if grant is not None:
-            feedback, late = _releasable(feedback, late, grant)
-        if self.judge is not None:
-            self.judge.record(selection, feedback)
-        self.elapsed_seconds += outcome.round_seconds
-        learning, release = LearningRow(), None
-        if budget is not None and grant is not None:
-            release = partial(budget.release, grant)
-        if self.trainer is not None:
-            feedback, learning = self.trainer.train(
-                feedback,
-                evaluate=self._reached(selection.round) or self.exhausted is not None,
-                release=release,
-                sketch_size=selector.policy.wanted_sketch_size,
-                edges=selection.edges,
-                late=late,
-                ends_at_seconds=self.elapsed_seconds,
-            )
-        report = selector.observe(feedback)
-        # At edge servers the policy hears of participants; elsewhere speed is as it was measured.
-        heard = outcome.feedback if drawn.edges is None else feedback
-        reward, tau_min = np.nan, self.world.tau_min_seconds
-        if self.judge is not None:
-            reward = self.judge.reward(verdict, heard, tau_min_seconds=tau_min)
-        return RoundRow(
-            round=selection.round,
-            seconds=outcome.round_seconds,
-            reward=reward,
-            regret=verdict.regret,
-            num_available=int(np.count_nonzero(drawn.available)),
-            num_completed=len(selection.clients) - len(report.not_completed),
-            num_refused=sum(report.refused.values()),
-            clients=selection.clients,
-            learning=learning,
-            privacy=PrivacyRow() if budget is None else budget.standing(),
-            scores=scores,
-            network=EdgeRow.of(drawn.edges, selection, heard, drawn.position_km),
+        self._watch_scores()
+        return selection
+
+    def debit(self, selection: Selection) -> Grant | None:
+        """Let clients pay before they are asked: from here on they may be."""
+        if self.budget is None:
+            return None
+        return self.budget.debit(self.selector.decisions, selection.clients)
+
+    def decide(
+        self, selection: Selection, feedback: Feedback, latency: FloatArray, grant: Grant | None
+    ) -> Decision:
+        """The jobs of clients that are asked now, on the models of now."""
+        clients, round_number = selection.clients, self.version + 1
+        # In rounds the number of the round; without, a client may train twice on one model.
+        keys = np.maximum(round_number, self.keys[clients] + 1)
+        self.keys[clients] = keys
+        starts: Starts = ()
+        if self.work is not None:
+            starts = self.work.trainer.starts(clients, selection.edges, round_number)
+        return Decision(
+            number=self.selector.decisions,
+            version=self.version,
+            asked_at_seconds=self.elapsed_seconds,
+            selection=selection,
+            feedback=feedback,
+            latency_seconds=latency,
+            keys=keys,
+            starts=starts,
+            grant=grant,
         )
 
+    def hear(self) -> Feedback | None:
+        """Let clients that are back train, and tell the policy of them; what it heard."""
+        jobs, self._back = self._back, []
+        feedback = self._asking.came_back(jobs)
+        if feedback is None:
+            return None
+        answered = feedback.answered
+        senders = [job for job, came in zip(jobs, answered.tolist(), strict=True) if came]
+        if self.work is not None:
+            sent = self.work.send(senders)
+            completed = answered.copy()
+            completed[answered] = sent.usable
+            signals = {name: _spread(of, answered) for name, of in sent.updates.signals.items()}
+            sketches, size = None, self.selector.policy.wanted_sketch_size
+            if size > 0:
+                sketches = _spread(self.work.sketches(sent, size), completed)
+            feedback = replace(
+                feedback,
+                completed=completed,
+                signals={**feedback.signals, **signals},
+                sketches=sketches,
+                used=None if feedback.used is None else feedback.used & completed,
+            )
+            senders = [job for job, fits in zip(senders, sent.usable.tolist(), strict=True) if fits]
+        self._buffer += senders
+        report = self.selector.observe(feedback)
+        self._num_completed += len(feedback.clients) - len(report.not_completed)
+        self._num_refused += sum(report.refused.values())
+        return feedback
+
+    def _aggregate(self) -> RoundRow:
+        """Make one model of what has come, and a row of what has happened since the last time."""
+        asking, only = self._asking, self._asking.only
+        heard = self.hear()
+        jobs = [job for job in self._buffer if only is None or job.edge == only]
+        self._buffer = [job for job in self._buffer if only is not None and job.edge != only]
+        ages = np.array([self.version - job.decision.version for job in jobs], dtype=np.int64)
+        used = asking.used(jobs)
+        learning = LearningRow() if self.work is None else self._learn(self.work, jobs, used)
+        self.version += 1
+        used = used & (self.settings.worth.factors(ages) > 0)
+        row = RoundRow(
+            round=self.version,
+            num_completed=self._num_completed,
+            num_refused=self._num_refused,
+            learning=learning,
+            privacy=PrivacyRow() if self.budget is None else self.budget.standing(),
+            scores=self._scores,
+            **asking.columns(jobs, used, heard),
+        )
+        self._num_completed = self._num_refused = 0
+        self._scores = None
+        return row
+
+    def _learn(self, work: Work, jobs: Sequence[Job], used: BoolArray) -> LearningRow:
+        round_number, cohort = self.version + 1, self._asking.cohort
+        count, train_loss = work.aggregate(
+            jobs,
+            used,
+            round_number=round_number,
+            asked=cohort,
+            now_seconds=self.elapsed_seconds,
+            only=self._asking.only,
+        )
+        if cohort is not None:  # after the merging: an answer that is late enters a later model
+            work.hold(cohort, round_number=round_number)
+        last = self._reached(round_number) or self.exhausted is not None
+        return work.learned(round_number, count, train_loss, last=last)
+
     def checkpoint(self) -> Checkpoint:
-        """The state after the last round, to be saved."""
+        """The state after the last aggregation, to be saved."""
+        loop = self._asking.arrays()
         return Checkpoint(
-            round=self.selector.round - 1,
+            round=self.version,
             elapsed_seconds=self.elapsed_seconds,
             selector=self.selector.to_bytes(),
             judge=None if self.judge is None else self.judge.to_bytes(),
             trainer=None if self.trainer is None else self.trainer.to_bytes(),
             budget=None if self.budget is None else self.budget.to_bytes(),
+            loop=states.to_bytes(loop, {}) if loop else None,
         )
 
     def load(self, checkpoint: Checkpoint, *, source: str) -> None:
@@ -196,15 +295,21 @@ class Simulation(Generic[S]):
             if (getattr(self, what) is None) != (getattr(checkpoint, what) is None):
                 written = "with" if getattr(self, what) is None else "without"
                 raise StateError(f"{source} was written {written} a {what}")
+        if (checkpoint.loop is None) != self.settings.in_rounds:
+            written = "without" if self.settings.in_rounds else "in"
+            raise StateError(f"{source} was written {written} rounds")
         policy = self.selector.policy
         self.selector = Selector.from_bytes(checkpoint.selector, policy, source=source)
+        self.version, self.elapsed_seconds = checkpoint.round, checkpoint.elapsed_seconds
         if self.judge is not None and checkpoint.judge is not None:
             self.judge.load(checkpoint.judge, source=source)
         if self.trainer is not None and checkpoint.trainer is not None:
             self.trainer.load(checkpoint.trainer, source=source)
         if self.budget is not None and checkpoint.budget is not None:
-            self.budget.load(checkpoint.budget, after_round=checkpoint.round)
-        self.elapsed_seconds = checkpoint.elapsed_seconds
+            self.budget.load(checkpoint.budget, after_round=self.selector.decisions)
+        if checkpoint.loop is not None:
+            arrays, _ = states.from_bytes(checkpoint.loop, source=source)
+            self._asking.load(arrays, lost=not self.repeatable)
 
     def close(self) -> None:
         """End worker processes of the training, and release the ledger."""
@@ -215,43 +320,56 @@ class Simulation(Generic[S]):
 
     @property
     def finished(self) -> bool:
-        """Whether the horizon is reached, or the clients' privacy is spent."""
-        return self._reached(self.selector.round - 1) or self.exhausted is not None
+        """Whether the horizon is reached, or nothing more can happen."""
+        return self._reached(self.version) or self.ending is not None
+
+    @property
+    def ending(self) -> str | None:
+        """Why the run ends before its horizon, if it does."""
+        return self.exhausted or self.stuck
 
     @property
     def exhausted(self) -> str | None:
         """Why privacy ends the run, if it does: too few clients can be asked once more."""
-        if self.budget is None:
+        if self.budget is None or len(self.selector.tickets) > 0:
             return None
         problem = self.selector.problem
-        return self.budget.ending(cohort_size=problem.cohort_size, num_edges=problem.num_edges)
+        enough = problem.cohort_size if self.settings.in_rounds else 1
+        return self.budget.ending(cohort_size=enough, num_edges=problem.num_edges)
 
     @property
     def repeatable(self) -> bool:
         """Whether rounds lost in a crash can be played again; else commit every round."""
         return self.budget is None or self.budget.privacy.simulated
 
-    def _reachable(self, drawn: WorldRound) -> WorldRound:
-        """The round without clients that have no privacy left or are busy with an earlier round.
+    @property
+    def privacy_left(self) -> FloatArray | None:
+        """[K], the share of its privacy budget that each client has left; None without privacy."""
+        return None if self.budget is None else self.budget.left
+
+    def reachable(self, drawn: WorldRound) -> WorldRound:
+        """Without clients that have no privacy left, or that still work for an earlier round.
 
         If no client is left, the server waits for the first that is done.
         """
         available, wait = drawn.available, drawn.wait_seconds
         if self.budget is not None:
             available = available & self.budget.able
-        if self.trainer is not None and len(self.trainer.busy.clients) > 0:
-            busy = self.trainer.busy
+        late = None if self.trainer is None else self.trainer.late
+        if late is not None and len(late.clients) > 0:
+            away = ~late.arrived
             available = available.copy()
-            available[busy.clients] = False
-            if not available.any():
-                wait = max(wait, float(busy.arrives_at_seconds.min()) - self.elapsed_seconds)
+            available[late.clients[away]] = False
+            if away.any() and not available.any():
+                wait = max(wait, float(late.arrives_at_seconds[away].min()) - self.elapsed_seconds)
         return replace(drawn, available=available, wait_seconds=wait)
 
-    def _watched_scores(self, selection: Selection) -> dict[str, FloatArray] | None:
-        if self.watch is None or not self.watch.due(selection.round):
-            return None
+    def _watch_scores(self) -> None:
+        """Keep the scores of the first choice of a round in which they are due."""
+        if self.watch is None or self._scores is not None or not self.watch.due(self.version + 1):
+            return
         watched = self.watch.watched(self.selector.problem.num_clients)
-        return {name: values[watched] for name, values in self.selector.scores().items()}
+        self._scores = {name: values[watched] for name, values in self.selector.scores().items()}
 
     def _reached(self, rounds: int) -> bool:
         return self.horizon is not None and self.horizon.reached(rounds, self.elapsed_seconds)
@@ -266,10 +384,8 @@ class Simulation(Generic[S]):
         return self.trainer.ask_loss(clients, batch_size=batch_size)
 
 
-def _releasable(feedback: Feedback, late: Late, grant: Grant) -> tuple[Feedback, Late]:
-    """Clients that may not send do not complete, and do not come late either."""
-    sends = np.isin(late.clients, grant.clients[grant.releasable])
-    return (
-        replace(feedback, completed=feedback.answered & grant.releasable),
-        Late(clients=late.clients[sends], arrives_at_seconds=late.arrives_at_seconds[sends]),
-    )
+def _spread(values: FloatArray, answered: BoolArray) -> FloatArray:
+    """``values`` with a row for each job that is back, NaN for those that did not answer."""
+    spread = np.full((len(answered), *values.shape[1:]), np.nan)
+    spread[answered] = values
+    return spread

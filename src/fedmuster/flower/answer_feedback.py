@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import DataError, StateError
-from fedmuster.core.late_answers import fill_quota
+from fedmuster.core.staleness import fill_quota
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
 from fedmuster.flower.answer_times import Clock, median, quantile
 from fedmuster.flower.reply_sorting import Answer

@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedmuster.core.errors import BudgetError, CallOrderError, ConfigError
-from fedmuster.core.late_answers import Discard
+from fedmuster.core.staleness import Discard
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.flower.cohort_choice import EndedError, NodeContacts
 from fedmuster.flower.grid_views import TimedGrid
@@ -134,10 +134,10 @@ class Muster(Strategy):
             f"{settings.policy.name} chooses {settings.num_to_ask} nodes a round for "
             f"{type(self.strategy).__name__}; the run is in {settings.folder}"
         )
-        if not isinstance(settings.policy.late_answers, Discard):
+        if not isinstance(settings.policy.stale_answers, Discard):
             warn(
                 f"{settings.policy.name} would use late answers "
-                f"({settings.policy.late_answers.name}), but Flower's strategies cannot: they are "
+                f"({settings.policy.stale_answers.name}), but Flower's strategies cannot: they are "
                 "dropped"
             )
 

@@ -21,7 +21,7 @@ from fedmuster.experiments.spec import Experiment
 from fedmuster.flower.node_roster import Roster
 from fedmuster.flower.strategy_loop import layers, setting_of, warn
 from fedmuster.privacy.budget import Privacy
-from fedmuster.worlds.real_federation import Federation
+from fedmuster.worlds.real_federation import RealFederation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,7 +270,7 @@ class Settings:
         """The run as its spec describes it."""
         return Experiment(
             policies={self.policy.name: self.policy},
-            world=Federation(
+            world=RealFederation(
                 cohort_size=self.cohort_size,
                 over_selection=self.over_selection,
                 deadline_seconds=self.deadline_seconds,

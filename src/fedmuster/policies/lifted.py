@@ -90,7 +90,9 @@ class Lifted:
     learns: ClassVar[Any] = property(attrgetter("policy.learns"))
     wants_gain: ClassVar[Any] = property(attrgetter("policy.wants_gain"))
     wanted_sketch_size: ClassVar[Any] = property(attrgetter("policy.wanted_sketch_size"))
-    late_answers: ClassVar[Any] = property(attrgetter("policy.late_answers"))
+    stale_answers: ClassVar[Any] = property(attrgetter("policy.stale_answers"))
+    rounds_only: ClassVar[Any] = property(attrgetter("policy.rounds_only"))
+    published_federation: ClassVar[Any] = property(attrgetter("policy.published_federation"))
     terms: ClassVar[Any] = property(attrgetter("policy.terms"))
 
     policy: Policy[Any] = field(default_factory=BSFL)

@@ -142,6 +142,7 @@ class AllClients(Stateless):
 
     name: ClassVar[str] = "all-clients"
     cohort_rule: ClassVar[CohortRule] = "everyone"
+    rounds_only: ClassVar[str | None] = "it asks everybody at once"
 
     def select(self, state: NoState, view: RoundView, rng: Generator) -> Selection:
         """Everyone available."""

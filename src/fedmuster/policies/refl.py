@@ -10,7 +10,7 @@ from numpy.random import Generator
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
-from fedmuster.core.late_answers import LateAnswers, Stale
+from fedmuster.core.staleness import AgeAndNovelty, Staleness
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import shared
@@ -38,7 +38,7 @@ class REFL(PolicyTraits):
     last rounds rests. Where clients do not say, and before a round was ever timed, all are alike.
 
     Late updates are not lost: they enter the model of the round in which they come, weighted by
-    age and novelty, see :class:`~fedmuster.core.policy.Stale`.
+    age and novelty, see :class:`~fedmuster.core.staleness.AgeAndNovelty`.
 
     Args:
         memory: a, how much of the average of past rounds stays. Authors' code: 0.25.
@@ -101,9 +101,9 @@ class REFL(PolicyTraits):
         require(oldest is None or oldest >= 1, self, "max_staleness", "an integer >= 1")
 
     @property
-    def late_answers(self) -> LateAnswers:
+    def stale_answers(self) -> Staleness:
         """They enter later rounds."""
-        return Stale(beta=self.beta, max_rounds=self.max_staleness)
+        return AgeAndNovelty(beta=self.beta, max_age=self.max_staleness)
 
     def init(self, problem: Problem) -> REFLState:
         """No client took part yet."""

@@ -10,7 +10,7 @@ from numpy.random import Generator
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
-from fedmuster.core.late_answers import Cached, LateAnswers
+from fedmuster.core.staleness import CachedModels, Staleness
 from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import given
@@ -34,7 +34,7 @@ class SAFA(PolicyTraits):
     were not picked in the last round have answered. If that does not happen before the deadline,
     the first of the others to arrive fill the quota. Answers that are not picked, and late ones,
     still count: the server averages the last model of every client, see
-    :class:`~fedmuster.core.policy.Cached`. It needs the memory for all these models.
+    :class:`~fedmuster.core.staleness.CachedModels`. It needs the memory for all these models.
 
     Args:
         lag_tolerance: tau, by how many rounds a client may be behind and still go on from its own
@@ -73,6 +73,7 @@ class SAFA(PolicyTraits):
         "preferred": "1 if it was not picked in the last round: the round waits for it"
     }
     cohort_rule: ClassVar[CohortRule] = "everyone"
+    rounds_only: ClassVar[str | None] = "everybody is asked, and a quota of answers closes the round"
     learns: ClassVar[bool] = False
 
     lag_tolerance: int = 5
@@ -82,9 +83,9 @@ class SAFA(PolicyTraits):
         require(self.lag_tolerance >= 1, self, "lag_tolerance", "an integer >= 1")
 
     @property
-    def late_answers(self) -> LateAnswers:
+    def stale_answers(self) -> Staleness:
         """Late replies enter the server's cache."""
-        return Cached(lag_tolerance=self.lag_tolerance)
+        return CachedModels(lag_tolerance=self.lag_tolerance)
 
     def init(self, problem: Problem) -> SAFAState:
         """No client picked yet."""

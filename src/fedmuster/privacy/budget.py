@@ -86,13 +86,15 @@ class Grant(NamedTuple):
     """A debit that is on disk: these clients may be asked.
 
     ``releasable`` is False for a client whose debit was found from before a crash and whose
-    noise cannot be repeated: what it sent then may be out, so it must not send again.
+    noise cannot be repeated: what it sent then may be out, so it must not send again. ``unsent``
+    are the clients that may still send; nobody may once it is empty.
     """
 
     round: int
     clients: IntArray
     amounts: FloatArray
     releasable: BoolArray
+    unsent: set[int]
 
 
 class Budget:
@@ -119,7 +121,6 @@ class Budget:
         """bool[K], the clients that can be asked once more."""
         self.left: FloatArray = np.ones(everyone)
         """[K], the share of the budget that each client has left (PAUSE Eq. 7)."""
-        self._open: tuple[int, set[int]] = (0, set())  # round, clients that may send
         self._replayed_until: int | None = None  # a round, where rounds are played again
         self._ledger = Ledger.open(
             path,
@@ -200,24 +201,23 @@ class Budget:
             self._replayed_until = max(round_, self._replayed_until)
             self._update(clients)
         releasable = debit.fresh | (self._replayed_until is not None)
-        self._open = (round_, set(clients[releasable].tolist()))
-        return Grant(round_, clients, debit.units / UNITS_PER_ONE, releasable)
+        amounts, unsent = debit.units / UNITS_PER_ONE, set(clients[releasable].tolist())
+        return Grant(round_, clients, amounts, releasable, unsent)
 
     def release(
         self, grant: Grant, clients: IntArray, updates: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """What the server receives of ``clients``: [n, d], clipped and noisy.
 
-        Only for clients of the newest grant, and with secure noise only once.
+        Only for clients that the grant lets send, and with secure noise only once.
         """
-        open_round, unsent = self._open
-        if grant.round != open_round or not unsent.issuperset(clients.tolist()):
+        if not grant.unsent.issuperset(clients.tolist()):
             raise StateError(
                 f"release: of round {grant.round}, in which a client has not paid or may not send "
                 "again; nothing was released"
             )
         if not self.privacy.simulated:
-            unsent.difference_update(clients.tolist())
+            grant.unsent.difference_update(clients.tolist())
         rows = np.searchsorted(grant.clients, clients)
         released = np.empty(updates.shape, dtype=np.float32)
         amounts = grant.amounts[rows].tolist()

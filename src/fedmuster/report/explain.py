@@ -21,7 +21,7 @@ from fedmuster.federation import EdgeRow
 from fedmuster.policies.explaining.simple_rules import BY_SCORE, Untold, rule_of
 from fedmuster.report.cells import Cell
 from fedmuster.report.tables import Table
-from fedmuster.worlds.real_federation import Federation
+from fedmuster.worlds.real_federation import RealFederation
 
 
 def rule_that_can_be_told(moment: Moment) -> Rule:
@@ -144,7 +144,7 @@ def suffices(moment: Moment) -> bool:
 
 def why_not_replayed(cell: Cell) -> str | None:
     """Why the run cannot be played again; None if it can."""
-    if isinstance(cell.spec.world, Federation):
+    if isinstance(cell.spec.world, RealFederation):
         return "it is a real federation"
     return next((config.reason for config in cell.spec.unavailable), None)
 
@@ -161,7 +161,7 @@ def _moment(
     notes: tuple[str, ...],
 ) -> Moment:
     identities = reader.clients.get("identity")
-    absent = _reasons(columns, simulated=not isinstance(cell.spec.world, Federation))
+    absent = _reasons(columns, simulated=not isinstance(cell.spec.world, RealFederation))
     if network is not None:
         nowhere = _unplaceable(columns, network.budget, columns["available"] == 1)
         absent |= {name: absent.get(name, False) | mask for name, mask in nowhere.items()}

@@ -26,7 +26,7 @@ from fedmuster.report.cells import (
 from fedmuster.report.edge_rows import NetworkHistory, Scores, read_network, read_scores
 from fedmuster.report.federated_runs import check_clients, match_clients
 from fedmuster.report.promise import statement
-from fedmuster.worlds.real_federation import Federation
+from fedmuster.worlds.real_federation import RealFederation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -205,7 +205,7 @@ class Comparison:
     @property
     def real(self) -> bool:
         """Whether clients were real, and not simulated."""
-        return isinstance(self.experiment.world, Federation)
+        return isinstance(self.experiment.world, RealFederation)
 
     @property
     def clock(self) -> str:
@@ -295,7 +295,7 @@ def load(paths: Iterable[Path] | Cells) -> Comparison:
     seeds, seed_notes = common_seeds(by_label)
     kept = [by_label[label][seed] for label in by_label for seed in seeds]
     journals = [_journal(cell) for cell in kept]
-    real = isinstance(kept[0].spec.world, Federation)
+    real = isinstance(kept[0].spec.world, RealFederation)
     client_notes = match_clients(journals) if real else ()
     lengths, notes = compared_rounds(kept[0].spec.horizon, [c.name for c in kept], journals)
     runs = [
@@ -334,7 +334,7 @@ def load(paths: Iterable[Path] | Cells) -> Comparison:
 
 def _journal(cell: Cell) -> JournalReader:
     if rounds_done(cell.folder) == 0:
-        real = isinstance(cell.spec.world, Federation)
+        real = isinstance(cell.spec.world, RealFederation)
         how = "run its app with `flwr run`" if real else f"run `fedmuster resume {cell.path}`"
         if gone := cell.spec.unavailable:
             how = f"report the other runs by their folders, for this cannot run: {gone[0].reason}"

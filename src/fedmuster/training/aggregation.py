@@ -68,6 +68,9 @@ class Aggregation(ABC):
     """
 
     name: ClassVar[str]
+    mixes_models: ClassVar[bool] = False
+    """Whether an update is the client's model minus the server's, even if the client started from
+    an older model; else it is what the client's training has changed."""
 
     clip_norm: float | None = None
 
@@ -88,6 +91,7 @@ class Aggregation(ABC):
         num_trainable: int,
         *,
         rule: Combine | None = None,
+        scale: FloatArray | None = None,
     ) -> Parameters:
         """The next global model; ``state`` changes in place.
 
@@ -101,20 +105,24 @@ class Aggregation(ABC):
             num_trainable: the number of trained parameters, which come first. The others are
                 statistics of batch normalisation: they move by the combined update, unclipped.
             rule: combines the updates, in place of :attr:`rule`.
+            scale: [n], multiplies each update before they are combined, and after it was clipped;
+                None for 1.
         """
         _check(parameters, updates.deltas, weights, num_trainable)
         after = parameters.copy()
         if not weights.any():
             return after
         trained = updates.deltas[:, :num_trainable]
-        scale = None if self.clip_norm is None else clip_factors(trained, self.clip_norm)
-        rule = rule or self.rule
-        delta = rule.combine(trained, weights, scale=scale)
+        rule, factors = rule or self.rule, scale
+        if self.clip_norm is not None:
+            factors = clip_factors(trained, self.clip_norm) * (1.0 if scale is None else scale)
+        delta = rule.combine(trained, weights, scale=factors)
         model = after[:num_trainable]
         memory = state.part(slice(num_trainable))
         for block in blocks(num_trainable):
             self._step(model[block], delta[block], memory.part(block))
-        after[num_trainable:] += rule.combine(updates.deltas[:, num_trainable:], weights)
+        others = updates.deltas[:, num_trainable:]
+        after[num_trainable:] += rule.combine(others, weights, scale=scale)
         return after
 
     @property
@@ -178,6 +186,42 @@ class FedAvg(_Average):
     def rule(self) -> Combine:
         """Combines many updates to one."""
         return WeightedMean() if self.weights == "data" else UniformMean()
+
+
+@SERVERS.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FedAsync(Aggregation):
+    """Mixes the client's model into the server's: ``w <- (1 - alpha_s) w + alpha_s w_k``.
+
+    ``alpha_s`` is ``mixing`` times what the staleness rule gives an answer of its age. The paper
+    mixes every answer by itself (a buffer of 1); of several answers their mean is mixed.
+
+    Args:
+        mixing: alpha, in (0, 1]. Paper: 0.6 and 0.9.
+        weights: whether a client of a buffer counts by its data or all count alike.
+
+    References:
+        C. Xie, S. Koyejo, I. Gupta, Asynchronous Federated Optimization, 2019, arXiv:1903.03934,
+        Algorithm 1.
+    """
+
+    name: ClassVar[str] = "fedasync"
+    mixes_models: ClassVar[bool] = True
+
+    mixing: float = 0.6
+    weights: Literal["data", "uniform"] = "data"
+
+    def __post_init__(self) -> None:
+        Aggregation.__post_init__(self)
+        require(0 < self.mixing <= 1, self, "mixing", "a number in (0, 1]")
+
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
+        return WeightedMean() if self.weights == "data" else UniformMean()
+
+    def _step(self, model: Parameters, delta: Parameters, memory: ServerState) -> None:
+        model += np.float32(self.mixing) * delta  # Alg. 1: x_t = (1 - alpha) x_{t-1} + alpha x_new
 
 
 @SERVERS.register

@@ -1,48 +1,63 @@
 """The server of flat learning, or one of several edge servers: a model that updates change."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
-from fedmuster.core.errors import StateError
-from fedmuster.core.late_answers import Discard, LateAnswers
-from fedmuster.core.records import Late
+from fedmuster.core.errors import ConfigError, StateError
+from fedmuster.core.staleness import Discard, Staleness
 from fedmuster.core.state import Array
 from fedmuster.training.aggregation import Aggregation
 from fedmuster.training.combine import Combine
-from fedmuster.training.training_records import Engine, Parameters, Updates
+from fedmuster.training.training_records import Parameters, Updates
 
-NOBODY = Late(clients=np.empty(0, dtype=np.int64), arrives_at_seconds=np.empty(0))
+Starts = Sequence[Parameters]
+"""The model from which each of some clients trains or trained."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Answers:
-    """The answers to one round, in time and late.
+    """The answers that a server aggregates at once.
 
-    ``asked`` are all clients of the cohort, even those that never answer. ``updates`` came in time
-    and are finite, and ``used`` says which of them may enter the model of this round; ``late``
-    updates, finite too, arrive after the round ended.
+    Args:
+        round: the number of this aggregation: 1, 2, …
+        updates: the answers; all are finite.
+        starts: the model that each of them was trained from.
+        ages: int64[n], how often the server has aggregated since each client was asked.
+        used: bool[n], which of them may enter the model.
+        asked: the clients of the cohort, even those that never answer; in rounds.
     """
 
     round: int
-    asked: IntArray
     updates: Updates
+    starts: Starts
+    ages: IntArray
     used: BoolArray
-    late: Updates
-    arrives_at_seconds: FloatArray
-    ends_at_seconds: float
+    asked: IntArray
+
+    def some(self, rows: BoolArray) -> "Answers":
+        """These answers alone."""
+        if rows.all():
+            return self
+        starts = [self.starts[row] for row in np.flatnonzero(rows).tolist()]
+        part = replace(self, ages=self.ages[rows], used=self.used[rows], starts=starts)
+        return replace(part, updates=some(self.updates, rows))
 
 
 class ToCombine(NamedTuple):
-    """Updates to combine, their weights, and the number of answers that they represent."""
+    """Updates to combine, their weights, and the number of answers that they represent.
+
+    ``scale`` [n] multiplies updates without a change of their weights; None for 1.
+    """
 
     updates: Updates
     weights: FloatArray
     num_answers: int
+    scale: FloatArray | None = None
 
 
 def some(updates: Updates, rows: BoolArray) -> Updates:
@@ -56,9 +71,74 @@ def some(updates: Updates, rows: BoolArray) -> Updates:
     )
 
 
+class LateUpdates:
+    """Vectors of ``num_parameters`` numbers of clients that missed the end of their round.
+
+    At most one of each client. ``rounds`` holds the round in which each client was asked.
+    """
+
+    def __init__(self, num_parameters: int) -> None:
+        self.clients: IntArray = np.empty(0, dtype=np.int64)
+        self.rounds: IntArray = np.empty(0, dtype=np.int64)
+        self.arrives_at_seconds: FloatArray = np.empty(0)
+        self.vectors: Array = np.empty((0, num_parameters), dtype=np.float32)
+        self.now_seconds = 0.0
+
+    @property
+    def arrived(self) -> BoolArray:
+        """bool[n], which vectors have arrived."""
+        return self.arrives_at_seconds <= self.now_seconds
+
+    def add(
+        self, clients: IntArray, vectors: Array, arrives_at_seconds: FloatArray, *, round_: int
+    ) -> None:
+        """Wait for vectors of a round; older ones of the same clients are dropped."""
+        if len(clients) == 0:
+            return
+        self.drop(np.isin(self.clients, clients))
+        new: dict[str, Array] = {
+            "clients": clients,
+            "rounds": np.full(len(clients), round_, dtype=np.int64),
+            "arrives_at_seconds": arrives_at_seconds,
+            "vectors": vectors,
+        }
+        for name, rows in new.items():
+            setattr(self, name, np.concatenate([getattr(self, name), rows]))
+
+    def drop(self, rows: BoolArray) -> None:
+        """Forget these rows."""
+        if rows.any():
+            self.load({name: a if a.ndim == 0 else a[~rows] for name, a in self.arrays().items()})
+
+    def arrays(self) -> dict[str, Array]:
+        """All attributes as arrays, by name."""
+        return {name: np.asarray(value) for name, value in vars(self).items()}
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Continue from :meth:`arrays`."""
+        vars(self).update(arrays, now_seconds=float(arrays["now_seconds"]))
+
+
+def _with_late(
+    updates: Updates, ages: IntArray, late: LateUpdates, round_number: int
+) -> tuple[Updates, IntArray]:
+    """Updates and their ages, with those that have arrived since the end of their round."""
+    due = late.arrived
+    both = Updates(
+        clients=np.concatenate([updates.clients, late.clients[due]]),
+        deltas=np.concatenate([updates.deltas, late.vectors[due]])
+        if len(updates.clients) > 0
+        else late.vectors[due],
+        signals={},
+    )
+    ages = np.concatenate([ages, round_number - late.rounds[due]])
+    late.drop(due)
+    return both, ages
+
+
 @dataclass(kw_only=True, eq=False)
 class EdgeServer:
-    """A model, and a server rule with its memory. Late answers are lost.
+    """A model, and a server rule with its memory. In rounds, late answers are lost.
 
     Args:
         model: before the first round. Edge servers may share one vector: none writes into it.
@@ -66,11 +146,9 @@ class EdgeServer:
         sizes: [K], the number of samples of each client.
         num_trainable: the number of trained parameters, which come first.
         min_answers: with fewer usable updates than this the model stays as it is.
-        late_answers: what becomes of late answers; must fit the class.
+        staleness: what old answers are worth; must fit the class.
+        keeps_late: whether answers that miss the end of their round may enter a later model.
     """
-
-    keeps_late: ClassVar[bool] = False
-    """Whether late answers can enter the model of a later round."""
 
     combining: ClassVar[Combine | None] = None
     """How updates are combined, where the rule does not decide it."""
@@ -80,36 +158,64 @@ class EdgeServer:
     sizes: IntArray
     num_trainable: int
     min_answers: int = 1
-    late_answers: LateAnswers = field(default_factory=Discard)
+    staleness: Staleness = field(default_factory=Discard)
+    keeps_late: bool = False
 
     def __post_init__(self) -> None:
         self._memory = self.rule.init(len(self.model))
         self._weights: FloatArray = self.sizes.astype(np.float64)
+        self.late: LateUpdates | None = None
+        """The answers that missed the end of their round and may enter a later model."""
+        if self.keeps_late and not isinstance(self.staleness, Discard):
+            self.late = LateUpdates(len(self.model))
+            if self.rule.mixes_models:
+                raise ConfigError(
+                    f"{self.rule.name} needs the model that an answer was trained from, which is "
+                    "not kept when the answer misses its round: write staleness = "
+                    '{ name = "discard" }, or work without rounds',
+                    key=("server",),
+                )
 
-    @property
-    def busy(self) -> Late:
-        """Clients whose late answers are still on their way."""
-        return NOBODY
-
-    def train(self, engine: Engine, clients: IntArray, round_number: int) -> Updates:
-        """The updates of these clients, trained from this server's model. Changes nothing."""
-        return engine.train(self.model, clients, round_number)  # COCS Eq. 2
+    def starts(self, clients: IntArray, round_number: int) -> Starts:
+        """The models from which these clients train if they are asked now."""
+        return [self.model] * len(clients)  # COCS Eq. 2
 
     def aggregate(self, answers: Answers) -> int:
         """Update the model, and return the number of answers that entered it."""
         merged = self.merge(answers)
         if merged.num_answers == 0 or merged.num_answers < self.min_answers:
             return 0
-        updates, weights, count = merged
         self.model = self.rule.apply(  # COCS Eq. 3, 6 with FedAvg(weights="uniform")
-            self._memory, self.model, updates, weights, self.num_trainable, rule=self.combining
+            self._memory,
+            self.model,
+            merged.updates,
+            merged.weights,
+            self.num_trainable,
+            rule=self.combining,
+            scale=merged.scale,
         )
-        return count
+        return merged.num_answers
 
     def merge(self, answers: Answers) -> ToCombine:
-        """The updates of a round that enter the model, weighted by data."""
-        fresh = some(answers.updates, answers.used)
-        return ToCombine(fresh, self._weights[fresh.clients], len(fresh.clients))
+        """The updates that enter the model, weighted by data, and shortened where they are old."""
+        entering = self.entering(answers)
+        updates, ages = entering.updates, entering.ages
+        if self.late is not None and self.late.arrived.any():
+            updates, ages = _with_late(updates, ages, self.late, answers.round)
+        if self.rule.mixes_models and len(ages) > 0:
+            # The client's model minus the server's, in place of what training has changed.
+            moved = np.stack(entering.starts) - self.model
+            updates = replace(updates, deltas=updates.deltas + moved)
+        scale = self.staleness.factors(ages) if ages.any() else None
+        return ToCombine(updates, self._weights[updates.clients], len(ages), scale)
+
+    def entering(self, answers: Answers) -> Answers:
+        """The answers that may be used and are not too old."""
+        return answers.some(answers.used & (self.staleness.factors(answers.ages) > 0))
+
+    def held(self, updates: Updates, starts: Starts) -> Array:
+        """[n, P], what is kept of updates that will be late."""
+        return updates.deltas
 
     def arrays(self) -> dict[str, Array]:
         """The model, the memory of the rule, and late answers."""
@@ -130,7 +236,9 @@ class EdgeServer:
 
     def late_arrays(self) -> dict[str, Array]:
         """What is kept of late answers."""
-        return {}
+        return {} if self.late is None else self.late.arrays()
 
     def load_late(self, arrays: Mapping[str, Array]) -> None:
         """Continue from :meth:`late_arrays`, with the same names."""
+        if self.late is not None:
+            self.late.load(arrays)

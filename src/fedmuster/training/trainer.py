@@ -1,7 +1,8 @@
-"""Federated training, round by round: clients train, servers aggregate, the model is evaluated."""
+"""Federated training: clients train, servers aggregate, the model is evaluated."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,12 +10,12 @@ from numpy.typing import NDArray
 from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, DataError, StateError
-from fedmuster.core.late_answers import Discard, LateAnswers
-from fedmuster.core.records import Feedback, Late, Problem, is_integer
+from fedmuster.core.staleness import Discard, Staleness
+from fedmuster.core.records import Problem, is_integer
 from fedmuster.training.aggregation import Aggregation, FedAvg, finite_rows
 from fedmuster.training.combine import sketch
-from fedmuster.training.late_merging import server_kind
-from fedmuster.training.servers import NOBODY, Answers, EdgeServer, some
+from fedmuster.training.servers import Answers, EdgeServer, LateUpdates, Starts
+from fedmuster.training.stale_merging import server_kind
 from fedmuster.training.training_records import (
     Engine,
     Evaluation,
@@ -23,6 +24,13 @@ from fedmuster.training.training_records import (
     Updates,
     joined,
 )
+
+class Sent(NamedTuple):
+    """Updates as clients sent them, and which of them are finite."""
+
+    updates: Updates
+    usable: BoolArray
+
 
 Release = Callable[[IntArray, NDArray[np.float32]], NDArray[np.float32]]
 """(clients, their updates) -> what the clients send instead, to keep their data private."""
@@ -64,8 +72,10 @@ class Trainer:
         min_answers: an edge with fewer usable updates than this keeps its model.
         evaluate_every: rounds between evaluations on the test set.
         seed: of sketches.
-        late_answers: what becomes of answers that arrive after the end of their round. With
-            several edges they must be discarded: a late client may be at another edge by then.
+        staleness: what old answers are worth. With several edges it must not depend on other
+            answers: a late client may be at another edge by then.
+        keeps_late: whether answers that miss the end of their round may enter a later model, where
+            they are worth anything; without rounds there are none.
         num_edges: M.
         global_every: T_ES, rounds between global aggregations; with one edge it does nothing.
     """
@@ -79,18 +89,19 @@ class Trainer:
         min_answers: int = 1,
         evaluate_every: int = 1,
         seed: int = 0,
-        late_answers: LateAnswers = Discard(),
+        staleness: Staleness = Discard(),
+        keeps_late: bool = True,
         num_edges: int = 1,
         global_every: int = 1,
     ) -> None:
-        _check_edges(num_edges, global_every, late_answers)
+        _check_edges(num_edges, global_every, staleness)
         self.engine = engine
         self.seed = seed
         self.data = data
         self.server: Aggregation = FedAvg() if server is None else server
         self.evaluate_every = evaluate_every
-        self._global_every = global_every
-        initial, kind = engine.initial(), server_kind(late_answers)
+        self.global_every = global_every
+        initial, kind = engine.initial(), server_kind(staleness)
         self.edge_servers = [
             kind(
                 model=initial,
@@ -98,7 +109,8 @@ class Trainer:
                 sizes=data.sizes,
                 num_trainable=engine.num_trainable,
                 min_answers=min_answers,
-                late_answers=late_answers,
+                staleness=staleness,
+                keeps_late=keeps_late and num_edges == 1,
             )
             for _ in range(num_edges)
         ]
@@ -125,11 +137,6 @@ class Trainer:
         for server in self.edge_servers:
             server.model = model
 
-    @property
-    def busy(self) -> Late:
-        """Clients whose late answers are still on their way: they must not be asked again."""
-        return self.edge_servers[0].busy
-
     def describe(self, problem: Problem) -> Problem:
         """The problem with the sizes and qualities of the clients' data, unless all are alike."""
         sizes, quality = self.data.sizes, self.data.quality
@@ -152,91 +159,109 @@ class Trainer:
                 key=("model",),
             )
 
-    def train(
-        self,
-        feedback: Feedback,
-        *,
-        evaluate: bool = False,
-        release: Release | None = None,
-        sketch_size: int = 0,
-        late: Late | None = None,
-        ends_at_seconds: float = 0.0,
-        edges: IntArray | None = None,
-    ) -> tuple[Feedback, LearningRow]:
-        """One round: clients that answered train, the edges aggregate, and if it is due the cloud.
+    def starts(self, clients: IntArray, edges: IntArray | None, round_number: int) -> Starts:
+        """The model from which each client trains if it is asked now, at its edge 0 … M-1.
+
+        ``edges`` is None where there is only one. The vectors are shared and never change: a model
+        lives as long as a client may still train from it.
+        """
+        edges = self._edges_of(clients, edges)
+        there = np.unique(edges).tolist()
+        if len(there) == 1:
+            return self.edge_servers[there[0]].starts(clients, round_number)
+        starts: list[Parameters] = [self.edge_servers[0].model] * len(clients)
+        for edge in there:
+            here = np.flatnonzero(edges == edge)
+            models = self.edge_servers[edge].starts(clients[here], round_number)
+            for row, model in zip(here.tolist(), models, strict=True):
+                starts[row] = model
+        return starts
+
+    def send(
+        self, clients: IntArray, starts: Starts, keys: IntArray, *, release: Release | None = None
+    ) -> Sent:
+        """Let clients train; what they send.
+
+        Clients with the same model and key train together, which is faster; the bits are the same
+        however they are grouped.
 
         Args:
-            feedback: which clients answered, and when.
-            evaluate: in this round even if it is not due.
+            clients: int64[n].
+            starts: the model from which each of them trains.
+            keys: int64[n], the round whose learning rate and order of samples each of them takes.
             release: what clients send in place of their updates. Then nothing else leaves them:
                 no signals of the trainer, no training loss, and not even whether an update was
                 finite.
-            sketch_size: of a short sketch of each update for the policy; 0 for none.
-            late: clients that answer after the end of the round; they train now and are held back.
-            ends_at_seconds: when the round ended, on the clock by which late answers arrive.
-            edges: int64[n], the edge 0 … M-1 of each of ``feedback.clients``; None where there is
-                only one.
-
-        Returns:
-            The feedback with the trainer's signals added, in which a client whose update is not
-            finite did not complete; and what the round did to the model.
         """
-        edges = self._edges_of(feedback.clients, edges)
-        answered = feedback.answered
-        updates = self._sent(feedback.clients[answered], edges[answered], feedback.round, release)
-        usable = finite_rows(updates)
-        completed = answered.copy()
-        completed[answered] = usable
-        kept = some(updates, usable)
-        awaited = late if late is not None and self.edge_servers[0].keeps_late else NOBODY
-        held = some(updates, np.zeros(len(usable), dtype=np.bool_))
-        if len(awaited.clients) > 0:  # only in flat learning, see _check_edges
-            only_edge = np.zeros_like(awaited.clients)
-            held = self._sent(awaited.clients, only_edge, feedback.round, release)
-        holdable = finite_rows(held)
-        answers = Answers(
-            round=feedback.round,
-            asked=feedback.clients,
-            updates=kept,
-            used=feedback.entered[completed],
-            late=some(held, holdable),
-            arrives_at_seconds=awaited.arrives_at_seconds[holdable],
-            ends_at_seconds=ends_at_seconds,
-        )
-        num_aggregated = self._aggregate(answers, asked_at=edges, sent_to=edges[completed])
-        scores = Evaluation(loss=np.nan, accuracy=np.nan)
-        if evaluate or feedback.round % self.evaluate_every == 0:
-            scores = self.engine.evaluate(self.parameters)
-        losses = kept.signals.get("loss", np.empty(0))
-        row = LearningRow(
-            loss=scores.loss,
-            accuracy=scores.accuracy,
-            train_loss=float(losses.mean()) if len(losses) > 0 else np.nan,
-            num_aggregated=num_aggregated,
-            rejected=np.concatenate([updates.clients[~usable], held.clients[~holdable]]),
-        )
-        signals = {name: _spread(values, answered) for name, values in updates.signals.items()}
-        sketches = None
-        if sketch_size > 0:
-            sketches = _spread(sketch(kept.deltas, size=sketch_size, seed=self.seed), completed)
-        heard = replace(
-            feedback,
-            completed=completed,
-            signals={**feedback.signals, **signals},
-            sketches=sketches,
-            used=None if feedback.used is None else feedback.used & completed,
-        )
-        return heard, row
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row, (start, key) in enumerate(zip(starts, keys.tolist(), strict=True)):
+            groups.setdefault((id(start), key), []).append(row)
+        if not groups:  # an engine names its signals even without clients
+            updates = self.engine.train(self.edge_servers[0].model, clients, 1)
+        else:
+            parts = (
+                (np.array(rows), self.engine.train(starts[rows[0]], clients[rows], key))
+                for (_, key), rows in groups.items()
+            )
+            updates = joined(clients, parts)
+        if release is not None:
+            # A client without a finite update sends noise around nothing.
+            finite = finite_rows(updates)
+            deltas = np.where(finite[:, np.newaxis], updates.deltas, np.float32(0.0))
+            updates = replace(updates, deltas=release(updates.clients, deltas), signals={})
+        return Sent(updates, finite_rows(updates))
 
-    def train_clients(self, clients: IntArray, edges: IntArray, round_number: int) -> Updates:
-        """The updates of these clients, each trained from the model of its edge."""
-        there = np.unique(edges).tolist() or [0]  # an engine names its signals even without clients
-        members = ((edge, np.flatnonzero(edges == edge)) for edge in there)
-        parts = (
-            (here, self.edge_servers[edge].train(self.engine, clients[here], round_number))
-            for edge, here in members
-        )
-        return joined(clients, parts)
+    def aggregate(
+        self,
+        answers: Answers,
+        *,
+        sent_to: IntArray,
+        asked_at: IntArray,
+        now_seconds: float,
+        only: int | None = None,
+    ) -> int:
+        """Aggregate at each edge, and if it is due globally; the number of answers that entered.
+
+        Args:
+            answers: what came, from all edges.
+            sent_to: int64[n], the edge of each update.
+            asked_at: int64, the edge of each of ``answers.asked``.
+            now_seconds: the time, by the clock on which late answers arrive.
+            only: the one edge that aggregates, where each edge has its own pace. A global
+                aggregation is due when all edges together have aggregated M T_ES times.
+        """
+        count, edges = 0, range(len(self.edge_servers)) if only is None else [only]
+        for edge in edges:
+            server = self.edge_servers[edge]
+            if server.late is not None:
+                server.late.now_seconds = now_seconds
+            here = replace(answers.some(sent_to == edge), asked=answers.asked[asked_at == edge])
+            count += server.aggregate(here)
+        period = self.global_every * (1 if only is None else len(self.edge_servers))
+        if answers.round % period == 0:
+            self.aggregate_globally()
+        return count
+
+    def aggregate_globally(self) -> None:
+        """Give every edge the mean of all edge models."""
+        mean = self.parameters
+        for server in self.edge_servers:
+            server.model = mean
+
+    def evaluate(self, round_number: int, *, due: bool) -> Evaluation:
+        """The global model on the test set, if this round evaluates or it is ``due``; else NaN."""
+        if due or round_number % self.evaluate_every == 0:
+            return self.engine.evaluate(self.parameters)
+        return Evaluation(loss=np.nan, accuracy=np.nan)
+
+    def sketches(self, updates: Updates, size: int) -> FloatArray:
+        """[n, size], a short sketch of each update for the policy."""
+        return sketch(updates.deltas, size=size, seed=self.seed)
+
+    @property
+    def late(self) -> LateUpdates | None:
+        """The answers that missed their round and may still enter a model; None if none may."""
+        return self.edge_servers[0].late
 
     def close(self) -> None:
         """End the worker processes of the engine."""
@@ -288,53 +313,14 @@ class Trainer:
             )
         return edges
 
-    def _sent(
-        self, clients: IntArray, edges: IntArray, round_number: int, release: Release | None
-    ) -> Updates:
-        """What these clients send: their updates, or with ``release`` what it makes of them all."""
-        updates = self.train_clients(clients, edges, round_number)
-        if release is None:
-            return updates
-        # A client without a finite update sends noise around nothing.
-        finite = finite_rows(updates)
-        deltas = np.where(finite[:, np.newaxis], updates.deltas, np.float32(0.0))
-        return replace(updates, deltas=release(updates.clients, deltas), signals={})
 
-    def _aggregate(self, answers: Answers, *, asked_at: IntArray, sent_to: IntArray) -> int:
-        """Aggregate at each edge, and if it is due globally; the number of answers that entered.
-
-        ``asked_at`` is the edge of each of ``answers.asked``, ``sent_to`` of each update.
-        """
-        count = 0
-        for edge, server in enumerate(self.edge_servers):
-            here, asked = sent_to == edge, answers.asked[asked_at == edge]
-            updates, used = some(answers.updates, here), answers.used[here]
-            count += server.aggregate(replace(answers, asked=asked, updates=updates, used=used))
-        if answers.round % self._global_every == 0:
-            self._aggregate_globally()
-        return count
-
-    def _aggregate_globally(self) -> None:
-        """Give every edge the mean of all edge models."""
-        mean = self.parameters
-        for server in self.edge_servers:
-            server.model = mean
-
-
-def _spread(values: FloatArray, answered: BoolArray) -> FloatArray:
-    """``values`` with a row for each asked client, NaN for those that did not answer."""
-    spread = np.full((len(answered), *values.shape[1:]), np.nan)
-    spread[answered] = values
-    return spread
-
-
-def _check_edges(num_edges: int, global_every: int, late_answers: LateAnswers) -> None:
+def _check_edges(num_edges: int, global_every: int, staleness: Staleness) -> None:
     for name, value in (("num_edges", num_edges), ("global_every", global_every)):
         if not is_integer(value, least=1):
             raise ConfigError(f"Trainer: {name} = {value!r}, expected an integer >= 1", key=(name,))
-    if num_edges > 1 and not isinstance(late_answers, Discard):
+    if num_edges > 1 and server_kind(staleness) is not EdgeServer:
         raise ConfigError(
-            f"Trainer: the policy keeps late answers ({late_answers.name!r}; refl and safa do so), "
+            f"Trainer: the policy keeps late answers ({staleness.name!r}; refl and safa do so), "
             f"expected one that discards them, for there are {num_edges} edge servers and a late "
             "client may be at another by then; choose another policy, a world without edges, or "
             "leave out [training]"

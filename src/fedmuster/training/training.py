@@ -9,7 +9,7 @@ import numpy as np
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
-from fedmuster.core.late_answers import Discard, LateAnswers
+from fedmuster.core.staleness import Discard, Staleness
 from fedmuster.core.streams import NOISE, stream
 from fedmuster.training.aggregation import Aggregation, FedAvg
 from fedmuster.training.data import Data, Digits
@@ -70,7 +70,8 @@ class Training:
         num_clients: int,
         seed: int,
         num_samples: IntArray | None = None,
-        late_answers: LateAnswers = Discard(),
+        staleness: Staleness = Discard(),
+        keeps_late: bool = True,
         measure_gain: bool = False,
         num_edges: int = 1,
         own_data: DataSet | None = None,
@@ -83,7 +84,8 @@ class Training:
             seed: of everything.
             num_samples: [K], the size of each client's data where the world decides it; None where
                 the partition does.
-            late_answers: what becomes of answers that arrive after the end of their round.
+            staleness: what old answers are worth.
+            keeps_late: whether answers that miss the end of their round may enter a later model.
             measure_gain: whether clients measure their accuracy before and after training, even if
                 ``local`` does not ask for it.
             num_edges: M, the number of edge servers with a model of their own; 1 in flat learning.
@@ -107,7 +109,8 @@ class Training:
             min_answers=self.min_answers,
             evaluate_every=self.evaluate_every,
             seed=seed,
-            late_answers=late_answers,
+            staleness=staleness,
+            keeps_late=keeps_late,
             num_edges=num_edges,
             global_every=self.global_every,
         )

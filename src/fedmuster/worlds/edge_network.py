@@ -298,6 +298,9 @@ class EdgeNetwork(Setting):
                 patience_seconds=self.patience * self.deadline,
                 edge_seconds=self.edge_seconds,
             ),
+            rounds_only=None
+            if isinstance(self.mobility, Redrawn)
+            else 'its clients move from round to round; write mobility = { name = "redrawn" }',
         )
 
     def _pairs(self, distance_km: FloatArray, rng: Generator) -> ReachablePairs:

@@ -13,7 +13,7 @@ from fedmuster.worlds.world import World, WorldRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Federation:
+class RealFederation:
     """A real federation, whose clients are Flower's nodes.
 
     Args:
@@ -55,4 +55,4 @@ class Federation:
         )
 
 
-FEDERATIONS: Final[dict[str, type[World]]] = {"federation": Federation}
+FEDERATIONS: Final[dict[str, type[World]]] = {"federation": RealFederation}

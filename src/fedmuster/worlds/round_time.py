@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmuster.bandits.rewards import repeats
-from fedmuster.core.late_answers import fill_quota
 from fedmuster.core.records import BoolArray, FloatArray, IntArray, Selection
+from fedmuster.core.staleness import fill_quota
 from fedmuster.solvers.schedule import finish_seconds
 
 
@@ -74,7 +74,7 @@ class RoundTime:
         completed, seconds = np.zeros(len(latency), dtype=np.bool_), 0.0
         for edge in np.unique(selection.edges):
             here = selection.edges == edge
-            members = Selection(round=selection.round, clients=selection.clients[here])
+            members = selection.part(np.flatnonzero(here))
             closing = self._closed(members, latency[here])
             completed[here] = closing.completed
             seconds = max(seconds, closing.seconds)
@@ -85,7 +85,10 @@ class RoundTime:
         size = len(latency)
         quota = self.keep_first if selection.quota is None else selection.quota
         quota = size if quota is None else quota
-        last = self._last_moment(latency)
+        deadline = self.deadline_seconds
+        if selection.deadline_seconds is not None:
+            deadline = min(deadline, selection.deadline_seconds)
+        last = self._last_moment(latency, deadline)
         arrivals = np.argsort(latency, kind="stable")
         arrivals = arrivals[: np.searchsorted(latency[arrivals], last, "right")]
         preferred = np.ones(size, dtype=np.bool_)
@@ -97,7 +100,7 @@ class RoundTime:
         completed = np.zeros(size, dtype=np.bool_)
         completed[arrivals] = True
         ended = len(first) == quota or len(arrivals) == size
-        seconds = float(latency[arrivals[-1]]) if ended else max(last, self.deadline_seconds)
+        seconds = float(latency[arrivals[-1]]) if ended else max(last, deadline)
         if self.clusters is not None:
             # PAUSE V.A, R2
             seconds += self.cluster_delay_seconds * repeats(self.clusters[selection.clients])
@@ -106,12 +109,12 @@ class RoundTime:
             used = fill_quota(arrivals, preferred, quota)
         return Closing(completed, used, seconds + self.edge_seconds)
 
-    def _last_moment(self, latency: FloatArray) -> float:
+    def _last_moment(self, latency: FloatArray, deadline_seconds: float) -> float:
         """When the server stops waiting: at the deadline, or with the Z-th answer (COCS Eq. 6).
 
         The server does not wait for clients that never answer.
         """
-        last = min(self.deadline_seconds, float(np.finfo(np.float64).max))
+        last = min(deadline_seconds, float(np.finfo(np.float64).max))
         ever = np.sort(latency[np.isfinite(latency)])
         if self.at_least > 0 and len(ever) > 0:
             enough = float(ever[min(self.at_least, len(ever)) - 1])

@@ -146,13 +146,15 @@ class Setting:
         num_edges: int = 0,
         attributes: FloatArray | None = None,
         expected_seconds: FloatArray | None = None,
+        rounds_only: str | None = None,
     ) -> WorldRun:
         """A run of these ``clients`` with the setting's availability, deadline and data.
 
         ``clients`` is a function that draws a round, or the law of latencies in all rounds.
         ``time`` holds what is special about the end of a round; the setting adds the deadline,
-        over-selection and clusters. The last five describe the clients to the server, see
-        :class:`~fedmuster.core.records.Problem`.
+        over-selection and clusters. ``clusters`` to ``expected_seconds`` describe the clients to
+        the server, see :class:`~fedmuster.core.records.Problem`. ``rounds_only`` says why clients
+        cannot be asked one by one, where that is so.
         """
         if not callable(clients):
             clients = self.stationary(clients, tau_min_seconds)
@@ -189,4 +191,5 @@ class Setting:
             usual_latency_seconds=usual_latency_seconds,
             forecast_accuracy=self.forecast_accuracy,
             columns={} if columns is None else columns,
+            rounds_only=rounds_only,
         )

@@ -20,7 +20,6 @@ from fedmuster.core.records import (
     FloatArray,
     Forecast,
     IntArray,
-    Late,
     Problem,
     Selection,
     Truth,
@@ -33,15 +32,16 @@ from fedmuster.worlds.round_time import RoundTime
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What came of a cohort: feedback, the length of the round, and the clients that answer later.
+    """What came of a cohort: feedback, the length of the round, and when clients are done.
 
     The feedback has one row for each selected client. The latency of a client that did not complete
-    is infinite, because the server never learns when a late client would be ready.
+    is infinite there, because the server does not wait to learn when a late client is ready;
+    ``latency_seconds`` [m] says when.
     """
 
     feedback: Feedback
     round_seconds: float
-    late: Late
+    latency_seconds: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,15 +114,14 @@ class WorldRound(RoundDraw):
         if not self.available[clients].all():
             absent = clients[~self.available[clients]]
             raise DataError(f"play: client {absent[0]} is not available in round {self.round}")
-        signals = {name: self._of(selection, values) for name, values in self.signals.items()}
-        alone = self._of(selection, self.latency_seconds)
+        signals = self.signals_of(selection)
+        alone = self.of(selection, self.latency_seconds)
         latency = self.time.latency(selection, alone, signals)
         completed, used, seconds = self.time.close(selection, latency)
         deadline = self.time.deadline_seconds
         if self.edges is not None or self.time.at_least > 0:
             # A client for which the edge waits beyond the deadline completes, but is not in time.
             signals["in_time"] = (latency <= deadline).astype(np.float64)
-        late = ~completed & np.isfinite(latency)
         if len(clients) == 0:  # edge servers keep their rhythm
             rhythm = 0.0 if self.edges is None or np.isinf(deadline) else deadline
             seconds = max(self.wait_seconds, rhythm)
@@ -137,10 +136,14 @@ class WorldRound(RoundDraw):
                 round_seconds=seconds,
             ),
             round_seconds=seconds,
-            late=Late(clients=clients[late], arrives_at_seconds=self.now_seconds + latency[late]),
+            latency_seconds=latency,
         )
 
-    def _of(self, selection: Selection, values: FloatArray) -> FloatArray:
+    def signals_of(self, selection: Selection) -> dict[str, FloatArray]:
+        """[m] by name, what else the answers of these clients say."""
+        return {name: self.of(selection, values) for name, values in self.signals.items()}
+
+    def of(self, selection: Selection, values: FloatArray) -> FloatArray:
         """[m], each selected client's value at its edge; [K] values are the same at all edges."""
         if self.edges is not None and values.ndim == 1:
             values = np.broadcast_to(values[:, np.newaxis], self.edges.coverage.shape)
@@ -164,6 +167,7 @@ class WorldRun:
         usual_latency_seconds: [K], where expectations change from round to round.
         forecast_accuracy: how often a client's forecast of its own availability is right.
         columns: by name, what else is true of clients ([K]) and edges, for reports.
+        rounds_only: why the clients cannot be asked one by one; None where they can.
     """
 
     seed: int
@@ -178,6 +182,7 @@ class WorldRun:
     usual_latency_seconds: FloatArray | None = None
     forecast_accuracy: float = 1.0
     columns: Mapping[str, FloatArray] = field(default_factory=dict)
+    rounds_only: str | None = None
 
     def __post_init__(self) -> None:
         self.groups.setflags(write=False)
@@ -200,30 +205,34 @@ class WorldRun:
         """
         if round_number < 1:
             raise DataError(f"realise: round is {round_number}, expected 1, 2, …")
-        rng = stream(self.seed, WORLD, round_number)
-        draw = self.clients(round_number, rng)
-        latency = draw.latency_seconds
-        if self.dropout > 0:  # drawn last, so that it leaves the latencies as they were
-            lost = rng.random(len(latency)) < self.dropout
-            latency = latency.copy()
-            latency[lost] = np.inf
+        draw = self.draw(round_number)
         available = self.availability.at(round_number, now_seconds)
         if draw.present is not None:
             available = available & draw.present
         if draw.edges is not None:
             available = available & draw.edges.covered
         return WorldRound(
-            **{item.name: getattr(draw, item.name) for item in fields(RoundDraw)}
-            | {"latency_seconds": latency},
+            **{item.name: getattr(draw, item.name) for item in fields(RoundDraw)},
             round=round_number,
             available=available,
             time=self.time,
-            forecast=partial(self._forecast, round_number, now_seconds),
+            forecast=partial(self.forecast, round_number, now_seconds),
             now_seconds=now_seconds,
             wait_seconds=0.0 if available.any() else self.availability.wait_seconds(now_seconds),
         )
 
-    def _forecast(
+    def draw(self, round_number: int) -> RoundDraw:
+        """What the clients would do in this round; a client that drops out takes for ever."""
+        rng = stream(self.seed, WORLD, round_number)
+        draw = self.clients(round_number, rng)
+        if self.dropout == 0:
+            return draw
+        latency = draw.latency_seconds.copy()
+        lost = rng.random(len(latency)) < self.dropout  # drawn last: latencies are as they were
+        latency[lost] = np.inf
+        return replace(draw, latency_seconds=latency)
+
+    def forecast(
         self, round_number: int, now_seconds: float, window_seconds: float
     ) -> tuple[BoolArray, BoolArray]:
         """What clients expect: the truth, except for those that are wrong."""

@@ -1,4 +1,4 @@
-"""Servers that use answers after the end of their round: REFL's stale updates and SAFA's cache."""
+"""Servers that know the old updates they merge: REFL's age and novelty, and SAFA's cache."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,99 +9,42 @@ from numpy.typing import NDArray
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray, blocks
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.late_answers import Cached, LateAnswers, Stale
-from fedmuster.core.records import Late
+from fedmuster.core.staleness import AgeAndNovelty, CachedModels, Staleness
 from fedmuster.core.state import Array, under
 from fedmuster.training.combine import Combine, Deltas, UniformMean, WeightedMean
-from fedmuster.training.servers import Answers, EdgeServer, ToCombine
-from fedmuster.training.training_records import Engine, Parameters, Updates, joined
-
-
-class Pending:
-    """Late vectors of ``num_parameters`` numbers, at most one of each client.
-
-    ``rounds`` holds the round in which each client was asked.
-    """
-
-    def __init__(self, num_parameters: int) -> None:
-        self.clients: IntArray = np.empty(0, dtype=np.int64)
-        self.rounds: IntArray = np.empty(0, dtype=np.int64)
-        self.arrives_at_seconds: FloatArray = np.empty(0)
-        self.vectors: NDArray[np.float32] = np.empty((0, num_parameters), dtype=np.float32)
-        self.now_seconds = 0.0
-
-    @property
-    def arrived(self) -> BoolArray:
-        """bool[n], which vectors have arrived."""
-        return self.arrives_at_seconds <= self.now_seconds
-
-    @property
-    def on_their_way(self) -> Late:
-        """The clients whose vectors have not arrived."""
-        away = ~self.arrived
-        return Late(clients=self.clients[away], arrives_at_seconds=self.arrives_at_seconds[away])
-
-    def add(self, answers: Answers, vectors: NDArray[np.float32]) -> None:
-        """Wait for the late ``vectors`` of a round; older ones of the same clients are dropped."""
-        clients = answers.late.clients
-        if len(clients) == 0:
-            return
-        self.drop(np.isin(self.clients, clients))
-        new: dict[str, Array] = {
-            "clients": clients,
-            "rounds": np.full(len(clients), answers.round, dtype=np.int64),
-            "arrives_at_seconds": answers.arrives_at_seconds,
-            "vectors": vectors,
-        }
-        for name, rows in new.items():
-            setattr(self, name, np.concatenate([getattr(self, name), rows]))
-
-    def drop(self, rows: BoolArray) -> None:
-        """Forget these rows."""
-        if rows.any():
-            self.load({name: a if a.ndim == 0 else a[~rows] for name, a in self.arrays().items()})
-
-    def arrays(self) -> dict[str, Array]:
-        """All attributes as arrays, by name."""
-        return {name: np.asarray(value) for name, value in vars(self).items()}
-
-    def load(self, arrays: Mapping[str, Array]) -> None:
-        """Continue from :meth:`arrays`."""
-        vars(self).update(arrays, now_seconds=float(arrays["now_seconds"]))
+from fedmuster.training.servers import (
+    Answers,
+    EdgeServer,
+    LateUpdates,
+    Starts,
+    ToCombine,
+    some,
+)
+from fedmuster.training.training_records import Parameters, Updates
 
 
 class LateServer(EdgeServer):
-    """A server that waits for late answers. Its rule must average, uniformly or by data."""
+    """A server that says how much old answers weigh. Its rule must average, uniformly or by data.
 
-    keeps_late: ClassVar[bool] = True
+    In rounds it waits for answers that miss the end of their round.
+    """
+
     combining: ClassVar[Combine | None] = WeightedMean()
+    late: LateUpdates
 
     def __post_init__(self) -> None:
         super().__post_init__()
         rule = self.rule.rule
-        if not isinstance(rule, WeightedMean | UniformMean):
+        if not isinstance(rule, WeightedMean | UniformMean) or self.rule.mixes_models:
             raise ConfigError(
                 f"{type(self.rule).__name__}: this policy says how much late updates weigh, which "
-                "a median or trimmed mean ignores; choose a server that averages, for example "
-                "fedavg",
+                "a median, a trimmed mean or FedAsync ignores; choose a server that averages "
+                "updates, for example fedavg",
                 key=("server",),
             )
         if isinstance(rule, UniformMean):
             self._weights = np.ones(len(self.sizes))
-        self._pending = Pending(len(self.model))
-
-    @property
-    def busy(self) -> Late:
-        """Clients whose late answers are still on their way."""
-        return self._pending.on_their_way
-
-    def late_arrays(self) -> dict[str, Array]:
-        """Late answers."""
-        return self._pending.arrays()
-
-    def load_late(self, arrays: Mapping[str, Array]) -> None:
-        """Continue from :meth:`late_arrays`."""
-        self._pending.load(arrays)
+        self.late = LateUpdates(len(self.model))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -119,6 +62,7 @@ class StaleServer(LateServer):
     - Without fresh updates there is nothing to compare with: late updates wait for a round that
       has some, as in the authors' code. They also wait while there are too few answers.
     - Updates are merged, as the paper has it; the authors' code merges whole models.
+    - Without rounds, the youngest answers of a buffer take the place of the fresh ones.
 
     References:
         A. M. Abdelmoniem, A. N. Sahu, M. Canini, S. A. Fahmy, REFL: Resource-Efficient Federated
@@ -126,35 +70,37 @@ class StaleServer(LateServer):
         the authors' code.
     """
 
-    late_answers: Stale = field(default_factory=Stale)
+    staleness: AgeAndNovelty = field(default_factory=AgeAndNovelty)
 
     def merge(self, answers: Answers) -> ToCombine:
-        """The fresh updates, and the late ones that have arrived."""
-        pending, oldest = self._pending, self.late_answers.max_rounds
-        pending.now_seconds = answers.ends_at_seconds
-        if oldest is not None:
-            pending.drop(pending.arrived & (answers.round - pending.rounds > oldest))
-        merged = super().merge(answers)
-        due = pending.arrived
-        count = merged.num_answers + int(np.count_nonzero(due))
-        if count > merged.num_answers > 0 and count >= self.min_answers:
-            merged = self._with_late(merged, due, answers.round)
-            pending.drop(due)
-        # Added last: an update can arrive only in a round after the one that asked for it.
-        pending.add(answers, answers.late.deltas)
-        return merged
+        """The fresh updates, and the old ones that have arrived."""
+        late, entering = self.late, self.entering(answers)
+        if self.staleness.max_age is not None:
+            late.drop(late.arrived & (answers.round - late.rounds > self.staleness.max_age))
+        fresh = entering.ages == (entering.ages.min() if len(entering.ages) > 0 else 0)
+        due, old = late.arrived, entering.some(~fresh)
+        num_fresh, num_old = int(fresh.sum()), int(due.sum()) + len(old.ages)
+        updates = some(entering.updates, fresh)
+        merged = ToCombine(updates, self._weights[updates.clients], num_fresh)
+        if num_fresh == 0 or num_old == 0 or num_fresh + num_old < self.min_answers:
+            return merged
+        clients = np.concatenate([late.clients[due], old.updates.clients])
+        deltas = np.concatenate([late.vectors[due], old.updates.deltas])
+        ages = np.concatenate([answers.round - late.rounds[due], old.ages])
+        late.drop(due)
+        return self._with_old(merged, clients, deltas, ages)
 
-    def _with_late(self, fresh: ToCombine, due: BoolArray, round_number: int) -> ToCombine:
-        pending, beta = self._pending, self.late_answers.beta
-        clients, deltas = pending.clients[due], pending.vectors[due]
-        weights, trained = self._weights[clients], slice(self.num_trainable)
+    def _with_old(
+        self, fresh: ToCombine, clients: IntArray, deltas: Deltas, ages: IntArray
+    ) -> ToCombine:
+        beta, weights = self.staleness.beta, self._weights[clients]
+        trained = slice(self.num_trainable)
         change = _change(
             fresh.updates.deltas[:, trained], fresh.weights, deltas[:, trained], weights
         )
-        tau = round_number - pending.rounds[due]
         share = np.divide(change, change.max(), out=np.zeros(len(change)), where=change.max() > 0)
         # REFL's weight of a late update: (1 - b) / (tau + 1) + b (1 - exp(-L / Lmax))
-        factor = (1 - beta) / (tau + 1) + beta * (1 - np.exp(-share))
+        factor = (1 - beta) / (ages + 1) + beta * (1 - np.exp(-share))
         both = Updates(
             clients=np.concatenate([fresh.updates.clients, clients]),
             deltas=np.concatenate([fresh.updates.deltas, deltas]),
@@ -182,10 +128,6 @@ def _change(
 
 _MOST_BYTES = 4 * 2**30
 _NOTHING, _TRAINED, _GLOBAL = 0, 1, 2
-
-Starts = list[tuple[IntArray, Parameters]]
-"""Positions among some clients, and the model from which those train."""
-
 
 @dataclass(kw_only=True, eq=False)
 class CacheServer(LateServer):
@@ -223,7 +165,7 @@ class CacheServer(LateServer):
         arXiv:1910.01355: lag-tolerant distribution, three-step discriminative aggregation.
     """
 
-    late_answers: Cached = field(default_factory=Cached)
+    staleness: CachedModels = field(default_factory=CachedModels)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -249,40 +191,49 @@ class CacheServer(LateServer):
         self._past: dict[int, Parameters] = {}
         """W(v) for every v from which a tolerable client may continue."""
 
-    def train(self, engine: Engine, clients: IntArray, round_number: int) -> Updates:
-        """Each client trains from the global model, or from the model that it holds."""
-        parts = (
-            (positions, engine.train(start, clients[positions], round_number))
-            for positions, start in self._starts(clients, round_number)
-        )
-        return joined(clients, parts)
+    def starts(self, clients: IntArray, round_number: int) -> Starts:
+        """The global model, or the model that a client holds and may continue from."""
+        goes_on = self._goes_on(clients, round_number)
+        sent = self._holds[clients] == _GLOBAL
+        return [
+            self.model
+            if not goes_on[row]
+            else self._past[int(self._version[client])]
+            if sent[row]
+            else self._cache[client].copy()
+            for row, client in enumerate(clients.tolist())
+        ]
 
     def merge(self, answers: Answers) -> ToCombine:
         """Distribution, and SAFA's three steps of aggregation."""
-        t, pending, updates, model = answers.round, self._pending, answers.updates, self.model
-        late = self._trained(answers.late, t)
-        starts = self._starts(updates.clients, t)
-        deprecated = t - 1 - self._version > self.late_answers.lag_tolerance
+        t, late, updates, model = answers.round, self.late, answers.updates, self.model
+        trained = self.held(updates, answers.starts)
+        deprecated = t - 1 - self._version > self.staleness.lag_tolerance
         synchronised = answers.asked[~self._goes_on(answers.asked, t)]
         self._version[synchronised], self._holds[synchronised] = t - 1, _GLOBAL
 
-        pending.drop(deprecated[pending.clients])
-        pending.now_seconds = answers.ends_at_seconds
-        due = pending.arrived
+        late.drop(deprecated[late.clients])
+        due, used, unused = late.arrived, answers.used, ~answers.used
         self._cache[deprecated] = model  # step 1
-        self._cache[pending.clients[due]] = pending.vectors[due]
-        self._enter(updates, answers.used, starts)
+        self._cache[late.clients[due]] = late.vectors[due]
+        self._cache[updates.clients[used]] = trained[used]
         after = WeightedMean().combine(self._cache, self._weights)  # step 2
-        self._enter(updates, ~answers.used, starts)  # step 3
+        self._cache[updates.clients[unused]] = trained[unused]  # step 3
 
-        arrived = np.concatenate([updates.clients, pending.clients[due]])
+        arrived = np.concatenate([updates.clients, late.clients[due]])
         self._version[arrived], self._holds[arrived] = t, _TRAINED
-        count = int(np.count_nonzero(answers.used)) + int(np.count_nonzero(due))
-        pending.drop(due)
-        pending.add(answers, late)
+        count = int(np.count_nonzero(used)) + int(np.count_nonzero(due))
+        late.drop(due)
         self._remember(t)
         change = Updates(clients=np.array([-1]), deltas=(after - model)[np.newaxis], signals={})
         return ToCombine(change, np.ones(1), count)
+
+    def held(self, updates: Updates, starts: Starts) -> Array:
+        """[n, P], the trained models."""
+        models = np.empty_like(updates.deltas)
+        for model, start, delta in zip(models, starts, updates.deltas, strict=True):
+            np.add(start, delta, out=model)
+        return models
 
     def late_arrays(self) -> dict[str, Array]:
         """The cache, the model that each client holds, and late models."""
@@ -313,44 +264,22 @@ class CacheServer(LateServer):
     def _goes_on(self, clients: IntArray, round_number: int) -> BoolArray:
         """bool[n], the tolerable clients that hold a model to continue from."""
         lag = round_number - 1 - self._version[clients]
-        goes_on: BoolArray = (lag > 0) & (lag <= self.late_answers.lag_tolerance)
+        goes_on: BoolArray = (lag > 0) & (lag <= self.staleness.lag_tolerance)
         goes_on &= self._holds[clients] != _NOTHING
         return goes_on
-
-    def _starts(self, clients: IntArray, round_number: int) -> Starts:
-        goes_on = self._goes_on(clients, round_number)
-        anew = np.flatnonzero(~goes_on)
-        starts = [(anew, self.model)] if len(anew) > 0 or len(clients) == 0 else []
-        sent = goes_on & (self._holds[clients] == _GLOBAL)
-        for version in np.unique(self._version[clients[sent]]).tolist():
-            here = np.flatnonzero(sent & (self._version[clients] == version))
-            starts.append((here, self._past[version]))
-        own = np.flatnonzero(goes_on & (self._holds[clients] == _TRAINED))
-        starts += [(own[i : i + 1], self._cache[clients[own[i]]]) for i in range(len(own))]
-        return starts
-
-    def _enter(self, updates: Updates, rows: BoolArray, starts: Starts) -> None:
-        """Put the trained models of these rows into the cache."""
-        for positions, start in starts:
-            here = positions[rows[positions]]
-            self._cache[updates.clients[here]] = start + updates.deltas[here]
-
-    def _trained(self, updates: Updates, round_number: int) -> Array:
-        """[n, P], the trained models of these updates."""
-        models = np.empty_like(updates.deltas)
-        for positions, start in self._starts(updates.clients, round_number):
-            models[positions] = start + updates.deltas[positions]
-        return models
 
     def _remember(self, round_number: int) -> None:
         """Keep the global models from which a client may continue in the next round."""
         self._past[round_number - 1] = self.model
         lag = round_number - self._version
-        needed = (self._holds == _GLOBAL) & (lag <= self.late_answers.lag_tolerance)
+        needed = (self._holds == _GLOBAL) & (lag <= self.staleness.lag_tolerance)
         self._past = {v: self._past[v] for v in np.unique(self._version[needed]).tolist()}
 
 
-def server_kind(late_answers: LateAnswers) -> type[EdgeServer]:
-    """The class of server that treats late answers in this way."""
-    kinds: dict[type[LateAnswers], type[EdgeServer]] = {Stale: StaleServer, Cached: CacheServer}
-    return kinds.get(type(late_answers), EdgeServer)
+def server_kind(staleness: Staleness) -> type[EdgeServer]:
+    """The class of server that treats old answers in this way."""
+    kinds: dict[type[Staleness], type[EdgeServer]] = {
+        AgeAndNovelty: StaleServer,
+        CachedModels: CacheServer,
+    }
+    return kinds.get(type(staleness), EdgeServer)

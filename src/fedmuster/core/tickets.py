@@ -1,0 +1,155 @@
+"""Tickets: jobs that were given out one after the other, and whose answers come in any order.
+
+A ticket is a number. A client has at most one open ticket, so a client with an open ticket is busy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from fedmuster.core.arrays import BoolArray, IntArray
+from fedmuster.core.errors import FeedbackError
+from fedmuster.core.records import Selection
+from fedmuster.core.state import Array
+
+_NEVER: Final = -1
+_COLUMNS: Final = ("clients", "tickets", "edges", "inclusion", "features")
+
+UNKNOWN = "unknown ticket"
+LATE = "late: the ticket was given up"
+AGAIN = "the ticket was closed before"
+OTHER = "the ticket belongs to another client"
+
+
+class Part(NamedTuple):
+    """The open tickets of one selection that a message is about, and its rows in the message."""
+
+    selection: Selection
+    rows: IntArray
+
+
+class Tickets:
+    """The open tickets of ``num_clients`` clients, by the selection that opened them."""
+
+    def __init__(self, num_clients: int) -> None:
+        self.next = 0
+        """The number of the next ticket; also how many have been given out."""
+        self._open: dict[int, Selection] = {}  # by first ticket; each with its open rows alone
+        self._selection_of: dict[int, int] = {}  # of each open ticket, the key above
+        self._given_up: IntArray = np.full(num_clients, _NEVER)
+        self.busy: BoolArray = np.zeros(num_clients, dtype=np.bool_)
+        """bool[K], the clients with an open ticket."""
+
+    def __len__(self) -> int:
+        return len(self._selection_of)
+
+    @property
+    def numbers(self) -> IntArray:
+        """int64[n], increasing: the open tickets."""
+        return np.array(sorted(self._selection_of), dtype=np.int64)
+
+    def open(self, selection: Selection) -> Selection:
+        """Give each client of the selection a ticket."""
+        numbers = np.arange(self.next, self.next + len(selection.clients))
+        selection = replace(selection, tickets=numbers)
+        if len(numbers) > 0:
+            self._open[self.next] = selection
+            self._selection_of.update(dict.fromkeys(numbers.tolist(), self.next))
+            self.busy[selection.clients] = True
+            self.next += len(numbers)
+        return selection
+
+    def sort(self, tickets: Any, clients: IntArray | None) -> tuple[list[Part], dict[str, int]]:
+        """The open tickets that a message is about, by selection, and the rows that count not.
+
+        Args:
+            tickets: int[n], as they came; the same may stand there twice.
+            clients: int[n], who says that it answers; None where nobody does.
+        """
+        numbers = np.asarray(tickets)
+        if numbers.ndim != 1 or not (np.issubdtype(numbers.dtype, np.integer) or not numbers.size):
+            raise FeedbackError(
+                f"tickets is {numbers.dtype}{numbers.shape}, expected a list of ticket numbers"
+            )
+        refused: dict[str, int] = {}
+        rows: dict[int, list[int]] = {}
+        for row, number in enumerate(numbers.tolist()):
+            client = None if clients is None else int(clients[row])
+            reason = self._fault(number, client)
+            if reason is None:
+                rows.setdefault(self._selection_of[number], []).append(row)
+            else:
+                refused[reason] = refused.get(reason, 0) + 1
+        parts = []
+        for key in sorted(rows):
+            selection, places = self._open[key], np.array(rows[key])
+            assert selection.tickets is not None
+            here = np.isin(selection.tickets, numbers[places])
+            parts.append(Part(selection.part(np.flatnonzero(here)), places))
+        return parts, refused
+
+    def close(self, selection: Selection, *, given_up: BoolArray | None = None) -> None:
+        """Close the tickets of a :class:`Part`; ``given_up`` says which may still be answered."""
+        assert selection.tickets is not None
+        key = self._selection_of[int(selection.tickets[0])]
+        for number in selection.tickets.tolist():
+            del self._selection_of[number]
+        whole = self._open.pop(key)
+        assert whole.tickets is not None
+        rest = np.flatnonzero(~np.isin(whole.tickets, selection.tickets))
+        if len(rest) > 0:
+            self._open[key] = whole.part(rest)
+        self.busy[selection.clients] = False
+        if given_up is not None:
+            self._given_up[selection.clients[given_up]] = selection.tickets[given_up]
+
+    def grow(self, num_clients: int) -> None:
+        """Let clients join."""
+        more = num_clients - len(self.busy)
+        self.busy = np.concatenate([self.busy, np.zeros(more, dtype=np.bool_)])
+        self._given_up = np.concatenate([self._given_up, np.full(more, _NEVER)])
+
+    def arrays(self) -> dict[str, Array]:
+        """Everything, to be saved; nothing if no ticket was ever given out."""
+        if self.next == 0:
+            return {}
+        columns: dict[str, Array] = {"next": np.array(self.next), "given_up": self._given_up}
+        for key, selection in self._open.items():
+            columns[f"{key}.round"] = np.array(selection.round)
+            told = {name: getattr(selection, name) for name in _COLUMNS}
+            columns |= {f"{key}.{name}": a for name, a in told.items() if a is not None}
+        return columns
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Continue from :meth:`arrays`."""
+        if not arrays:
+            return
+        self.next, self._given_up = int(arrays["next"]), arrays["given_up"]
+        for name in arrays:
+            key, _, column = name.partition(".")
+            if column != "round":
+                continue
+            told = {item: arrays.get(f"{key}.{item}") for item in _COLUMNS}
+            clients = told.pop("clients")
+            assert clients is not None and told["tickets"] is not None
+            self._open[int(key)] = Selection(round=int(arrays[name]), clients=clients, **told)
+            self._selection_of.update(dict.fromkeys(told["tickets"].tolist(), int(key)))
+            self.busy[clients] = True
+
+    def _fault(self, number: int, client: int | None) -> str | None:
+        """Why a row that answers this ticket does not count."""
+        if not 0 <= number < self.next:
+            return UNKNOWN
+        key = self._selection_of.get(number)
+        if key is None:
+            late = np.flatnonzero(self._given_up == number)
+            if len(late) == 0:
+                return AGAIN
+            self._given_up[late] = _NEVER  # a second copy is not late but repeated
+            return LATE
+        tickets = self._open[key].tickets
+        assert tickets is not None
+        owner = self._open[key].clients[np.searchsorted(tickets, number)]
+        return OTHER if client is not None and client != owner else None

@@ -1,0 +1,119 @@
+"""Rounds: the case in which all slots are filled at once and the server waits for them together."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmuster.core.arrays import BoolArray
+from fedmuster.core.checking import warn_if_everyone
+from fedmuster.core.records import Feedback, RoundView
+from fedmuster.core.state import Array
+from fedmuster.federation.jobs import BACK, Decision, Event, Job
+from fedmuster.federation.regret import Verdict
+from fedmuster.federation.rows import EdgeRow
+from fedmuster.worlds.world import Outcome, WorldRound
+
+if TYPE_CHECKING:
+    from fedmuster.federation.simulation import Simulation
+
+
+class Rounds:
+    """Asks a cohort, waits until its round is over, and lets go of who has not answered."""
+
+    only: None = None
+    """All edge servers aggregate at the same time."""
+
+    def __init__(self, simulation: "Simulation[Any]") -> None:
+        self._simulation = simulation
+        self.cohort: Decision | None = None
+        """The cohort of this round."""
+        self._outcome: Outcome | None = None
+        self._drawn: WorldRound | None = None
+        self._verdict = Verdict(regret=np.nan, additive=np.nan)
+
+    def ask(self) -> None:
+        """Ask a cohort, if none is out."""
+        if self.cohort is not None:
+            return
+        simulation = self._simulation
+        selector, world, judge = simulation.selector, simulation.world, simulation.judge
+        now = simulation.elapsed_seconds
+        if selector.round == 1:
+            warn_if_everyone(selector.policy, selector.problem)
+        drawn = simulation.reachable(world.realise(selector.round, now_seconds=now))
+        selection = simulation.select(drawn, cohort_size=world.num_to_ask)
+        self._verdict = Verdict(regret=np.nan, additive=np.nan)
+        # With a quota the round does not wait for the cohort, and regret is not defined.
+        if judge is not None and selection.quota is None:
+            whole = RoundView(  # with the truth, for the judge's eyes only
+                round=drawn.round,
+                cohort_size=selector.problem.cohort_size,
+                available=drawn.available,
+                edges=drawn.edges,
+                truth=drawn.truth,
+                privacy_left=simulation.privacy_left,
+            )
+            self._verdict = judge.assess(whole, selection)
+        grant = simulation.debit(selection)
+        outcome = drawn.play(selection)
+        feedback = outcome.feedback
+        if grant is not None:  # a client that may not send does not complete
+            feedback = replace(feedback, completed=feedback.answered & grant.releasable)
+        if judge is not None:
+            judge.record(selection, feedback)
+        self._outcome, self._drawn = outcome, drawn
+        self.cohort = simulation.decide(selection, feedback, outcome.latency_seconds, grant)
+        simulation.agenda.add(now + outcome.round_seconds, BACK, self.cohort)
+
+    def happen(self, event: Event) -> list[Job]:
+        """The round is over: every client of the cohort is back, or given up."""
+        assert event.decision is not None
+        return [Job(event.decision, row) for row in range(len(event.decision.selection.clients))]
+
+    def due(self) -> float:
+        """The server aggregates when the round is over."""
+        over = self.cohort is not None and len(self._simulation.agenda) == 0
+        return self._simulation.elapsed_seconds if over else np.inf
+
+    def alone(self) -> str | None:
+        """A round always ends."""
+        return None
+
+    def came_back(self, jobs: Sequence[Job]) -> Feedback | None:
+        """What the server hears of the cohort, without what training tells."""
+        return None if self.cohort is None else self.cohort.feedback
+
+    def used(self, jobs: Sequence[Job]) -> BoolArray:
+        """bool[n], whose answers may enter the model."""
+        assert self.cohort is not None
+        return self.cohort.feedback.entered[[job.row for job in jobs]]
+
+    def columns(self, jobs: Sequence[Job], used: BoolArray, heard: Feedback | None) -> dict[str, Any]:
+        """What the journal's row says of the round; the next round may begin."""
+        cohort, outcome, drawn = self.cohort, self._outcome, self._drawn
+        assert cohort is not None and outcome is not None and drawn is not None
+        assert heard is not None
+        # At edge servers the policy hears of participants; elsewhere speed is as it was measured.
+        seen = outcome.feedback if drawn.edges is None else heard
+        simulation, reward = self._simulation, np.nan
+        if simulation.judge is not None:
+            tau_min = simulation.world.tau_min_seconds
+            reward = simulation.judge.reward(self._verdict, seen, tau_min_seconds=tau_min)
+        self.cohort = None
+        return {
+            "seconds": outcome.round_seconds,
+            "reward": reward,
+            "regret": self._verdict.regret,
+            "num_available": int(np.count_nonzero(drawn.available)),
+            "clients": cohort.selection.clients,
+            "network": EdgeRow.of(drawn.edges, cohort.selection, seen, drawn.position_km),
+        }
+
+    def arrays(self) -> dict[str, Array]:
+        """Nothing is open after an aggregation: late answers are the trainer's."""
+        return {}
+
+    def load(self, arrays: dict[str, Array], *, lost: bool) -> None:
+        """There is nothing to continue."""

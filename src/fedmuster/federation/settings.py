@@ -1,0 +1,141 @@
+"""How a federation works: when clients are asked, when the server aggregates, what is stale.
+
+``[federation]`` of an experiment::
+
+    concurrency = 20                                   # C: jobs that may be open at once
+    refill = 1                                         # O: slots that must be free to ask anybody
+    buffer = 5                                         # B: answers that the server aggregates
+    staleness = { name = "polynomial", power = 0.5 }   # what old answers are worth
+
+Rounds are the case C = O = B: everybody is asked at once, and the server waits for them together.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from fedmuster.core.config import check_types, require
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.policy import Policy
+from fedmuster.core.records import Problem
+from fedmuster.core.staleness import CachedModels, PolynomialWorth, Staleness
+from fedmuster.federation.triggers import Buffer, Trigger
+from fedmuster.worlds.world import World
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Federation:
+    """When clients are asked (slots), when the server aggregates (trigger), what old answers are
+    worth (staleness).
+
+    Args:
+        concurrency: C, the jobs that may be open at once, at each edge server where there are
+            some; None for the world's cohort size.
+        refill: O, the slots that must be free before clients are asked; None for 1, or in rounds
+            for all of them.
+        buffer: B, the answers that the server waits for; short for a trigger ``buffer``.
+        trigger: when the server aggregates; None with ``buffer``, and in rounds.
+        staleness: what answers are worth that were trained on an older model; None for
+            ``(1 + age)^-0.5``, and in rounds for what the policy says.
+        rounds: whether one policy works in rounds where the others do not.
+    """
+
+    concurrency: int | None = None
+    refill: int | None = None
+    buffer: int | None = None
+    trigger: Trigger | None = None
+    staleness: Staleness | None = None
+    rounds: bool = False
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("concurrency", "refill", "buffer"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, self, name, "an integer >= 1")
+        if self.buffer is not None and self.trigger is not None:
+            raise ConfigError("Federation: give buffer or trigger, not both", key=("buffer",))
+        if self.rounds and not (self.refill is self.buffer is self.trigger is None):
+            raise ConfigError(
+                "Federation: rounds = true is without refill, buffer and trigger", key=("rounds",)
+            )
+
+    def under(self, other: "Federation") -> "Federation":
+        """This, where ``other`` says nothing."""
+        told = {item.name: getattr(other, item.name) for item in fields(self)}
+        told = {name: value for name, value in told.items() if value not in (None, False)}
+        if told.keys() & {"buffer", "trigger"}:
+            told = {"buffer": None, "trigger": None} | told
+        return replace(self, **told)
+
+    def resized(self, world: World) -> World:
+        """The world with as many clients in a cohort as there are slots."""
+        slots, size = self.concurrency, getattr(world, "cohort_size", None)
+        if slots is None or size in (None, slots) or world.hierarchical:
+            return world
+        resized: World = replace(world, cohort_size=slots)  # type: ignore[type-var]
+        return resized
+
+    def settled(self, policy: Policy[Any], problem: Problem) -> "Federation":
+        """With every setting filled in; complains about settings that cannot work."""
+        num_clients, cohort_size = problem.num_clients, problem.cohort_size
+        slots = cohort_size if self.concurrency is None else self.concurrency
+        given = self.concurrency is not None
+        if given and slots > num_clients:
+            raise ConfigError(
+                f"Federation: concurrency = {slots}, but there are {num_clients} clients: write at "
+                f"most {num_clients}",
+                key=("federation", "concurrency"),
+            )
+        for name in ("refill", "buffer"):
+            value = getattr(self, name)
+            if value is not None and value > slots:
+                raise ConfigError(
+                    f"Federation: {name} = {value} can never be reached with {slots} jobs open at "
+                    f"once: write at most {slots}, or a larger concurrency",
+                    key=("federation", name),
+                )
+        in_rounds = self.trigger is None and {self.buffer or slots, self.refill or slots} == {slots}
+        if in_rounds and self.buffer is not None and self.refill is None and slots > 1:
+            in_rounds = False  # a buffer of C answers, and slots that are refilled one by one
+        if in_rounds:
+            worth = policy.stale_answers if self.staleness is None else self.staleness
+            return replace(self, concurrency=slots, refill=slots, buffer=slots, staleness=worth)
+        if policy.rounds_only is not None:
+            raise ConfigError(
+                f"{policy.name} works in rounds only: {policy.rounds_only}; leave out [federation], "
+                "or choose another policy",
+                key=("federation",),
+            )
+        worth = PolynomialWorth() if self.staleness is None else self.staleness
+        if isinstance(worth, CachedModels):
+            raise ConfigError(
+                "Federation: the cache of SAFA is filled round by round, so it needs rounds; "
+                "choose another staleness rule",
+                key=("federation", "staleness"),
+            )
+        trigger = self.trigger or Buffer(answers=self.buffer or slots)
+        trigger.require_reachable(slots)
+        return replace(
+            self,
+            concurrency=slots,
+            refill=self.refill or 1,
+            buffer=None,
+            trigger=trigger,
+            staleness=worth,
+        )
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether these settings, filled in, are rounds."""
+        return self.trigger is None
+
+    @property
+    def worth(self) -> Staleness:
+        """What old answers are worth, filled in."""
+        assert self.staleness is not None
+        return self.staleness
+
+    @property
+    def slots(self) -> int:
+        """C, filled in."""
+        assert self.concurrency is not None
+        return self.concurrency

@@ -1,0 +1,329 @@
+"""Slots: clients are asked while others are out, and each is waited for on its own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmuster.core.arrays import BoolArray
+from fedmuster.core.edges import EdgeView
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.records import Feedback, Selection
+from fedmuster.core.state import Array, under
+from fedmuster.federation.jobs import BACK, READY, WAKE, Agenda, Decision, Event, Job, JobRows
+from fedmuster.federation.rows import EdgeRow
+from fedmuster.federation.settings import Federation
+from fedmuster.federation.triggers import Waiting
+from fedmuster.training.training_records import Parameters
+from fedmuster.worlds.job_draws import JobDraws
+from fedmuster.worlds.world import WorldRound
+
+if TYPE_CHECKING:
+    from fedmuster.federation.simulation import Simulation
+
+_MOST_WAKES = 100_000
+"""How often in a row the server looks for clients and finds none, before it gives up."""
+
+
+class Slots:
+    """C slots at each server; freed slots are filled again when O of them are free.
+
+    Where there are edge servers, each has slots, a buffer and a pace of its own. What it may spend
+    is for a global period: until every edge, on average, has aggregated T_ES times.
+
+    Args:
+        simulation: whose clients are asked.
+        settings: filled in.
+        global_every: T_ES.
+    """
+
+    def __init__(
+        self, simulation: "Simulation[Any]", settings: Federation, *, global_every: int
+    ) -> None:
+        assert settings.trigger is not None and settings.refill is not None
+        self._simulation = simulation
+        self._settings, self._trigger = settings, settings.trigger
+        self._refill = settings.refill
+        problem = simulation.world.problem
+        self._jobs = JobDraws(simulation.world)
+        self._period = global_every * problem.num_servers  # in aggregations
+        servers, clients = problem.num_servers, problem.num_clients
+        self._open = np.zeros(servers, dtype=np.int64)
+        self._answers = np.zeros(servers, dtype=np.int64)
+        self._quota = np.zeros(servers, dtype=np.int64)  # 0 for none
+        self._since = np.zeros(servers)
+        self._spent = np.zeros(servers)
+        self._last_seconds = np.full(clients, np.nan)
+        self._channel_free_seconds = 0.0
+        self._awaits_clients = False
+        self._ended: list[tuple[Job, float]] = []
+        self._num_available = 0
+        self._wakes = 0
+        self.only = 0
+        """The server that aggregates next."""
+        self.cohort: None = None
+
+    def ask(self) -> None:
+        """Ask clients wherever enough slots are free."""
+        for server in np.flatnonzero(self._settings.slots - self._open >= self._refill).tolist():
+            self._ask_at(server, self._settings.slots - int(self._open[server]))
+
+    def _ask_at(self, server: int, free: int) -> None:
+        simulation, now = self._simulation, self._simulation.elapsed_seconds
+        simulation.hear()  # so that the policy knows all that has come
+        drawn = self._at_server(server, simulation.reachable(self._jobs.at(now)))
+        idle = drawn.available
+        if len(simulation.selector.tickets) > 0:
+            idle = idle & ~simulation.selector.tickets.busy
+        self._num_available = int(np.count_nonzero(idle))
+        if self._num_available < free:
+            self._await_clients(drawn.wait_seconds)
+        if self._num_available == 0:
+            return
+        self._wakes = 0
+        selection = simulation.select(drawn, count=free)
+        if len(selection.clients) == 0:  # nobody whom the budget pays for
+            return
+        grant = simulation.debit(selection)
+        limit = self._limit(selection)
+        latency, signals = drawn.of(selection, drawn.latency_seconds), drawn.signals_of(selection)
+        completed = latency <= limit
+        if grant is not None:
+            completed &= grant.releasable
+        feedback = Feedback(
+            clients=selection.clients,
+            latency_seconds=np.where(completed, latency, np.inf),
+            completed=completed,
+            signals=signals,
+            tickets=selection.tickets,
+        )
+        self._jobs.take(selection)
+        decision = simulation.decide(selection, feedback, latency, grant)
+        self._quota[server] = selection.quota or 0
+        self._open[server] += len(selection.clients)
+        if drawn.edges is not None:
+            decision.cost = drawn.edges.cost[selection.clients, selection.edge_of_each]
+            self._spent[server] += float(decision.cost.sum())
+        if drawn.position_km is not None:
+            decision.position_km = drawn.position_km[selection.clients]
+        if simulation.work is not None:
+            simulation.work.expect(Job(decision, row) for row in range(len(latency)))
+        for row, seconds in enumerate(np.minimum(latency, limit).tolist()):
+            if self._queues:
+                ready = now + min(float(signals["compute_seconds"][row]), limit)
+                simulation.agenda.add(ready, READY, decision, row)
+            elif np.isfinite(seconds):
+                simulation.agenda.add(now + seconds, BACK, decision, row)
+            else:
+                raise ConfigError(
+                    f"client {selection.clients[row]} never answers, and nothing ends its job: "
+                    "write deadline_seconds = … in [world]",
+                    key=("world", "deadline_seconds"),
+                )
+
+    def _await_clients(self, seconds: float) -> None:
+        """Look again when clients may have become available, unless they never do."""
+        if not self._awaits_clients and 0 < seconds < np.inf and self._wakes < _MOST_WAKES:
+            agenda = self._simulation.agenda
+            agenda.add(self._simulation.elapsed_seconds + seconds, WAKE, None)
+            self._awaits_clients = True
+
+    def happen(self, event: Event) -> list[Job]:
+        """The jobs that are back; an upload may begin, or clients may have become available."""
+        if event.decision is None:
+            self._awaits_clients, self._wakes = False, self._wakes + 1
+            return []
+        job = Job(event.decision, event.row)
+        if event.kind == READY:
+            self._upload(job)
+            return []
+        self._open[job.edge] -= 1
+        self._ended.append((job, self._simulation.elapsed_seconds))
+        if job.decision.feedback.answered[job.row]:
+            self._answers[job.edge] += 1
+            self._last_seconds[job.client] = job.decision.feedback.latency_seconds[job.row]
+        return [job]
+
+    def due(self) -> float:
+        """When the server :attr:`only` aggregates, if nothing happens before."""
+        servers = range(len(self._open))
+        due = [self._trigger.due_seconds(self._waiting(server)) for server in servers]
+        self.only = int(np.argmin(due))
+        return due[self.only]
+
+    def alone(self) -> str | None:
+        """Nobody is out, and nobody can be asked: use what is there. Why the run ends, if it does.
+
+        Where edges have spent what they may spend in a period, the period ends.
+        """
+        self.only = int(np.argmax(self._answers))
+        if self._answers.any() or self._spent.any():
+            self._spent[:] = 0.0
+            return None
+        return "the run ends: no client can be asked any more"
+
+    def _waiting(self, server: int) -> Waiting:
+        simulation, running = self._simulation, list[Job]()
+        if self._trigger.looks_at_jobs:
+            running = [job for job in simulation.agenda.jobs if job.edge == server]
+        clients = np.array([job.client for job in running], dtype=np.int64)
+        versions = np.array([job.decision.version for job in running], dtype=np.int64)
+        return Waiting(
+            now_seconds=simulation.elapsed_seconds,
+            since_seconds=float(self._since[server]),
+            answers=int(self._answers[server]),
+            quota=int(self._quota[server]) or None,
+            running_seconds=self._last_seconds[clients],
+            running_ages=simulation.version - versions,
+            slots=self._settings.slots,
+        )
+
+    def came_back(self, jobs: Sequence[Job]) -> Feedback | None:
+        """What the server hears of these jobs, without what training tells."""
+        if not jobs:
+            return None
+
+        def column(of: Callable[[Decision], Any], kind: type = np.float64) -> Any:
+            return np.array([of(job.decision)[job.row] for job in jobs], dtype=kind)
+
+        signals: dict[str, Any] = {}
+        for name in jobs[0].decision.feedback.signals:
+            signals[name] = np.array([j.decision.feedback.signals[name][j.row] for j in jobs])
+        version = self._simulation.version
+        signals["staleness"] = np.array([float(version - job.decision.version) for job in jobs])
+        return Feedback(
+            clients=column(lambda decision: decision.selection.clients, np.int64),
+            latency_seconds=column(lambda decision: decision.feedback.latency_seconds),
+            completed=column(lambda decision: decision.feedback.answered, np.bool_),
+            signals=signals,
+            tickets=column(lambda decision: decision.selection.tickets, np.int64),
+        )
+
+    def used(self, jobs: Sequence[Job]) -> BoolArray:
+        """bool[n], whose answers may enter the model: all."""
+        return np.ones(len(jobs), dtype=np.bool_)
+
+    def columns(self, jobs: Sequence[Job], used: BoolArray, heard: Feedback | None) -> dict[str, Any]:
+        """What the journal's row says of the jobs that have ended since the last one."""
+        simulation, server = self._simulation, self.only
+        here = [each for each in self._ended if each[0].edge == server]
+        self._ended = [each for each in self._ended if each[0].edge != server]
+        entered = {job.key for job, enters in zip(jobs, used.tolist(), strict=True) if enters}
+        was_used = np.array([job.key in entered for job, _ in here], dtype=np.bool_)
+        rows = JobRows.of(here, was_used, version=simulation.version - 1)
+        now, before = simulation.elapsed_seconds, float(self._since.max())
+        self._since[server], self._answers[server], self._quota[server] = now, 0, 0
+        if simulation.version % self._period == 0:
+            self._spent[:] = 0.0
+        return {
+            "seconds": now - before,
+            "num_available": self._num_available,
+            "clients": rows.client,
+            "network": self._network([job for job, _ in here], rows),
+            "jobs": rows,
+        }
+
+    def _network(self, jobs: Sequence[Job], rows: JobRows) -> EdgeRow | None:
+        network = self._jobs.edges
+        if network is None:
+            return None
+        told = [(job.decision, job.row) for job in jobs]
+        contexts = [d.selection.features[r] for d, r in told if d.selection.features is not None]
+        places = [d.position_km[r] for d, r in told if d.position_km is not None]
+        size = self._simulation.world.problem.num_features
+        return EdgeRow(
+            edges=rows.edge,
+            in_time=rows.answered,
+            context=np.array(contexts).reshape(len(jobs), size if contexts else 0),
+            cost=np.array([d.cost[r] for d, r in told if d.cost is not None]),
+            budget=network.budget,
+            position_km=np.array(places).reshape(len(jobs), 2) if places else None,
+        )
+
+    @property
+    def _queues(self) -> bool:
+        """Whether clients upload one after the other, as they become ready."""
+        return self._simulation.world.time.sequential
+
+    def _limit(self, selection: Selection) -> float:
+        limit = self._simulation.world.time.deadline_seconds
+        return limit if selection.deadline_seconds is None else min(limit, selection.deadline_seconds)
+
+    def _upload(self, job: Job) -> None:
+        """A client has trained: it uploads after all that were ready before."""
+        simulation, decision, row = self._simulation, job.decision, job.row
+        feedback, asked, now = decision.feedback, decision.asked_at_seconds, simulation.elapsed_seconds
+        ends = max(now, self._channel_free_seconds) + float(feedback.signals["upload_seconds"][row])
+        limit = self._limit(decision.selection)
+        if feedback.answered[row] and ends - asked <= limit:
+            self._channel_free_seconds = ends
+            feedback.latency_seconds[row] = decision.latency_seconds[row] = ends - asked
+        else:  # the client leaves the channel to others
+            assert feedback.completed is not None
+            feedback.completed[row], feedback.latency_seconds[row] = False, np.inf
+            ends = max(asked + limit, now)
+        simulation.agenda.add(ends, BACK, decision, row)
+
+    def _at_server(self, server: int, drawn: WorldRound) -> WorldRound:
+        """The view of one edge server: the clients it covers, and what it may still spend."""
+        network = drawn.edges
+        if network is None:
+            return drawn
+        coverage = np.zeros_like(network.coverage)
+        coverage[:, server] = network.coverage[:, server]
+        budget = np.zeros_like(network.budget)
+        budget[server] = max(network.budget[server] - self._spent[server], 0.0)
+        edges = EdgeView(coverage=coverage, cost=network.cost, budget=budget)
+        return replace(drawn, edges=edges, available=drawn.available & edges.covered)
+
+    # Saving and loading.
+
+    _SAVED = ("_open", "_answers", "_quota", "_since", "_spent", "_last_seconds")
+
+    def arrays(self) -> dict[str, Array]:
+        """Open jobs, the models that they train from, and what will happen."""
+        models: dict[int, tuple[int, Parameters]] = {}
+        agenda, columns = self._simulation.agenda, {"jobs": self._jobs.next}
+        decisions = agenda.decisions
+        for place, decision in enumerate(decisions):
+            told = decision.arrays(models)
+            columns |= {f"decision.{place}.{name}": a for name, a in told.items()}
+        columns |= {f"model.{number}": model for number, model in models.values()}
+        places = {id(decision): place for place, decision in enumerate(decisions)}
+        columns |= {f"agenda.{name}": a for name, a in agenda.arrays(places).items()}
+        columns |= {name: getattr(self, name) for name in self._SAVED}
+        columns["channel"] = np.array(self._channel_free_seconds)
+        columns["keys"] = self._simulation.keys
+        return columns
+
+    def load(self, arrays: dict[str, Array], *, lost: bool) -> None:
+        """Continue from :meth:`arrays`.
+
+        ``lost`` gives up all open jobs: with secure noise nobody knows what was sent before a
+        crash, so what was open is spent, and not sent again.
+        """
+        for name in self._SAVED:
+            setattr(self, name, arrays[name].copy())
+        self._channel_free_seconds = float(arrays["channel"])
+        self._simulation.keys = arrays["keys"].copy()
+        self._jobs.load(arrays["jobs"])
+        models = under("model.", arrays)
+        count = 1 + max((int(n.split(".")[1]) for n in arrays if n.startswith("decision.")), default=-1)
+        decisions = [
+            Decision.of(
+                under(f"decision.{place}.", arrays),
+                [models[str(number)] for number in range(len(models))],
+            )
+            for place in range(count)
+        ]
+        agenda = self._simulation.agenda = Agenda()
+        agenda.load(under("agenda.", arrays), decisions)
+        self._awaits_clients = any(event.kind == WAKE for event in agenda.events)
+        jobs = sorted(agenda.jobs, key=lambda job: job.key)
+        if lost:
+            for job in jobs:
+                assert job.decision.feedback.completed is not None
+                job.decision.feedback.completed[job.row] = False
+        if self._simulation.work is not None:
+            self._simulation.work.expect(jobs)

@@ -1,0 +1,149 @@
+"""What clients train, when they train it, and how it enters the model."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.federation.jobs import Decision, Job, gathered
+from fedmuster.privacy.budget import Budget
+from fedmuster.training.servers import Answers, some
+from fedmuster.training.trainer import LearningRow, Sent, Trainer
+
+
+class Work:
+    """The training of jobs; a client trains when its answer is due.
+
+    All open jobs on one model train together, because an engine is faster with many clients. The
+    bits do not depend on it.
+
+    Args:
+        trainer: the models.
+        budget: makes noisy what clients send; None without privacy.
+    """
+
+    def __init__(self, trainer: Trainer, budget: Budget | None) -> None:
+        self.trainer, self._budget = trainer, budget
+        self._untrained: defaultdict[int, list[Job]] = defaultdict(list)  # by the id of the model
+        self.rejected: list[IntArray] = []
+        """The clients since the last aggregation whose updates were not finite."""
+
+    def expect(self, jobs: Iterable[Job]) -> None:
+        """These jobs are open: those that will be answered train with others on their models."""
+        for job in jobs:
+            if job.decision.feedback.answered[job.row]:
+                self._untrained[id(job.start)].append(job)
+
+    def send(self, jobs: Sequence[Job]) -> Sent:
+        """What these clients send."""
+        batch = [job for job in jobs if job.decision.sent[job.row] is None]
+        due = {job.key for job in batch}
+        for start in {id(job.start) for job in batch}:
+            batch += [job for job in self._untrained.pop(start, []) if job.key not in due]
+        if batch or not jobs:
+            sent = self.trainer.send(
+                np.array([job.client for job in batch], dtype=np.int64),
+                [job.start for job in batch],
+                np.array([job.decision.keys[job.row] for job in batch], dtype=np.int64),
+                release=None if self._budget is None else partial(self._release, batch),
+            )
+            for place, job in enumerate(batch):
+                job.decision.sent[job.row] = sent, place
+            if len(batch) == len(jobs):
+                return self._told(sent)
+        return self._told(gathered(jobs))
+
+    def aggregate(
+        self,
+        jobs: Sequence[Job],
+        used: BoolArray,
+        *,
+        round_number: int,
+        asked: Decision | None,
+        now_seconds: float,
+        only: int | None,
+    ) -> tuple[int, float]:
+        """Let answers enter the model of their edge; how many did, and their mean training loss.
+
+        Args:
+            jobs: the answers.
+            used: bool[n], which of them may enter.
+            round_number: the number of this aggregation.
+            asked: in rounds, the cohort.
+            now_seconds: the time.
+            only: the one edge that aggregates, where each has its own pace.
+        """
+        updates = gathered(jobs).updates
+        nobody = np.empty(0, dtype=np.int64)
+        cohort = None if asked is None else asked.selection
+        answers = Answers(
+            round=round_number,
+            updates=updates,
+            starts=[job.start for job in jobs],
+            ages=round_number - 1 - np.array([job.decision.version for job in jobs], dtype=np.int64),
+            used=used,
+            asked=nobody if cohort is None else cohort.clients,
+        )
+        count = self.trainer.aggregate(
+            answers,
+            sent_to=np.array([job.edge for job in jobs], dtype=np.int64),
+            asked_at=nobody if cohort is None else cohort.edge_of_each,
+            now_seconds=now_seconds,
+            only=only,
+        )
+        losses = updates.signals.get("loss", np.empty(0))
+        return count, float(losses.mean()) if len(losses) > 0 else np.nan
+
+    def hold(self, decision: Decision, *, round_number: int) -> None:
+        """Let clients that miss the end of their round go on, if their answers may still count."""
+        late = self.trainer.late
+        if late is None:
+            return
+        missed = ~decision.feedback.answered & np.isfinite(decision.latency_seconds)
+        if decision.grant is not None:
+            missed &= decision.grant.releasable
+        jobs = [Job(decision, row) for row in np.flatnonzero(missed).tolist()]
+        if not jobs:
+            return
+        sent = self.send(jobs)
+        arrives = decision.asked_at_seconds + decision.latency_seconds[missed]
+        starts = [job.start for job, fits in zip(jobs, sent.usable.tolist(), strict=True) if fits]
+        kept = some(sent.updates, sent.usable)
+        vectors = self.trainer.edge_servers[0].held(kept, starts)
+        late.add(kept.clients, vectors, arrives[sent.usable], round_=round_number)
+
+    def learned(self, round_number: int, count: int, train_loss: float, *, last: bool) -> LearningRow:
+        """What an aggregation did to the model; ``last`` if it is evaluated in any case."""
+        scores = self.trainer.evaluate(round_number, due=last)
+        rejected, self.rejected = self.rejected, []
+        return LearningRow(
+            loss=scores.loss,
+            accuracy=scores.accuracy,
+            train_loss=train_loss,
+            num_aggregated=count,
+            rejected=np.concatenate([np.empty(0, dtype=np.int64), *rejected]),
+        )
+
+    def sketches(self, sent: Sent, size: int) -> FloatArray:
+        """[n, size], a short sketch of each finite update."""
+        return self.trainer.sketches(some(sent.updates, sent.usable), size)
+
+    def _told(self, sent: Sent) -> Sent:
+        self.rejected.append(sent.updates.clients[~sent.usable])
+        return sent
+
+    def _release(
+        self, jobs: Sequence[Job], clients: IntArray, deltas: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """What clients send in place of their updates, each by the debit for its own ticket."""
+        assert self._budget is not None
+        released = np.empty_like(deltas)
+        decisions = {id(job.decision): job.decision for job in jobs}
+        for key, decision in decisions.items():
+            here = np.array([id(job.decision) == key for job in jobs], dtype=np.bool_)
+            assert decision.grant is not None
+            released[here] = self._budget.release(decision.grant, clients[here], deltas[here])
+        return released

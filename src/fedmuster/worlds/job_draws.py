@@ -1,0 +1,163 @@
+"""A world without rounds: each client has its own sequence of jobs.
+
+What round n draws for a client is its n-th job, so the n-th job of a client takes equally long
+whoever asked for it, and whenever. Availability follows the clock.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmuster.core.edges import EdgeView
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.records import FloatArray, IntArray, Selection, Truth
+from fedmuster.worlds.availability import RoundByRound
+from fedmuster.worlds.world import RoundDraw, WorldRound, WorldRun
+
+_CACHE_BYTES = 2**27
+_MOST_SKIPPED = 1_000_000
+
+
+class JobDraws:
+    """The next job of each client of a world."""
+
+    def __init__(self, world: WorldRun) -> None:
+        if world.rounds_only is not None:
+            raise ConfigError(
+                f"this world has rounds only: {world.rounds_only}; or leave out [federation]",
+                key=("federation",),
+            )
+        self._world = world
+        num_clients = world.problem.num_clients
+        self.next: IntArray = np.ones(num_clients, dtype=np.int64)
+        """int64[K], the round of the world that holds the next job of each client."""
+        self._cache: OrderedDict[int, RoundDraw] = OrderedDict()
+        first = self._draw(1)
+        self._first = first
+        self._cache_size = max(4, _CACHE_BYTES // max(_bytes_of(first), 1))
+        self._table = {name: values.copy() for name, values in _per_client(first).items()}
+        absent = _absent(first, np.arange(num_clients))
+        self._refresh(absent)
+        deadline = world.time.deadline_seconds
+        usual = world.typical_latency_seconds()
+        self._tick = deadline if np.isfinite(deadline) else float(np.median(usual))
+
+    def at(self, now_seconds: float) -> WorldRound:
+        """What the server sees at this time, and the next job of each client."""
+        world, table = self._world, self._table
+        # Where the round decides who is there, a round lasts as long as a deadline, or a usual job.
+        tick = int(now_seconds / self._tick)
+        available = world.availability.at(tick + 1, now_seconds)
+        edges = None
+        if self._first.edges is not None:
+            budget = self._first.edges.budget
+            edges = EdgeView(coverage=table["coverage"], cost=table["cost"], budget=budget)
+            available = available & edges.covered
+        wait = world.availability.wait_seconds(now_seconds)
+        if isinstance(world.availability, RoundByRound):
+            wait = (tick + 1) * self._tick - now_seconds
+        return WorldRound(
+            latency_seconds=table["latency"],
+            expectation=self._truth,
+            features=table.get("features"),
+            signals={name: table[f"signal {name}"] for name in self._first.signals},
+            edges=edges,
+            position_km=table.get("position"),
+            round=tick + 1,
+            available=available,
+            time=world.time,
+            forecast=partial(world.forecast, tick + 1, now_seconds),
+            now_seconds=now_seconds,
+            wait_seconds=wait,
+        )
+
+    @property
+    def edges(self) -> EdgeView | None:
+        """The edge servers, as they were for each client's first job; None without any."""
+        return self._first.edges
+
+    def take(self, selection: Selection) -> None:
+        """These clients have been asked: the table goes on to their next jobs."""
+        self.next[selection.clients] += 1
+        self._refresh(selection.clients)
+
+    def load(self, jobs: IntArray) -> None:
+        """Continue where :attr:`next` was this."""
+        self.next = jobs.copy()
+        for number in np.unique(jobs).tolist():
+            self._fill(np.flatnonzero(jobs == number), self._draw(number))
+
+    def _refresh(self, clients: IntArray) -> None:
+        """Look up the next jobs of these clients; rounds in which a client is absent are passed."""
+        for _ in range(_MOST_SKIPPED):
+            if len(clients) == 0:
+                return
+            missing = []
+            numbers = self.next[clients]
+            for number in np.unique(numbers).tolist():
+                here, draw = clients[numbers == number], self._draw(number)
+                self._fill(here, draw)
+                missing.append(_absent(draw, here))
+            clients = np.concatenate(missing)
+            self.next[clients] += 1
+        raise ConfigError(f"client {clients[0]} has no job in {_MOST_SKIPPED:,} rounds of its world")
+
+    def _fill(self, clients: IntArray, draw: RoundDraw) -> None:
+        for name, values in _per_client(draw).items():
+            self._table[name][clients] = values[clients]
+
+    def _draw(self, number: int) -> RoundDraw:
+        draw = self._cache.pop(number, None)
+        if draw is None:
+            draw = self._world.draw(number)
+        self._cache[number] = draw  # the newest stands last
+        if len(self._cache) > getattr(self, "_cache_size", 1):
+            self._cache.popitem(last=False)
+        return draw
+
+    def _truth(self) -> Truth:
+        """The expectations of each client's next job."""
+        whole = self._first.expectation()
+        numbers = np.unique(self.next).tolist()
+        if all(self._draw(n).expectation is self._first.expectation for n in numbers[-2:]):
+            return whole  # the same in all rounds
+        columns = {
+            name: getattr(whole, name).copy() for name in ("mean_latency_seconds", "mean_speed")
+        }
+        success = None if whole.success is None else whole.success.copy()
+        for number in numbers:
+            here, truth = self.next == number, self._draw(number).expectation()
+            for name, values in columns.items():
+                values[here] = getattr(truth, name)[here]
+            if success is not None and truth.success is not None:
+                success[here] = truth.success[here]
+        return replace(whole, **columns, success=success)
+
+
+def _per_client(draw: RoundDraw) -> Mapping[str, NDArray[np.generic]]:
+    """The columns of a draw with a row for each client, by name."""
+    columns: dict[str, FloatArray | None] = {
+        "latency": draw.latency_seconds,
+        "features": draw.features,
+        "position": draw.position_km,
+    }
+    columns |= {f"signal {name}": values for name, values in draw.signals.items()}
+    found: dict[str, NDArray[np.generic]] = {n: v for n, v in columns.items() if v is not None}
+    if draw.edges is not None:
+        found |= {"coverage": draw.edges.coverage, "cost": draw.edges.cost}
+    return found
+
+
+def _bytes_of(draw: RoundDraw) -> int:
+    return sum(values.nbytes for values in _per_client(draw).values())
+
+
+def _absent(draw: RoundDraw, clients: IntArray) -> IntArray:
+    """Those of these clients that are not there in this round."""
+    if draw.present is None:
+        return clients[:0]
+    return clients[~draw.present[clients]]
