@@ -70,8 +70,8 @@ def compare(
 
     A POLICY is a name with settings, for example bsfl:alpha=3,beta=1.2. With --privacy, a policy
     with private=false among them runs without. With --federation, a policy with federation=rounds
-    runs in rounds, with the same number of clients at work. If the run folder (--out) holds an experiment in
-    the same world, the policies, seeds and rounds that it lacks are added to it.
+    runs in rounds, with the same number of clients at work. If the run folder (--out) holds an
+    experiment in the same world, the policies, seeds and rounds that it lacks are added to it.
     """
     from fedmuster.core.config import from_table, named, parse, parse_settings
     from fedmuster.core.errors import ConfigError

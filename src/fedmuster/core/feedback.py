@@ -114,7 +114,9 @@ def clean(
 
 def answers_of(feedback: Feedback, rows: IntArray, *, round_number: int) -> Feedback:
     """Some rows of a message, as the answer to one round; each column must be as long as others."""
-    columns = _columns(feedback, np.shape(feedback.sketches)[-1] if feedback.sketches is not None else 0)
+    columns = _columns(
+        feedback, np.shape(feedback.sketches)[-1] if feedback.sketches is not None else 0
+    )
     return Feedback(
         round=round_number,
         clients=columns.clients[rows],

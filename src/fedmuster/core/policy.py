@@ -8,9 +8,9 @@ from numpy.random import Generator
 from fedmuster.core.arrays import FloatArray
 from fedmuster.core.config import configured
 from fedmuster.core.explaining import Rule
-from fedmuster.core.staleness import Discard, Staleness
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.registry import Registry
+from fedmuster.core.staleness import Discard, Staleness
 from fedmuster.core.state import NoState
 
 S = TypeVar("S")

@@ -258,13 +258,13 @@ class Selector(Generic[S]):
             )
 
     def _observe_tickets(self, feedback: Feedback, sketch_size: int) -> FeedbackReport:
-        clients = np.asarray(feedback.clients)
-        if np.shape(feedback.tickets) != clients.shape or clients.ndim != 1:
+        clients, tickets = np.asarray(feedback.clients), np.asarray(feedback.tickets)
+        if tickets.shape != clients.shape or clients.ndim != 1:
             raise FeedbackError(
-                f"feedback.tickets has shape {np.shape(feedback.tickets)}, expected one ticket for "
+                f"feedback.tickets has shape {tickets.shape}, expected one ticket for "
                 f"each of the {clients.size} rows of feedback.clients"
             )
-        parts, refused = self.tickets.sort(feedback.tickets, clients)
+        parts, refused = self.tickets.sort(tickets, clients)
         messages = [
             clean(
                 answers_of(feedback, part.rows, round_number=part.selection.round),

@@ -34,7 +34,7 @@ class Staleness(ABC):
     def factors(self, ages: IntArray) -> FloatArray:
         """[n], by what each update of these ages is multiplied; 0 for an answer that is lost."""
         lost = False if self.max_age is None else ages > self.max_age
-        return np.where(lost, 0.0, self._factors(ages))
+        return np.asarray(np.where(lost, 0.0, self._factors(ages)))
 
     @abstractmethod
     def _factors(self, ages: IntArray) -> FloatArray:
@@ -58,7 +58,7 @@ class Discard(Staleness):
     name: ClassVar[str] = "discard"
 
     def _factors(self, ages: IntArray) -> FloatArray:
-        return (ages == 0).astype(np.float64)
+        return np.asarray(ages == 0, dtype=np.float64)
 
 
 @STALENESS.register
@@ -174,6 +174,9 @@ class CachedModels(Staleness):
 
     def _factors(self, ages: IntArray) -> FloatArray:
         return np.ones(len(ages))
+
+
+DISCARD: Final = Discard()
 
 
 def fill_quota(arrivals: IntArray, preferred: BoolArray, quota: int) -> BoolArray:

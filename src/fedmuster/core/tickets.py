@@ -131,12 +131,10 @@ class Tickets:
             key, _, column = name.partition(".")
             if column != "round":
                 continue
-            told = {item: arrays.get(f"{key}.{item}") for item in _COLUMNS}
-            clients = told.pop("clients")
-            assert clients is not None and told["tickets"] is not None
-            self._open[int(key)] = Selection(round=int(arrays[name]), clients=clients, **told)
+            told: dict[str, Any] = {item: arrays.get(f"{key}.{item}") for item in _COLUMNS}
+            self._open[int(key)] = Selection(round=int(arrays[name]), **told)
             self._selection_of.update(dict.fromkeys(told["tickets"].tolist(), int(key)))
-            self.busy[clients] = True
+            self.busy[told["clients"]] = True
 
     def _fault(self, number: int, client: int | None) -> str | None:
         """Why a row that answers this ticket does not count."""

@@ -220,14 +220,16 @@ class Agenda:
 
     def arrays(self, numbers: Mapping[int, int]) -> dict[str, Array]:
         """Everything, to be saved; ``numbers`` says the position of each decision, by id."""
-        columns: dict[str, list[Any]] = {name: [] for name in Event._fields}
-        for event in self.events:
-            place = -1 if event.decision is None else numbers[id(event.decision)]
-            for name, value in event._replace(decision=place)._asdict().items():  # type: ignore
-                columns[name].append(value)
-        arrays = {name: np.array(values, dtype=np.int64) for name, values in columns.items()}
-        times = np.array(columns["at_seconds"], dtype=np.float64)
-        return {**arrays, "at_seconds": times, "next": np.array(self._number)}
+        events = self.events
+        places = [-1 if each.decision is None else numbers[id(each.decision)] for each in events]
+        return {
+            "at_seconds": np.array([each.at_seconds for each in events], dtype=np.float64),
+            "number": np.array([each.number for each in events], dtype=np.int64),
+            "kind": np.array([each.kind for each in events], dtype=np.int64),
+            "decision": np.array(places, dtype=np.int64),
+            "row": np.array([each.row for each in events], dtype=np.int64),
+            "next": np.array(self._number),
+        }
 
     def load(self, arrays: Mapping[str, Array], decisions: Sequence[Decision]) -> None:
         """Continue from :meth:`arrays`."""
@@ -275,9 +277,7 @@ class JobRows:
     age: IntArray
 
     @classmethod
-    def of(
-        cls, ended: Sequence[tuple[Job, float]], used: BoolArray, *, version: int
-    ) -> "JobRows":
+    def of(cls, ended: Sequence[tuple[Job, float]], used: BoolArray, *, version: int) -> "JobRows":
         """Of jobs and when each ended; ``used`` says which of the answers entered the model."""
         jobs = [job for job, _ in ended]
         versions = np.array([job.decision.version for job in jobs], dtype=np.int64)

@@ -90,10 +90,14 @@ class Rounds:
         assert self.cohort is not None
         return self.cohort.feedback.entered[[job.row for job in jobs]]
 
-    def columns(self, jobs: Sequence[Job], used: BoolArray, heard: Feedback | None) -> dict[str, Any]:
+    def columns(
+        self, jobs: Sequence[Job], used: BoolArray, heard: Feedback | None
+    ) -> dict[str, Any]:
         """What the journal's row says of the round; the next round may begin."""
         cohort, outcome, drawn = self.cohort, self._outcome, self._drawn
-        assert cohort is not None and outcome is not None and drawn is not None
+        assert cohort is not None
+        assert outcome is not None
+        assert drawn is not None
         assert heard is not None
         # At edge servers the policy hears of participants; elsewhere speed is as it was measured.
         seen = outcome.feedback if drawn.edges is None else heard

@@ -53,7 +53,7 @@ class Federation:
             require(value is None or value >= 1, self, name, "an integer >= 1")
         if self.buffer is not None and self.trigger is not None:
             raise ConfigError("Federation: give buffer or trigger, not both", key=("buffer",))
-        if self.rounds and not (self.refill is self.buffer is self.trigger is None):
+        if self.rounds and (self.refill, self.buffer, self.trigger) != (None, None, None):
             raise ConfigError(
                 "Federation: rounds = true is without refill, buffer and trigger", key=("rounds",)
             )
@@ -71,7 +71,8 @@ class Federation:
         slots, size = self.concurrency, getattr(world, "cohort_size", None)
         if slots is None or size in (None, slots) or world.hierarchical:
             return world
-        resized: World = replace(world, cohort_size=slots)  # type: ignore[type-var]
+        config: Any = world
+        resized: World = replace(config, cohort_size=slots)
         return resized
 
     def settled(self, policy: Policy[Any], problem: Problem) -> "Federation":
@@ -101,8 +102,8 @@ class Federation:
             return replace(self, concurrency=slots, refill=slots, buffer=slots, staleness=worth)
         if policy.rounds_only is not None:
             raise ConfigError(
-                f"{policy.name} works in rounds only: {policy.rounds_only}; leave out [federation], "
-                "or choose another policy",
+                f"{policy.name} works in rounds only: {policy.rounds_only}; write federation = "
+                '"rounds" for this policy, or choose another',
                 key=("federation",),
             )
         worth = PolynomialWorth() if self.staleness is None else self.staleness

@@ -151,16 +151,16 @@ class Simulation(Generic[S]):
             if trigger is not None and trigger.asks_first:
                 asking.ask()
             due = asking.due()
-            if due == np.inf or due > self.agenda.next_seconds:
-                asking.ask()
-                if len(self.agenda) > 0:
-                    event = self.agenda.next()
-                    self.elapsed_seconds = max(self.elapsed_seconds, event.at_seconds)
-                    self._back += asking.happen(event)
-                    continue
+            if due < np.inf and due <= self.agenda.next_seconds:
+                self.elapsed_seconds = max(self.elapsed_seconds, due)
+                return self._aggregate()
+            asking.ask()
+            if len(self.agenda) == 0:  # nobody is out, and nobody can be asked
                 self.stuck = asking.alone()
-            self.elapsed_seconds = max(self.elapsed_seconds, min(due, self.agenda.next_seconds))
-            return self._aggregate()
+                return self._aggregate()
+            event = self.agenda.next()
+            self.elapsed_seconds = max(self.elapsed_seconds, event.at_seconds)
+            self._back += asking.happen(event)
 
     def select(self, drawn: WorldRound, **how_many: int) -> Selection:
         """Let the policy choose among the clients of ``drawn``."""

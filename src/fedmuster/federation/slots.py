@@ -41,7 +41,8 @@ class Slots:
     def __init__(
         self, simulation: "Simulation[Any]", settings: Federation, *, global_every: int
     ) -> None:
-        assert settings.trigger is not None and settings.refill is not None
+        assert settings.trigger is not None
+        assert settings.refill is not None
         self._simulation = simulation
         self._settings, self._trigger = settings, settings.trigger
         self._refill = settings.refill
@@ -204,7 +205,9 @@ class Slots:
         """bool[n], whose answers may enter the model: all."""
         return np.ones(len(jobs), dtype=np.bool_)
 
-    def columns(self, jobs: Sequence[Job], used: BoolArray, heard: Feedback | None) -> dict[str, Any]:
+    def columns(
+        self, jobs: Sequence[Job], used: BoolArray, heard: Feedback | None
+    ) -> dict[str, Any]:
         """What the journal's row says of the jobs that have ended since the last one."""
         simulation, server = self._simulation, self.only
         here = [each for each in self._ended if each[0].edge == server]
@@ -248,12 +251,18 @@ class Slots:
 
     def _limit(self, selection: Selection) -> float:
         limit = self._simulation.world.time.deadline_seconds
-        return limit if selection.deadline_seconds is None else min(limit, selection.deadline_seconds)
+        return (
+            limit if selection.deadline_seconds is None else min(limit, selection.deadline_seconds)
+        )
 
     def _upload(self, job: Job) -> None:
         """A client has trained: it uploads after all that were ready before."""
         simulation, decision, row = self._simulation, job.decision, job.row
-        feedback, asked, now = decision.feedback, decision.asked_at_seconds, simulation.elapsed_seconds
+        feedback, asked, now = (
+            decision.feedback,
+            decision.asked_at_seconds,
+            simulation.elapsed_seconds,
+        )
         ends = max(now, self._channel_free_seconds) + float(feedback.signals["upload_seconds"][row])
         limit = self._limit(decision.selection)
         if feedback.answered[row] and ends - asked <= limit:
@@ -284,7 +293,8 @@ class Slots:
     def arrays(self) -> dict[str, Array]:
         """Open jobs, the models that they train from, and what will happen."""
         models: dict[int, tuple[int, Parameters]] = {}
-        agenda, columns = self._simulation.agenda, {"jobs": self._jobs.next}
+        agenda = self._simulation.agenda
+        columns: dict[str, Array] = {"jobs": self._jobs.next}
         decisions = agenda.decisions
         for place, decision in enumerate(decisions):
             told = decision.arrays(models)
@@ -309,7 +319,9 @@ class Slots:
         self._simulation.keys = arrays["keys"].copy()
         self._jobs.load(arrays["jobs"])
         models = under("model.", arrays)
-        count = 1 + max((int(n.split(".")[1]) for n in arrays if n.startswith("decision.")), default=-1)
+        count = 1 + max(
+            (int(n.split(".")[1]) for n in arrays if n.startswith("decision.")), default=-1
+        )
         decisions = [
             Decision.of(
                 under(f"decision.{place}.", arrays),

@@ -83,7 +83,9 @@ class Work:
             round=round_number,
             updates=updates,
             starts=[job.start for job in jobs],
-            ages=round_number - 1 - np.array([job.decision.version for job in jobs], dtype=np.int64),
+            ages=round_number
+            - 1
+            - np.array([job.decision.version for job in jobs], dtype=np.int64),
             used=used,
             asked=nobody if cohort is None else cohort.clients,
         )
@@ -115,7 +117,9 @@ class Work:
         vectors = self.trainer.edge_servers[0].held(kept, starts)
         late.add(kept.clients, vectors, arrives[sent.usable], round_=round_number)
 
-    def learned(self, round_number: int, count: int, train_loss: float, *, last: bool) -> LearningRow:
+    def learned(
+        self, round_number: int, count: int, train_loss: float, *, last: bool
+    ) -> LearningRow:
         """What an aggregation did to the model; ``last`` if it is evaluated in any case."""
         scores = self.trainer.evaluate(round_number, due=last)
         rejected, self.rejected = self.rejected, []

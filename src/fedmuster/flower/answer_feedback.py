@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import DataError, StateError
-from fedmuster.core.staleness import fill_quota
 from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray, Selection
+from fedmuster.core.staleness import fill_quota
 from fedmuster.flower.answer_times import Clock, median, quantile
 from fedmuster.flower.reply_sorting import Answer
 from fedmuster.flower.strategy_loop import say

@@ -9,8 +9,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedmuster.core.errors import BudgetError, CallOrderError, ConfigError
-from fedmuster.core.staleness import Discard
 from fedmuster.core.policy import Policy, as_policy
+from fedmuster.core.staleness import Discard
 from fedmuster.flower.cohort_choice import EndedError, NodeContacts
 from fedmuster.flower.grid_views import TimedGrid
 from fedmuster.flower.muster_settings import EdgeGroups, Features, Settings, check_strategy

@@ -10,9 +10,9 @@ from numpy.random import Generator
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
-from fedmuster.core.staleness import AgeAndNovelty, Staleness
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.staleness import AgeAndNovelty, Staleness
 from fedmuster.core.state import shared
 from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.solvers.top_k import highest

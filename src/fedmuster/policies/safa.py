@@ -10,9 +10,9 @@ from numpy.random import Generator
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
-from fedmuster.core.staleness import CachedModels, Staleness
 from fedmuster.core.policy import POLICIES, CohortRule, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.staleness import CachedModels, Staleness
 from fedmuster.core.state import given
 from fedmuster.policies.explaining.simple_rules import Everyone
 
@@ -73,7 +73,9 @@ class SAFA(PolicyTraits):
         "preferred": "1 if it was not picked in the last round: the round waits for it"
     }
     cohort_rule: ClassVar[CohortRule] = "everyone"
-    rounds_only: ClassVar[str | None] = "everybody is asked, and a quota of answers closes the round"
+    rounds_only: ClassVar[str | None] = (
+        "everybody is asked, and a quota of answers closes the round"
+    )
     learns: ClassVar[bool] = False
 
     lag_tolerance: int = 5

@@ -12,14 +12,7 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.staleness import AgeAndNovelty, CachedModels, Staleness
 from fedmuster.core.state import Array, under
 from fedmuster.training.combine import Combine, Deltas, UniformMean, WeightedMean
-from fedmuster.training.servers import (
-    Answers,
-    EdgeServer,
-    LateUpdates,
-    Starts,
-    ToCombine,
-    some,
-)
+from fedmuster.training.servers import Answers, EdgeServer, LateUpdates, Starts, ToCombine, some
 from fedmuster.training.training_records import Parameters, Updates
 
 
@@ -128,6 +121,7 @@ def _change(
 
 _MOST_BYTES = 4 * 2**30
 _NOTHING, _TRAINED, _GLOBAL = 0, 1, 2
+
 
 @dataclass(kw_only=True, eq=False)
 class CacheServer(LateServer):

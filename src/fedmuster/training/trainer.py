@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, DataError, StateError
-from fedmuster.core.staleness import Discard, Staleness
 from fedmuster.core.records import Problem, is_integer
+from fedmuster.core.staleness import DISCARD, Staleness
 from fedmuster.training.aggregation import Aggregation, FedAvg, finite_rows
 from fedmuster.training.combine import sketch
 from fedmuster.training.servers import Answers, EdgeServer, LateUpdates, Starts
@@ -24,6 +24,7 @@ from fedmuster.training.training_records import (
     Updates,
     joined,
 )
+
 
 class Sent(NamedTuple):
     """Updates as clients sent them, and which of them are finite."""
@@ -89,7 +90,7 @@ class Trainer:
         min_answers: int = 1,
         evaluate_every: int = 1,
         seed: int = 0,
-        staleness: Staleness = Discard(),
+        staleness: Staleness = DISCARD,
         keeps_late: bool = True,
         num_edges: int = 1,
         global_every: int = 1,
@@ -166,7 +167,7 @@ class Trainer:
         lives as long as a client may still train from it.
         """
         edges = self._edges_of(clients, edges)
-        there = np.unique(edges).tolist()
+        there: list[int] = np.unique(edges).tolist()
         if len(there) == 1:
             return self.edge_servers[there[0]].starts(clients, round_number)
         starts: list[Parameters] = [self.edge_servers[0].model] * len(clients)

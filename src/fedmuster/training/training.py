@@ -9,7 +9,7 @@ import numpy as np
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
-from fedmuster.core.staleness import Discard, Staleness
+from fedmuster.core.staleness import DISCARD, Staleness
 from fedmuster.core.streams import NOISE, stream
 from fedmuster.training.aggregation import Aggregation, FedAvg
 from fedmuster.training.data import Data, Digits
@@ -70,7 +70,7 @@ class Training:
         num_clients: int,
         seed: int,
         num_samples: IntArray | None = None,
-        staleness: Staleness = Discard(),
+        staleness: Staleness = DISCARD,
         keeps_late: bool = True,
         measure_gain: bool = False,
         num_edges: int = 1,

@@ -5,9 +5,9 @@ whoever asked for it, and whenever. Availability follows the clock.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class JobDraws:
             available = available & edges.covered
         wait = world.availability.wait_seconds(now_seconds)
         if isinstance(world.availability, RoundByRound):
-            wait = (tick + 1) * self._tick - now_seconds
+            wait = self._until_tick(tick + 1, now_seconds)
         return WorldRound(
             latency_seconds=table["latency"],
             expectation=self._truth,
@@ -74,6 +74,13 @@ class JobDraws:
             now_seconds=now_seconds,
             wait_seconds=wait,
         )
+
+    def _until_tick(self, tick: int, now_seconds: float) -> float:
+        """Seconds until the clock, with its rounding, shows this tick."""
+        wait = tick * self._tick - now_seconds
+        while int((now_seconds + wait) / self._tick) < tick:
+            wait += float(np.spacing(now_seconds + wait))
+        return wait
 
     @property
     def edges(self) -> EdgeView | None:
@@ -104,7 +111,9 @@ class JobDraws:
                 missing.append(_absent(draw, here))
             clients = np.concatenate(missing)
             self.next[clients] += 1
-        raise ConfigError(f"client {clients[0]} has no job in {_MOST_SKIPPED:,} rounds of its world")
+        raise ConfigError(
+            f"client {clients[0]} has no job in {_MOST_SKIPPED:,} rounds of its world"
+        )
 
     def _fill(self, clients: IntArray, draw: RoundDraw) -> None:
         for name, values in _per_client(draw).items():
@@ -138,7 +147,7 @@ class JobDraws:
         return replace(whole, **columns, success=success)
 
 
-def _per_client(draw: RoundDraw) -> Mapping[str, NDArray[np.generic]]:
+def _per_client(draw: RoundDraw) -> dict[str, NDArray[Any]]:
     """The columns of a draw with a row for each client, by name."""
     columns: dict[str, FloatArray | None] = {
         "latency": draw.latency_seconds,
@@ -146,7 +155,7 @@ def _per_client(draw: RoundDraw) -> Mapping[str, NDArray[np.generic]]:
         "position": draw.position_km,
     }
     columns |= {f"signal {name}": values for name, values in draw.signals.items()}
-    found: dict[str, NDArray[np.generic]] = {n: v for n, v in columns.items() if v is not None}
+    found: dict[str, NDArray[Any]] = {n: v for n, v in columns.items() if v is not None}
     if draw.edges is not None:
         found |= {"coverage": draw.edges.coverage, "cost": draw.edges.cost}
     return found
