@@ -112,13 +112,10 @@ def clean(
     return cleaned, report
 
 
-def answers_of(feedback: Feedback, rows: IntArray, *, round_number: int) -> Feedback:
-    """Some rows of a message, as the answer to one round; each column must be as long as others."""
-    columns = _columns(
-        feedback, np.shape(feedback.sketches)[-1] if feedback.sketches is not None else 0
-    )
+def answers_of(feedback: Feedback, rows: IntArray, *, sketch_size: int) -> Feedback:
+    """Some rows of a message, whose columns must be of one length; see :func:`clean`."""
+    columns = _columns(feedback, sketch_size)
     return Feedback(
-        round=round_number,
         clients=columns.clients[rows],
         latency_seconds=columns.latency[rows],
         completed=columns.completed[rows],

@@ -265,14 +265,13 @@ class Selector(Generic[S]):
                 f"each of the {clients.size} rows of feedback.clients"
             )
         parts, refused = self.tickets.sort(tickets, clients)
-        messages = [
-            clean(
-                answers_of(feedback, part.rows, round_number=part.selection.round),
-                part.selection,
-                sketch_size=sketch_size,
-            )
-            for part in parts
-        ]  # all before the first is learned: a message that cannot be read changes nothing
+        messages = []
+        for part in parts:  # all before the first is learned: an unreadable message changes nothing
+            answers = feedback
+            if len(part.rows) < len(tickets):
+                answers = answers_of(feedback, part.rows, sketch_size=sketch_size)
+            answers = replace(answers, round=part.selection.round)
+            messages.append(clean(answers, part.selection, sketch_size=sketch_size))
         for part, (cleaned, _) in zip(parts, messages, strict=True):
             self._learn(part.selection, cleaned, given_up=False)
         return self._closed([report for _, report in messages], refused)
@@ -289,7 +288,7 @@ class Selector(Generic[S]):
         total = Counter(refused)
         for report in reports:
             total.update(report.refused)
-        missing = [report.not_completed for report in reports] or [np.empty(0, dtype=np.int64)]
+        missing = [np.empty(0, dtype=np.int64), *(report.not_completed for report in reports)]
         whole = FeedbackReport(
             round=self.round,
             accepted=sum(report.accepted for report in reports),

@@ -37,6 +37,15 @@ class Work:
             if job.decision.feedback.answered[job.row]:
                 self._untrained[id(job.start)].append(job)
 
+    def forget(self, job: Job) -> None:
+        """This job will not be answered after all."""
+        others = self._untrained.get(id(job.start), [])
+        kept = [each for each in others if each.key != job.key]
+        if kept:
+            self._untrained[id(job.start)] = kept
+        else:  # the model may go
+            self._untrained.pop(id(job.start), None)
+
     def send(self, jobs: Sequence[Job]) -> Sent:
         """What these clients send."""
         batch = [job for job in jobs if job.decision.sent[job.row] is None]
