@@ -82,7 +82,7 @@ class Tournament:
         """
         found: list[int] = []
         visits = _VISITS + len(available) // _CLIENTS_PER_VISIT
-        if count <= visits:
+        if 0 < count <= visits:
             walk = _Walk(self)
             while len(found) < count and visits > 0:
                 client = walk.next(rng)
@@ -107,11 +107,14 @@ class _Walk:
     """Takes one client after the other, the best first, and leaves the tournament as it is."""
 
     def __init__(self, tournament: Tournament) -> None:
-        sizes = _levels(len(tournament.values))
-        ends = np.cumsum(sizes[1:]).tolist()
-        parts = [slice(end - size, end) for end, size in zip(ends, sizes[1:], strict=True)]
-        self._values = [tournament.values, *(tournament.peaks[part] for part in parts)]
-        self._ties = [None, *(tournament.ties[part] for part in parts)]
+        self._values: list[FloatArray] = [tournament.values]
+        self._ties: list[IntArray | None] = [None]
+        start = 0
+        for size in _levels(len(tournament.values))[1:]:
+            here = slice(start, start + size)
+            self._values.append(tournament.peaks[here])
+            self._ties.append(tournament.ties[here])
+            start += size
         self._changed: dict[tuple[int, int], tuple[FloatArray, IntArray]] = {}
         self._last: int | None = None
 
