@@ -61,6 +61,7 @@ class Slots:
         self._ended: list[tuple[Job, float]] = []
         self._num_available = 0
         self._wakes = 0
+        self._period_ends = False
         self.only = 0
         """The server that aggregates next."""
         self.cohort: None = None
@@ -149,23 +150,22 @@ class Slots:
     def due(self) -> float:
         """When the server :attr:`only` aggregates, if nothing happens before."""
         servers = range(len(self._open))
-        due = [self._trigger.due_seconds(self._waiting(server)) for server in servers]
-        self.only = int(np.argmin(due))
-        return due[self.only]
+        due, self.only = min((self._trigger.due_seconds(self._waiting(s)), s) for s in servers)
+        return due
 
     def alone(self) -> str | None:
         """Nobody is out, and nobody can be asked: use what is there. Why the run ends, if it does.
 
         Where edges have spent what they may spend in a period, the period ends.
         """
-        self.only = int(np.argmax(self._answers))
-        if self._answers.any() or self._spent.any():
-            self._spent[:] = 0.0
+        self.only, self._period_ends = int(np.argmax(self._answers)), bool(self._spent.any())
+        if self._answers.any() or self._period_ends:
             return None
         return "the run ends: no client can be asked any more"
 
     def _waiting(self, server: int) -> Waiting:
-        simulation, running = self._simulation, list[Job]()
+        simulation = self._simulation
+        running: list[Job] = []
         if self._trigger.looks_at_jobs:
             running = [job for job in simulation.agenda.jobs if job.edge == server]
         clients = np.array([job.client for job in running], dtype=np.int64)
@@ -217,8 +217,10 @@ class Slots:
         rows = JobRows.of(here, was_used, version=simulation.version - 1)
         now, before = simulation.elapsed_seconds, float(self._since.max())
         self._since[server], self._answers[server], self._quota[server] = now, 0, 0
-        if simulation.version % self._period == 0:
-            self._spent[:] = 0.0
+        if self._period_ends and simulation.trainer is not None:
+            simulation.trainer.aggregate_globally()
+        if self._period_ends or simulation.version % self._period == 0:
+            self._spent[:], self._period_ends = 0.0, False
         return {
             "seconds": now - before,
             "num_available": self._num_available,
@@ -272,6 +274,8 @@ class Slots:
             assert feedback.completed is not None
             feedback.completed[row], feedback.latency_seconds[row] = False, np.inf
             ends = max(asked + limit, now)
+            if simulation.work is not None:
+                simulation.work.forget(job)
         simulation.agenda.add(ends, BACK, decision, row)
 
     def _at_server(self, server: int, drawn: WorldRound) -> WorldRound:
