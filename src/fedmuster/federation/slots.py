@@ -75,10 +75,7 @@ class Slots:
         simulation, now = self._simulation, self._simulation.elapsed_seconds
         simulation.hear()  # so that the policy knows all that has come
         drawn = self._at_server(server, simulation.reachable(self._jobs.at(now)))
-        idle = drawn.available
-        if len(simulation.selector.tickets) > 0:
-            idle = idle & ~simulation.selector.tickets.busy
-        self._num_available = int(np.count_nonzero(idle))
+        self._num_available = simulation.selector.tickets.num_idle(drawn.available)
         if self._num_available < free:
             self._await_clients(drawn.wait_seconds)
         if self._num_available == 0:
