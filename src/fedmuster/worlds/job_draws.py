@@ -39,6 +39,7 @@ class JobDraws:
         num_clients = world.problem.num_clients
         self.next: IntArray = np.ones(num_clients, dtype=np.int64)
         """int64[K], the round of the world that holds the next job of each client; 0 for none."""
+        self._some_are_gone = False
         self._cache: OrderedDict[int, RoundDraw] = OrderedDict()
         first = self._draw(1)
         self._first = first
@@ -50,20 +51,10 @@ class JobDraws:
         usual = world.typical_latency_seconds()
         self._tick = deadline if np.isfinite(deadline) else float(np.median(usual))
 
-    def at(self, now_seconds: float, idle: BoolArray) -> WorldRound:
-        """What the server sees at this time, and the next job of each client.
-
-        Args:
-            now_seconds: the time.
-            idle: bool[K], the clients that can be asked if they are there. ``wait_seconds`` is how
-                long until another of them may be there: infinite if all of them are there already,
-                or none ever comes.
-        """
-        world, table = self._world, self._table
-        # Where the round decides who is there, a round lasts as long as a deadline, or a usual job.
-        tick = int(now_seconds / self._tick)
-        there, idle = world.availability.at(tick + 1, now_seconds), idle & (self.next != _GONE)
-        wait, available = self._wait_seconds(now_seconds, there, idle), there & idle
+    def at(self, now_seconds: float) -> WorldRound:
+        """What the server sees at this time, and the next job of each client."""
+        world, table, tick = self._world, self._table, self._tick_at(now_seconds)
+        available = self._there(now_seconds)
         edges = None
         if self._first.edges is not None:
             budget = self._first.edges.budget
@@ -81,22 +72,35 @@ class JobDraws:
             time=world.time,
             forecast=partial(world.forecast, tick + 1, now_seconds),
             now_seconds=now_seconds,
-            wait_seconds=wait,
         )
 
-    def _wait_seconds(self, now_seconds: float, there: BoolArray, idle: BoolArray) -> float:
-        if there[idle].all():
+    def wait_seconds(self, now_seconds: float, idle: BoolArray) -> float:
+        """How long until a client may be there that is not there now; infinite if none comes.
+
+        Args:
+            now_seconds: the time.
+            idle: bool[K], the clients that can be asked when they are there.
+        """
+        there = self._there(now_seconds)
+        if there[idle & (self.next != _GONE)].all():
             return np.inf
         # An availability says when the first client comes, but not when a further one does.
         wait = 0.0 if there.any() else self._world.availability.wait_seconds(now_seconds)
-        return (
-            wait if wait > 0 else self._until_tick(int(now_seconds / self._tick) + 1, now_seconds)
-        )
+        return wait if wait > 0 else self._until_tick(self._tick_at(now_seconds) + 1, now_seconds)
+
+    def _there(self, now_seconds: float) -> BoolArray:
+        there = self._world.availability.at(self._tick_at(now_seconds) + 1, now_seconds)
+        return there & (self.next != _GONE) if self._some_are_gone else there
+
+    def _tick_at(self, now_seconds: float) -> int:
+        """Where the round decides who is there, a round lasts as long as a deadline, or a usual
+        job; how many of them are over."""
+        return int(now_seconds / self._tick)
 
     def _until_tick(self, tick: int, now_seconds: float) -> float:
         """Seconds until the clock, with its rounding, shows this tick."""
         wait = tick * self._tick - now_seconds
-        while int((now_seconds + wait) / self._tick) < tick:
+        while self._tick_at(now_seconds + wait) < tick:
             wait += float(np.spacing(now_seconds + wait))
         return wait
 
@@ -112,7 +116,7 @@ class JobDraws:
 
     def load(self, jobs: IntArray) -> None:
         """Continue where :attr:`next` was this."""
-        self.next = jobs.copy()
+        self.next, self._some_are_gone = jobs.copy(), bool((jobs == _GONE).any())
         for number in np.unique(jobs[jobs != _GONE]).tolist():
             self._fill(np.flatnonzero(jobs == number), self._draw(number))
 
@@ -129,7 +133,7 @@ class JobDraws:
                 missing.append(_absent(draw, here))
             clients = np.concatenate(missing)
             self.next[clients] += 1
-        self.next[clients] = _GONE
+        self.next[clients], self._some_are_gone = _GONE, True
 
     def _fill(self, clients: IntArray, draw: RoundDraw) -> None:
         for name, values in _per_client(draw).items():
