@@ -70,7 +70,7 @@ def test_slots_and_budgets_are_never_exceeded(policy: str, trigger: Trigger | No
 
 
 def test_a_client_that_is_out_of_reach_once_is_not_lost_for_ever() -> None:
-    simulation = Simulation("random", WORLD, seed=3, federation=FEDERATION)
+    simulation: Simulation[Any] = Simulation("random", WORLD, seed=3, federation=FEDERATION)
     early, late = (set(all_jobs(play(simulation, 150)).client.tolist()) for _ in range(2))
     assert len(late) >= len(early) - 2 > 15
 
