@@ -82,7 +82,7 @@ def test_when_everybody_is_busy_the_server_waits_for_the_first_to_be_done() -> N
 
 
 @pytest.mark.parametrize("policy", [REFL(), SAFA()])
-def test_staleness_survive_a_checkpoint_bit_for_bit(policy: REFL | SAFA) -> None:
+def test_late_answers_survive_a_checkpoint_bit_for_bit(policy: REFL | SAFA) -> None:
     world = replace(HURRIED, availability=Markov(up=0.5, down=0.3))
     simulation, other = (Simulation(policy, world, seed=3, training=TRAINING) for _ in range(2))
     for _ in range(15):
@@ -97,7 +97,7 @@ def test_staleness_survive_a_checkpoint_bit_for_bit(policy: REFL | SAFA) -> None
 
 
 @pytest.mark.parametrize("noise", ["seeded", "secure"])
-def test_staleness_have_been_paid_for_when_they_were_asked(tmp_path: Path, noise: str) -> None:
+def test_late_answers_have_been_paid_for_when_they_were_asked(tmp_path: Path, noise: str) -> None:
     """A run that is killed after its debits and goes on: secure noise is never sent twice."""
     privacy = Privacy(epsilon=40.0, noise="secure" if noise == "secure" else "seeded")
     experiment = Experiment(
