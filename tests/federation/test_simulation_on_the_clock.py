@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.training.toy_federation import still_at_work
 
 from fedmuster import BSFL, REFL, SAFA, FedSUV, NaiveMABCS, Random
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.feedback import FeedbackReport
+from fedmuster.core.records import Feedback
+from fedmuster.core.selector import Selector
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
@@ -57,7 +61,7 @@ def test_a_client_whose_answer_is_on_its_way_is_not_asked_again() -> None:
     met_busy = 0
     for _ in range(40):
         assert simulation.trainer is not None
-        busy = simulation.trainer.busy.clients
+        busy = still_at_work(simulation.trainer)
         row = simulation.step()
         assert not np.isin(row.clients, busy).any()
         assert row.num_available == 30 - len(busy)
@@ -71,13 +75,15 @@ def test_when_everybody_is_busy_the_server_waits_for_the_first_to_be_done() -> N
     assert simulation.trainer is not None
     waited = 0
     for _ in range(60):
-        busy, begins = simulation.trainer.busy, simulation.elapsed_seconds
+        busy, begins = still_at_work(simulation.trainer), simulation.elapsed_seconds
+        assert simulation.trainer.late is not None
+        first = simulation.trainer.late.arrives_at_seconds.min(initial=np.inf)
         row = simulation.step()
-        if len(busy.clients) == 4:
+        if len(busy) == 4:
             waited += 1
             assert len(row.clients) == 0
-            assert begins + row.seconds == pytest.approx(busy.arrives_at_seconds.min())
-            assert len(simulation.trainer.busy.clients) < 4
+            assert begins + row.seconds == pytest.approx(first)
+            assert len(still_at_work(simulation.trainer)) < 4
     assert waited > 0
 
 
@@ -158,9 +164,10 @@ def test_the_journal_keeps_what_the_policy_thought_of_watched_clients(tmp_path: 
     for number in range(1, 11):
         if number in journal.score_rounds:
             drawn = simulation.world.realise(number, now_seconds=simulation.elapsed_seconds)
-            simulation.selector.select(available=drawn.available, forecast=drawn.forecast)
-            expected = simulation.selector.scores()["score"][[0, 5, 10, 15]]
-            simulation.selector.pending = None  # step will open the round itself
+            image, policy = simulation.selector.to_bytes(), simulation.selector.policy
+            selector = Selector.from_bytes(image, policy, source="here")
+            selector.select(available=drawn.available, forecast=drawn.forecast)
+            expected = selector.scores()["score"][[0, 5, 10, 15]]
             row = journal.scores["score"][journal.score_rounds.tolist().index(number)]
             np.testing.assert_array_equal(row, expected)
         simulation.step()
@@ -195,11 +202,18 @@ def test_the_worlds_sizes_reach_a_partition_that_takes_them_and_no_other() -> No
 
 
 @pytest.mark.parametrize(("policy", "heard"), [(FedSUV(), True), (Random(), False)])
-def test_who_wants_the_gain_gets_it(policy: Any, heard: bool) -> None:
+def test_who_wants_the_gain_gets_it(
+    policy: Any, heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """FedSUV Eq. 3 needs the gain in accuracy; nobody else pays for measuring it."""
     simulation = Simulation(policy, HURRIED, seed=1, training=TRAINING)
-    drawn = simulation.world.realise(1)
-    selection = simulation.selector.select(available=drawn.available)
-    assert simulation.trainer is not None
-    feedback, _ = simulation.trainer.train(drawn.play(selection).feedback)
-    assert ("accuracy_gain" in feedback.signals) == heard
+    observed: list[Feedback] = []
+    observe = simulation.selector.observe
+
+    def listen(feedback: Feedback) -> FeedbackReport:
+        observed.append(feedback)
+        return observe(feedback)
+
+    monkeypatch.setattr(simulation.selector, "observe", listen)
+    simulation.step()
+    assert ("accuracy_gain" in observed[0].signals) == heard
