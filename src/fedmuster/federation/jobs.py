@@ -151,11 +151,11 @@ class Job(NamedTuple):
         return self.decision.starts[self.row]
 
 
-def gathered(jobs: Sequence[Job], *, num_parameters: int) -> Sent:
+def gathered(jobs: Sequence[Job]) -> Sent:
     """What these jobs have sent, in their order; no copy where they are all that was sent once."""
     whole = [cast(tuple[Sent, int], job.decision.sent[job.row]) for job in jobs]
     if not whole:
-        nothing = np.empty((0, num_parameters), dtype=np.float32)
+        nothing = np.empty((0, 0), dtype=np.float32)
         clients = np.empty(0, dtype=np.int64)
         updates = Updates(clients=clients, deltas=nothing, signals={})
         return Sent(updates, np.ones(0, dtype=np.bool_))

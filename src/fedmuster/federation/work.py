@@ -54,7 +54,7 @@ class Work:
                 job.decision.sent[job.row] = sent, place
             if len(batch) == len(jobs):
                 return self._told(sent)
-        return self._told(self._gathered(jobs))
+        return self._told(gathered(jobs))
 
     def aggregate(
         self,
@@ -76,7 +76,7 @@ class Work:
             now_seconds: the time.
             only: the one edge that aggregates, where each has its own pace.
         """
-        updates = self._gathered(jobs).updates
+        updates = gathered(jobs).updates
         nobody = np.empty(0, dtype=np.int64)
         cohort = None if asked is None else asked.selection
         answers = Answers(
@@ -134,9 +134,6 @@ class Work:
     def sketches(self, sent: Sent, size: int) -> FloatArray:
         """[n, size], a short sketch of each finite update."""
         return self.trainer.sketches(some(sent.updates, sent.usable), size)
-
-    def _gathered(self, jobs: Sequence[Job]) -> Sent:
-        return gathered(jobs, num_parameters=len(self.trainer.edge_servers[0].model))
 
     def _told(self, sent: Sent) -> Sent:
         self.rejected.append(sent.updates.clients[~sent.usable])

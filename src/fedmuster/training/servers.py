@@ -126,7 +126,9 @@ def _with_late(
     due = late.arrived
     both = Updates(
         clients=np.concatenate([updates.clients, late.clients[due]]),
-        deltas=np.concatenate([updates.deltas, late.vectors[due]]),
+        deltas=np.concatenate([updates.deltas, late.vectors[due]])
+        if len(updates.clients) > 0
+        else late.vectors[due],
         signals={},
     )
     ages = np.concatenate([ages, round_number - late.rounds[due]])

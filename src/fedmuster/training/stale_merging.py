@@ -224,7 +224,7 @@ class CacheServer(LateServer):
 
     def held(self, updates: Updates, starts: Starts) -> Array:
         """[n, P], the trained models."""
-        models = np.empty_like(updates.deltas)
+        models = np.empty((len(updates.clients), len(self.model)), dtype=np.float32)
         for model, start, delta in zip(models, starts, updates.deltas, strict=True):
             np.add(start, delta, out=model)
         return models
