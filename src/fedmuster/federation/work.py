@@ -37,8 +37,17 @@ class Work:
             if job.decision.feedback.answered[job.row]:
                 self._untrained[id(job.start)].append(job)
 
-    def send(self, jobs: Sequence[Job]) -> Sent:
-        """What these clients send."""
+    def forget(self, job: Job) -> None:
+        """This job will not be answered after all."""
+        others = self._untrained.get(id(job.start), [])
+        kept = [each for each in others if each.key != job.key]
+        if kept:
+            self._untrained[id(job.start)] = kept
+        else:  # the model may go
+            self._untrained.pop(id(job.start), None)
+
+    def send(self, jobs: Sequence[Job], *, deltas: bool = True) -> Sent:
+        """What these clients send; without ``deltas`` perhaps only what goes with their updates."""
         batch = [job for job in jobs if job.decision.sent[job.row] is None]
         due = {job.key for job in batch}
         for start in {id(job.start) for job in batch}:
@@ -54,7 +63,7 @@ class Work:
                 job.decision.sent[job.row] = sent, place
             if len(batch) == len(jobs):
                 return self._told(sent)
-        return self._told(gathered(jobs))
+        return self._told(gathered(jobs, deltas=deltas))
 
     def aggregate(
         self,
