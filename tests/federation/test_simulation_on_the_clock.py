@@ -9,10 +9,8 @@ import pytest
 from scipy import stats
 from tests.training.toy_federation import still_at_work
 
-from fedmuster import BSFL, REFL, SAFA, FedSUV, NaiveMABCS, Random
+from fedmuster import BSFL, REFL, SAFA, NaiveMABCS, Random
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.feedback import FeedbackReport
-from fedmuster.core.records import Feedback
 from fedmuster.core.selector import Selector
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute, prepare
@@ -85,6 +83,17 @@ def test_when_everybody_is_busy_the_server_waits_for_the_first_to_be_done() -> N
             assert begins + row.seconds == pytest.approx(first)
             assert len(still_at_work(simulation.trainer)) < 4
     assert waited > 0
+
+
+@pytest.mark.parametrize("policy", [Random(), REFL(), SAFA()])
+def test_a_round_in_which_nobody_answers_leaves_the_model(policy: Any) -> None:
+    world = LatencyWorld(num_clients=4, cohort_size=4, deadline_seconds=1e-3)
+    simulation = Simulation(policy, world, seed=1, training=TRAINING)
+    assert simulation.trainer is not None
+    before = simulation.trainer.parameters.copy()
+    row = simulation.step()
+    assert (len(row.clients), row.num_completed, row.learning.num_aggregated) == (4, 0, 0)
+    np.testing.assert_array_equal(simulation.trainer.parameters, before)
 
 
 @pytest.mark.parametrize("policy", [REFL(), SAFA()])
@@ -199,21 +208,3 @@ def test_the_worlds_sizes_reach_a_partition_that_takes_them_and_no_other() -> No
     quality = replace(world, data=ExponentialSizes())
     with pytest.raises(ConfigError):
         Simulation(BSFL(), quality, seed=1, training=sampled)
-
-
-@pytest.mark.parametrize(("policy", "heard"), [(FedSUV(), True), (Random(), False)])
-def test_who_wants_the_gain_gets_it(
-    policy: Any, heard: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """FedSUV Eq. 3 needs the gain in accuracy; nobody else pays for measuring it."""
-    simulation = Simulation(policy, HURRIED, seed=1, training=TRAINING)
-    observed: list[Feedback] = []
-    observe = simulation.selector.observe
-
-    def listen(feedback: Feedback) -> FeedbackReport:
-        observed.append(feedback)
-        return observe(feedback)
-
-    monkeypatch.setattr(simulation.selector, "observe", listen)
-    simulation.step()
-    assert ("accuracy_gain" in observed[0].signals) == heard
