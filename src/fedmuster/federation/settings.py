@@ -99,7 +99,7 @@ class Federation:
             in_rounds = False  # a buffer of C answers, and slots that are refilled one by one
         if in_rounds:
             worth = policy.stale_answers if self.staleness is None else self.staleness
-            return replace(self, concurrency=slots, refill=slots, buffer=slots, staleness=worth)
+            return Federation(concurrency=slots, refill=slots, buffer=slots, staleness=worth)
         if policy.rounds_only is not None:
             raise ConfigError(
                 f"{policy.name} works in rounds only: {policy.rounds_only}; write federation = "
