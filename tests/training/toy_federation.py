@@ -60,6 +60,7 @@ def toy_trainer(
     server: Aggregation | None = None,
     min_answers: int = 1,
     engine: ToyEngine | None = None,
+    keeps_late: bool = True,
     num_edges: int = 1,
     global_every: int = 1,
 ) -> Trainer:
@@ -77,6 +78,7 @@ def toy_trainer(
         server=server,
         min_answers=min_answers,
         staleness=staleness,
+        keeps_late=keeps_late,
         num_edges=num_edges,
         global_every=global_every,
     )
