@@ -98,10 +98,10 @@ def test_traits_are_those_of_the_policy() -> None:
         lifted = Lifted(policy=policy)
         for trait in ("cohort_rule", "oracle", "learns", "wants_gain", "wanted_sketch_size"):
             assert getattr(lifted, trait) == getattr(policy, trait)
-        assert lifted.staleness == policy.staleness
+        assert lifted.stale_answers == policy.stale_answers
         assert lifted.assigns_edges
     assert Lifted(policy=ClusteredSampling(by="similarity")).wanted_sketch_size > 0
-    assert Lifted(policy=REFL()).staleness != Lifted().staleness
+    assert Lifted(policy=REFL()).stale_answers != Lifted().stale_answers
 
 
 def one_edge(cost: list[float], budget: float) -> EdgeView:
