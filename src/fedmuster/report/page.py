@@ -18,6 +18,7 @@ from fedmuster.report.tables import Table, difference_text, mean_text, tables, t
 
 _FIRST = (
     "seconds_to_target",
+    "answers_a_second",
     "utility",
     "utility_a_round",
     "rounds",

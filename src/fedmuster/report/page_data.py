@@ -238,7 +238,8 @@ def score_data(comparison: Comparison) -> dict[str, Any]:
     return {
         "seed": comparison.seeds[0],
         "lines": [
-            _score_chart(number(label), label, own) for label, own in scored(comparison).items()
+            _score_chart(number(label), label, own, comparison.step)
+            for label, own in scored(comparison).items()
         ],
         "timelines": [
             *(_timeline_chart(at, comparison.labels[at], own) for at, own in lines.items()),
@@ -248,7 +249,7 @@ def score_data(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _score_chart(policy: int, label: str, lines: Sequence[ScoreLine]) -> dict[str, Any]:
+def _score_chart(policy: int, label: str, lines: Sequence[ScoreLine], step: str) -> dict[str, Any]:
     grid = thinned(np.unique(np.concatenate([line.rounds for line in lines])))
     curves = []
     for look, line in enumerate(lines):
@@ -256,7 +257,7 @@ def _score_chart(policy: int, label: str, lines: Sequence[ScoreLine]) -> dict[st
         mean = np.where(np.isin(grid, line.rounds), found, np.nan)
         name = f"client {line.client:,}"
         curves.append({"policy": policy, "look": look, "name": name, "mean": rounded(mean)})
-    return _line_chart(f"score-{policy}", label, "score", grid, curves)
+    return _line_chart(f"score-{policy}", label, "score", grid, curves, step=step)
 
 
 def _timeline_chart(policy: int, label: str, line: Timeline) -> dict[str, Any]:
@@ -283,13 +284,19 @@ def _validity_chart(lines: Mapping[int, Timeline]) -> list[dict[str, Any]]:
 
 
 def _line_chart(
-    name: str, title: str, y: str, grid: FloatArray, curves: list[dict[str, Any]]
+    name: str,
+    title: str,
+    y: str,
+    grid: FloatArray,
+    curves: list[dict[str, Any]],
+    *,
+    step: str = "round",
 ) -> dict[str, Any]:
     return {
         "name": name,
         "title": title,
         "axis": "round",
-        "xTitle": "round",
+        "xTitle": step,
         "yTitle": y,
         "steps": not name.startswith("score"),
         "x": grid.astype(np.int64).tolist(),

@@ -68,7 +68,10 @@ def draw_bars(axes: Axes, comparison: Comparison) -> None:
     line = axes.axhline(equal, color="#000000", linewidth=0.9, linestyle=(0, (4, 2)))
     _cut_tall_bars(axes, shares, equal)
     axes.grid(visible=False, axis="x")
-    axes.set_ylabel("share of rounds a client is chosen in")
+    of_updates = "share of all client updates, of a client"
+    axes.set_ylabel(
+        of_updates if comparison.round_less else "share of rounds a client is chosen in"
+    )
     axes.yaxis.set_major_formatter(PLAIN)
     slanted = len(comparison.labels) > 4
     axes.set_xticks(
@@ -142,7 +145,7 @@ def draw_heat_maps(figure: FigureBase, comparison: Comparison) -> None:
         panel.grid(visible=False)
         number_axis(panel.xaxis, 2 if columns > 2 else 4)
         panel.set_yticks([])
-    figure.supxlabel("round", fontsize=8)
+    figure.supxlabel(comparison.step, fontsize=8)
     first, last, _ = comparison.ranking
     figure.supylabel(f"{last}  ←  clients  →  {first}", fontsize=8)
     bar = figure.colorbar(image, ax=panels, extend="both", aspect=30, pad=0.01)
