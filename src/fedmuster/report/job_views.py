@@ -13,7 +13,6 @@ from fedmuster.report.costs import costs
 from fedmuster.report.curves import Chart, Curve
 from fedmuster.report.jobs import JobHistory
 from fedmuster.report.runs import Comparison, Run
-from fedmuster.report.statistics import mean_and_half_width
 
 FATES: Final = {
     "used": "used",
@@ -25,8 +24,8 @@ FATES: Final = {
 
 _MOST_AGE_BINS = 12
 _COMMON_PERCENT = 99
-_MOST_TIMES, _FEWEST_TIMES = 50, 5
-_ROWS_A_TIME = 4
+_MOST_SPANS, _FEWEST_SPANS = 40, 5
+_ROWS_A_SPAN = 8
 _MOST_LANES = 30
 _JOBS_SHOWN = 60
 
@@ -120,28 +119,25 @@ def busy_chart(comparison: Comparison) -> Chart:
 
 
 def _over_time(comparison: Comparison, of: Callable[[Run, FloatArray], FloatArray]) -> list[Curve]:
-    """A value for each of some spans of time, which end with the shortest run of a contestant."""
+    """A mean over seeds for each of some spans of time, up to the end of the shortest run.
+
+    Without a band: that of a short span is wider than all that happens.
+    """
     curves = []
     for label in comparison.round_less:
         runs = comparison.runs[label]
         rows = min(run.rounds for run in runs)
-        count = int(np.clip(rows // _ROWS_A_TIME, _FEWEST_TIMES, _MOST_TIMES))
+        count = int(np.clip(rows // _ROWS_A_SPAN, _FEWEST_SPANS, _MOST_SPANS))
         end = min(float(run.elapsed_seconds[-1]) for run in runs)
         edges = np.linspace(0.0, end, count + 1)
         values = np.stack([of(run, edges) for run in runs])
         known = ~np.isnan(values).any(axis=0)
         if not known.any():
             continue
-        mean, half_width = mean_and_half_width(values[:, known])
-        # Each value holds until the next begins, the last one until the end.
-        curves.append(
-            Curve(
-                label=label,
-                x=np.append(edges[:-1][known], end),
-                mean=np.append(mean, mean[-1]),
-                half_width=np.append(half_width, half_width[-1]),
-            )
-        )
+        mean = values[:, known].mean(axis=0)
+        mean = np.append(mean, mean[-1])  # each holds until the next begins, the last to the end
+        x = np.append(edges[:-1][known], end)
+        curves.append(Curve(label=label, x=x, mean=mean, half_width=np.full(len(x), np.nan)))
     return curves
 
 

@@ -26,6 +26,8 @@ from fedmuster.report.runs import Comparison
 
 _MOST_DOUBLINGS = 3
 _TICK_CHARACTERS = 18
+_ROW_CHARACTERS = 48
+"""Of all names below half a figure, side by side."""
 _TITLE_CHARACTERS = {1: 40, 2: 26, 3: 16}
 """By the number of panels side by side, in half a figure."""
 _TALL = 4.0
@@ -73,10 +75,11 @@ def draw_bars(axes: Axes, comparison: Comparison) -> None:
         of_updates if comparison.round_less else "share of rounds a client is chosen in"
     )
     axes.yaxis.set_major_formatter(PLAIN)
-    slanted = len(comparison.labels) > 4
+    names = [shortened(label, _TICK_CHARACTERS) for label in comparison.labels]
+    slanted = len(names) > 4 or sum(map(len, names)) > _ROW_CHARACTERS
     axes.set_xticks(
         policies,
-        [shortened(label, _TICK_CHARACTERS) for label in comparison.labels],
+        names,
         rotation=35 if slanted else 0,
         ha="right" if slanted else "center",
         rotation_mode="anchor" if slanted else "default",

@@ -43,7 +43,7 @@ _TICK_CHARACTERS = 30
 @styled
 def staleness(comparison: Comparison) -> Figure:
     """How old answers are when the server uses them: shares, and the mean over time."""
-    figure = new_figure(comparison, "Ages of the answers used", height=3.6)
+    figure = new_figure(comparison, "Ages of the answers used", height=3.6, band=False)
     ages, over_time = figure.subplots(1, 2)
     _draw_ages(ages, comparison)
     chart = age_chart(comparison)
