@@ -54,7 +54,7 @@ class _Message(NamedTuple):
 
 
 def clean(
-    feedback: Feedback, selection: Selection, *, sketch_size: int = 0
+    feedback: Feedback, selection: Selection, *, sketch_size: int = 0, heard_in: int | None = None
 ) -> tuple[Feedback, FeedbackReport]:
     """One row for each selected client, in the order of the selection, and what was refused.
 
@@ -65,10 +65,13 @@ def clean(
         feedback: what came.
         selection: who was asked.
         sketch_size: how long sketches are; where it is 0 nobody wants them, and they are dropped.
+        heard_in: the round in which the answers are heard, where tickets say what they answer;
+            None where the feedback must be for the round of the selection.
     """
     if not isinstance(feedback, Feedback):
         raise FeedbackError(f"feedback is {type(feedback).__name__}, expected a Feedback")
-    if not is_integer(feedback.round, least=1) or feedback.round != selection.round:
+    told = heard_in is None and is_integer(feedback.round, least=1)
+    if heard_in is None and not (told and feedback.round == selection.round):
         raise FeedbackError(
             f"feedback is for round {feedback.round!r}, but round {selection.round} is open: it "
             "came late or was sent twice; drop it"
@@ -100,7 +103,7 @@ def clean(
         not_completed=selection.clients[~done],
     )
     cleaned = Feedback(
-        round=selection.round,
+        round=selection.round if heard_in is None else heard_in,
         clients=selection.clients,
         latency_seconds=spread(latency, np.inf),
         completed=done,
@@ -112,13 +115,10 @@ def clean(
     return cleaned, report
 
 
-def answers_of(feedback: Feedback, rows: IntArray, *, round_number: int) -> Feedback:
-    """Some rows of a message, as the answer to one round; each column must be as long as others."""
-    columns = _columns(
-        feedback, np.shape(feedback.sketches)[-1] if feedback.sketches is not None else 0
-    )
+def answers_of(feedback: Feedback, rows: IntArray, *, sketch_size: int) -> Feedback:
+    """Some rows of a message, whose columns must be of one length; see :func:`clean`."""
+    columns = _columns(feedback, sketch_size)
     return Feedback(
-        round=round_number,
         clients=columns.clients[rows],
         latency_seconds=columns.latency[rows],
         completed=columns.completed[rows],

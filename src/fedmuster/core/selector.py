@@ -2,7 +2,6 @@
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -237,10 +236,8 @@ class Selector(Generic[S]):
         nobody = np.empty(0, dtype=np.int64)
         reports = []
         for part in parts:
-            empty = Feedback(
-                round=part.selection.round, clients=nobody, latency_seconds=np.empty(0)
-            )
-            cleaned, report = clean(empty, part.selection)
+            empty = Feedback(clients=nobody, latency_seconds=np.empty(0))
+            cleaned, report = clean(empty, part.selection, heard_in=self.round)
             self._learn(part.selection, cleaned, given_up=True)
             reports.append(report)
         return self._closed(reports, refused)
@@ -265,21 +262,20 @@ class Selector(Generic[S]):
                 f"each of the {clients.size} rows of feedback.clients"
             )
         parts, refused = self.tickets.sort(tickets, clients)
-        messages = [
-            clean(
-                answers_of(feedback, part.rows, round_number=part.selection.round),
-                part.selection,
-                sketch_size=sketch_size,
+        messages = []
+        for part in parts:  # all before the first is learned: an unreadable message changes nothing
+            answers = feedback
+            if len(part.rows) < len(tickets):
+                answers = answers_of(feedback, part.rows, sketch_size=sketch_size)
+            messages.append(
+                clean(answers, part.selection, sketch_size=sketch_size, heard_in=self.round)
             )
-            for part in parts
-        ]  # all before the first is learned: a message that cannot be read changes nothing
         for part, (cleaned, _) in zip(parts, messages, strict=True):
             self._learn(part.selection, cleaned, given_up=False)
         return self._closed([report for _, report in messages], refused)
 
     def _learn(self, selection: Selection, cleaned: Feedback, *, given_up: bool) -> None:
-        # The round of a feedback is the one in which it is heard, so that time never goes back.
-        self.policy.observe(self.state, selection, replace(cleaned, round=self.round))
+        self.policy.observe(self.state, selection, cleaned)
         lost = np.full(len(selection.clients), given_up)
         self.tickets.close(selection, given_up=lost)
         self._open = None
@@ -289,7 +285,7 @@ class Selector(Generic[S]):
         total = Counter(refused)
         for report in reports:
             total.update(report.refused)
-        missing = [report.not_completed for report in reports] or [np.empty(0, dtype=np.int64)]
+        missing = [np.empty(0, dtype=np.int64), *(report.not_completed for report in reports)]
         whole = FeedbackReport(
             round=self.round,
             accepted=sum(report.accepted for report in reports),

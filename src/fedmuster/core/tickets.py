@@ -86,8 +86,10 @@ class Tickets:
         for key in sorted(rows):
             selection, places = self._open[key], np.array(rows[key])
             assert selection.tickets is not None
-            here = np.isin(selection.tickets, numbers[places])
-            parts.append(Part(selection.part(np.flatnonzero(here)), places))
+            if len(selection.tickets) > 1:
+                here = np.isin(selection.tickets, numbers[places])
+                selection = selection.part(np.flatnonzero(here))
+            parts.append(Part(selection, places))
         return parts, refused
 
     def close(self, selection: Selection, *, given_up: BoolArray | None = None) -> None:
@@ -98,9 +100,9 @@ class Tickets:
             del self._selection_of[number]
         whole = self._open.pop(key)
         assert whole.tickets is not None
-        rest = np.flatnonzero(~np.isin(whole.tickets, selection.tickets))
-        if len(rest) > 0:
-            self._open[key] = whole.part(rest)
+        if len(whole.tickets) > len(selection.tickets):
+            rest = ~np.isin(whole.tickets, selection.tickets)
+            self._open[key] = whole.part(np.flatnonzero(rest))
         self.busy[selection.clients] = False
         if given_up is not None:
             self._given_up[selection.clients[given_up]] = selection.tickets[given_up]

@@ -151,8 +151,11 @@ class Job(NamedTuple):
         return self.decision.starts[self.row]
 
 
-def gathered(jobs: Sequence[Job]) -> Sent:
-    """What these jobs have sent, in their order; no copy where they are all that was sent once."""
+def gathered(jobs: Sequence[Job], *, deltas: bool = True) -> Sent:
+    """What these jobs have sent, in their order; no copy where they are all that was sent once.
+
+    Without ``deltas`` it has no updates, only their signals and whether they are finite.
+    """
     whole = [cast(tuple[Sent, int], job.decision.sent[job.row]) for job in jobs]
     if not whole:
         nothing = np.empty((0, 0), dtype=np.float32)
@@ -160,13 +163,15 @@ def gathered(jobs: Sequence[Job]) -> Sent:
         updates = Updates(clients=clients, deltas=nothing, signals={})
         return Sent(updates, np.ones(0, dtype=np.bool_))
     first, places = whole[0][0], np.array([place for _, place in whole])
-    if all(sent is first for sent, _ in whole) and np.all(places[1:] > places[:-1]):
+    if deltas and all(sent is first for sent, _ in whole) and np.all(places[1:] > places[:-1]):
         chosen = np.zeros(len(first.usable), dtype=np.bool_)
         chosen[places] = True
         return Sent(some(first.updates, chosen), first.usable[chosen])
     updates = Updates(
         clients=np.array([job.client for job in jobs], dtype=np.int64),
-        deltas=np.stack([sent.updates.deltas[place] for sent, place in whole]),
+        deltas=np.stack([sent.updates.deltas[place] for sent, place in whole])
+        if deltas
+        else np.empty((len(jobs), 0), dtype=np.float32),
         signals={
             name: np.array([sent.updates.signals[name][place] for sent, place in whole])
             for name in first.updates.signals

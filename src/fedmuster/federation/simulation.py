@@ -216,11 +216,11 @@ class Simulation(Generic[S]):
         answered = feedback.answered
         senders = [job for job, came in zip(jobs, answered.tolist(), strict=True) if came]
         if self.work is not None:
-            sent = self.work.send(senders)
+            sketches, size = None, self.selector.policy.wanted_sketch_size
+            sent = self.work.send(senders, deltas=size > 0)
             completed = answered.copy()
             completed[answered] = sent.usable
             signals = {name: _spread(of, answered) for name, of in sent.updates.signals.items()}
-            sketches, size = None, self.selector.policy.wanted_sketch_size
             if size > 0:
                 sketches = _spread(self.work.sketches(sent, size), completed)
             feedback = replace(
@@ -353,9 +353,11 @@ class Simulation(Generic[S]):
         If no client is left, the server waits for the first that is done.
         """
         available, wait = drawn.available, drawn.wait_seconds
+        late = None if self.trainer is None else self.trainer.late
+        if self.budget is None and (late is None or len(late.clients) == 0):
+            return drawn
         if self.budget is not None:
             available = available & self.budget.able
-        late = None if self.trainer is None else self.trainer.late
         if late is not None and len(late.clients) > 0:
             away = ~late.arrived
             available = available.copy()

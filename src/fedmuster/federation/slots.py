@@ -149,9 +149,8 @@ class Slots:
     def due(self) -> float:
         """When the server :attr:`only` aggregates, if nothing happens before."""
         servers = range(len(self._open))
-        due = [self._trigger.due_seconds(self._waiting(server)) for server in servers]
-        self.only = int(np.argmin(due))
-        return due[self.only]
+        due, self.only = min((self._trigger.due_seconds(self._waiting(s)), s) for s in servers)
+        return due
 
     def alone(self) -> str | None:
         """Nobody is out, and nobody can be asked: use what is there. Why the run ends, if it does.
@@ -165,7 +164,8 @@ class Slots:
         return "the run ends: no client can be asked any more"
 
     def _waiting(self, server: int) -> Waiting:
-        simulation, running = self._simulation, list[Job]()
+        simulation = self._simulation
+        running: list[Job] = []
         if self._trigger.looks_at_jobs:
             running = [job for job in simulation.agenda.jobs if job.edge == server]
         clients = np.array([job.client for job in running], dtype=np.int64)
@@ -272,6 +272,8 @@ class Slots:
             assert feedback.completed is not None
             feedback.completed[row], feedback.latency_seconds[row] = False, np.inf
             ends = max(asked + limit, now)
+            if simulation.work is not None:
+                simulation.work.forget(job)
         simulation.agenda.add(ends, BACK, decision, row)
 
     def _at_server(self, server: int, drawn: WorldRound) -> WorldRound:

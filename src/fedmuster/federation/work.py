@@ -17,8 +17,8 @@ from fedmuster.training.trainer import LearningRow, Sent, Trainer
 class Work:
     """The training of jobs; a client trains when its answer is due.
 
-    All open jobs on one model train together, because an engine is faster with many clients. The
-    bits do not depend on it.
+    All open jobs on its model train with it, or all open jobs where the engine can do that, because
+    an engine is faster with many clients. The bits do not depend on it.
 
     Args:
         trainer: the models.
@@ -37,11 +37,22 @@ class Work:
             if job.decision.feedback.answered[job.row]:
                 self._untrained[id(job.start)].append(job)
 
-    def send(self, jobs: Sequence[Job]) -> Sent:
-        """What these clients send."""
+    def forget(self, job: Job) -> None:
+        """This job will not be answered after all."""
+        others = self._untrained.get(id(job.start), [])
+        kept = [each for each in others if each.key != job.key]
+        if kept:
+            self._untrained[id(job.start)] = kept
+        else:  # the model may go
+            self._untrained.pop(id(job.start), None)
+
+    def send(self, jobs: Sequence[Job], *, deltas: bool = True) -> Sent:
+        """What these clients send; without ``deltas`` perhaps only what goes with their updates."""
         batch = [job for job in jobs if job.decision.sent[job.row] is None]
-        due = {job.key for job in batch}
-        for start in {id(job.start) for job in batch}:
+        due, starts = {job.key for job in batch}, {id(job.start) for job in batch}
+        if batch and self.trainer.mixes:
+            starts |= self._untrained.keys()
+        for start in starts:
             batch += [job for job in self._untrained.pop(start, []) if job.key not in due]
         if batch or not jobs:
             sent = self.trainer.send(
@@ -54,7 +65,7 @@ class Work:
                 job.decision.sent[job.row] = sent, place
             if len(batch) == len(jobs):
                 return self._told(sent)
-        return self._told(gathered(jobs))
+        return self._told(gathered(jobs, deltas=deltas))
 
     def aggregate(
         self,

@@ -300,7 +300,7 @@ class EdgeNetwork(Setting):
             ),
             rounds_only=None
             if isinstance(self.mobility, Redrawn)
-            else 'its clients move from round to round; write mobility = { name = "redrawn" }',
+            else "clients move from round to round; write mobility = { name = 'redrawn' }",
         )
 
     def _pairs(self, distance_km: FloatArray, rng: Generator) -> ReachablePairs:

@@ -26,9 +26,9 @@ class JobDraws:
     """The next job of each client of a world."""
 
     def __init__(self, world: WorldRun) -> None:
-        if world.rounds_only is not None:
+        if world.needs_rounds is not None:
             raise ConfigError(
-                f"this world has rounds only: {world.rounds_only}; or leave out [federation]",
+                f"this world needs rounds: {world.needs_rounds}, or leave out [federation]",
                 key=("federation",),
             )
         self._world = world

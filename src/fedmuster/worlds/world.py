@@ -188,6 +188,18 @@ class WorldRun:
         self.groups.setflags(write=False)
 
     @property
+    def needs_rounds(self) -> str | None:
+        """Why the clients cannot be asked one by one; None where they can."""
+        time = self.time
+        if self.rounds_only is not None:
+            return self.rounds_only
+        if time.keep_first is not None:
+            return "over_selection > 1 keeps the first answers of a round; write over_selection = 1"
+        if time.clusters is not None and time.cluster_delay_seconds > 0:
+            return "clusters delay a round; write cluster_delay_seconds = 0"
+        return None
+
+    @property
     def waits_for_all(self) -> bool:
         """Whether a round is as long as its slowest client alone, as regret supposes."""
         return self.time.keep_first is None and not self.time.sequential
