@@ -18,6 +18,14 @@ from fedmuster.report.edge_views import (
     spread_of_shares,
     usual_success,
 )
+from fedmuster.report.job_views import (
+    FATES,
+    SlotChart,
+    age_shares,
+    job_charts,
+    slot_charts,
+    work_done,
+)
 from fedmuster.report.participation import choice_densities, group_shares, tells_groups_apart
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.score_series import (
@@ -42,17 +50,21 @@ _EQUAL = 128
 def page_data(summary: Summary) -> dict[str, Any]:
     """Everything that the scripts read."""
     comparison = summary.comparison
+    charts = list(all_charts(comparison, summary.target))
+    if comparison.round_less:
+        charts += [chart for chart in job_charts(comparison) if chart.curves]
     return {
         "policies": list(comparison.labels),
         "seeds": len(comparison.seeds),
         "level": round(100 * LEVEL),
-        "charts": [_chart(chart, comparison) for chart in all_charts(comparison, summary.target)],
+        "charts": [_chart(chart, comparison) for chart in charts],
         "groups": _groups(comparison),
         "maps": _heat_maps(comparison),
         "network": _network(comparison),
         "ranking": comparison.ranking,
         "clients": client_tables(comparison),
         "scores": score_data(comparison),
+        **({"jobs": job_data(comparison)} if comparison.round_less else {}),
     }
 
 
@@ -171,6 +183,49 @@ def _seed(runs: Sequence[Run]) -> dict[str, Any]:
             name: rounded(values[kept], 4) for name, values in columns.items() if values is not None
         },
         "chosen": [run.selection_counts()[kept].tolist() for run in runs],
+    }
+
+
+# Without rounds: ages of answers, who trains when, what became of the work.
+
+
+def job_data(comparison: Comparison) -> dict[str, Any]:
+    """Where a contestant has no rounds. Slots are of the first seed, ages and work of all."""
+    ages, done = age_shares(comparison), work_done(comparison)
+    return {
+        "step": comparison.step,
+        "fates": list(FATES.values()),
+        "ages": {
+            "names": list(ages.names),
+            "shares": [
+                rounded(ages.shares[label]) if label in ages.shares else None
+                for label in comparison.labels
+            ],
+        },
+        "slots": [
+            {"policy": comparison.labels.index(label), **_slots(chart)}
+            for label, chart in slot_charts(comparison).items()
+        ],
+        "seed": comparison.seeds[0],
+        "work": {
+            "updates": [rounded(own) for own in done.updates],
+            "seconds": [None if np.isnan(own).any() else rounded(own) for own in done.seconds],
+        },
+    }
+
+
+def _slots(chart: SlotChart) -> dict[str, Any]:
+    return {
+        "begin": chart.begin_seconds,
+        "end": chart.end_seconds,
+        "slots": chart.slots,
+        "allSlots": chart.all_slots,
+        "slot": chart.slot.tolist(),
+        "client": chart.client.tolist(),
+        "from": rounded(chart.asked_at_seconds, 9),
+        "to": rounded(chart.ended_at_seconds, 9),
+        "fate": chart.fate.tolist(),
+        "aggregated": rounded(chart.aggregated_at_seconds, 9),
     }
 
 

@@ -1,6 +1,6 @@
 // Curves with bands: hover for values, drag to zoom; charts with the same x axis go together.
 const ZOOM = 1.6;
-const together = { seconds: [], round: [], spent_max: [] };
+const together = { seconds: [], round: [], spent_max: [], updates: [] };
 
 function makeCharts() {
   const section = document.getElementById("charts");
@@ -88,7 +88,7 @@ function makeChart(grid, chart) {
       .map((curve) => [swatch(look(curve)), nameOf(curve),
         show(curve.mean[at]) + (curve.half?.[at] == null ? "" : " ± " + show(curve.half[at], 2))]);
     if (!rows.length) return box.hide();
-    const where = { round: () => `round ${number(chart.x[at], 9)}`, seconds: () => `${number(chart.x[at], 5)} s` }[chart.axis]?.()
+    const where = { round: () => `${chart.xTitle} ${number(chart.x[at], 9)}`, seconds: () => `${number(chart.x[at], 5)} s` }[chart.axis]?.()
       ?? `${chart.xTitle}: ${number(chart.x[at])}`;
     box.show(self.cursor.left + self.over.offsetLeft, 44, where, rows);
   }
