@@ -1,5 +1,6 @@
 """``fedmuster list`` and ``fedmuster show``."""
 
+import itertools
 import tomllib
 from pathlib import Path
 
@@ -70,8 +71,9 @@ def test_what_is_shown_can_be_written(kind: str, name: str) -> None:
     out = told("show", name)
     assert "Settings" in out or "(" in out
     if kind == "policies":
-        spec = "\n".join(line.strip() for line in out.split("In a spec (TOML)")[1].splitlines())
-        lines = [line for line in spec.splitlines() if "…" not in line]
+        shown = out.split("In a spec (TOML)\n")[1].splitlines()
+        spec = itertools.takewhile(lambda line: line.startswith("  "), shown)
+        lines = [line.strip() for line in spec if "…" not in line]
         (table,) = tomllib.loads("\n".join(lines))["policy"]
         assert named(POLICIES, table, key=(), what="policy") == POLICIES[name]()
 

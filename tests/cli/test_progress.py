@@ -32,7 +32,7 @@ class Clock:
 
 def test_lines_come_every_tenth_or_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     clock, cell = Clock(), Path("bsfl/seed-0")
-    lines = _Lines(Horizon(rounds=1000), clock)
+    lines = _Lines(Horizon(rounds=1000), "rounds", clock)
     for now, rounds in ((0.2, 50), (0.4, 300), (2.0, 400), (4.0, 450), (12.5, 460), (13.0, 1000)):
         clock.now = now
         lines({cell: Standing(rounds, 1.0)})

@@ -144,6 +144,7 @@ function heights(chart, low, high) {
   if (chart.logarithmic) return [low / 1.4, high * 1.4];
   const margin = 0.08 * Math.max(high - low, 1e-3 * Math.abs(high), 1e-12);
   if (chart.name.endsWith("-total")) return [Math.min(0, low - margin), high + margin];
+  if (["age-seconds", "busy-seconds"].includes(chart.name)) return [0, chart.percent ? 1.02 : high + margin];
   const top = chart.percent ? Math.min(high + margin, Math.max(1, high)) : high + margin;
   return [low >= 0 ? Math.max(0, low - margin) : low - margin, top];
 }

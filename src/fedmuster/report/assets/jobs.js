@@ -113,7 +113,10 @@ function drawSlots(ctx, chart, across, end) {
   ctx.textBaseline = "top";
   ctx.textAlign = "center";
   const times = marks(chart.begin, chart.end, (across(chart.end) - across(chart.begin)) / 90);
-  for (const at of times) ctx.fillText(`${number(at, 6)} s`, across(at), bottom + 6);
+  for (const at of times) {
+    const text = `${number(at, 6)} s`, room = across(chart.end) + 8 - ctx.measureText(text).width / 2;
+    ctx.fillText(text, Math.min(across(at), room), bottom + 6);
+  }
   ctx.textAlign = "right";
   ctx.textBaseline = "middle";
   for (let slot = 0; slot < chart.slots; slot += Math.ceil(chart.slots / 10)) {
