@@ -197,6 +197,7 @@ class Chart:
         curves: in the order of the policies.
         percent: whether heights are shares, told in per cent.
         most: which no height can exceed.
+        floor: a height from which the axis begins at the latest; None to fit the curves.
         logarithmic: whether only a logarithmic axis shows all heights.
         mark: a height to compare with.
         smoothed: over how many rounds means go, in words; empty for 1.
@@ -211,6 +212,7 @@ class Chart:
     curves: Sequence[Curve]
     percent: bool = False
     most: float = math.inf
+    floor: float | None = None
     logarithmic: bool = False
     mark: Mark | None = None
     smoothed: str = ""

@@ -368,8 +368,9 @@ def _with_infinity(moment: Moment, unlimited: tuple[str, ...]) -> Moment:
 def _who(moment: Moment) -> str:
     when = f"Round {moment.round:,}"
     if isinstance(moment, DecisionMoment):
+        where = "" if moment.edges is None else f" for edge {moment.edges[0]}"
         when = (
-            f"Decision {moment.decision:,} at {moment.at_seconds:.6g} s, after "
+            f"Decision {moment.decision:,}{where} at {moment.at_seconds:.6g} s, after "
             f"{several(moment.aggregations, 'aggregation')}"
         )
     told = (

@@ -100,6 +100,7 @@ def age_chart(comparison: Comparison) -> Chart:
         x_title=f"{comparison.clock} (s)",
         y_title="age (aggregations)",
         curves=_over_time(comparison, _mean_ages),
+        floor=0.0,
     )
 
 
@@ -115,6 +116,7 @@ def busy_chart(comparison: Comparison) -> Chart:
         curves=_over_time(comparison, busy_shares),
         percent=True,
         most=1.0,
+        floor=0.0,
     )
 
 

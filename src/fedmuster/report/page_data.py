@@ -94,6 +94,7 @@ def _chart(chart: Chart, comparison: Comparison) -> dict[str, Any]:
         "steps": chart.steps,
         "logarithmic": chart.logarithmic,
         "mark": None if chart.mark is None else chart.mark._asdict(),
+        **({} if chart.floor is None else {"floor": chart.floor}),
         "x": rounded(grid, 7),
         "curves": [
             {

@@ -142,9 +142,9 @@ function heights(chart, low, high) {
   if (chart.mark?.within) return [0, 1.1 * Math.max(high ?? 0, chart.mark.value)];
   if (low == null) return chart.logarithmic ? [0.1, 1] : [0, 1];
   if (chart.logarithmic) return [low / 1.4, high * 1.4];
+  if (chart.floor != null) low = Math.min(low, chart.floor);
   const margin = 0.08 * Math.max(high - low, 1e-3 * Math.abs(high), 1e-12);
   if (chart.name.endsWith("-total")) return [Math.min(0, low - margin), high + margin];
-  if (["age-seconds", "busy-seconds"].includes(chart.name)) return [0, chart.percent ? 1.02 : high + margin];
   const top = chart.percent ? Math.min(high + margin, Math.max(1, high)) : high + margin;
   return [low >= 0 ? Math.max(0, low - margin) : low - margin, top];
 }

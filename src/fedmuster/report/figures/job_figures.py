@@ -34,6 +34,7 @@ from fedmuster.report.target import Target
 _FATE_COLOURS = ("#56A0D3", "#E69F00", "#C23B22", "#C8C8C8")
 _MOST_SLOT_CHARTS = 4
 _LANE_INCHES = 0.13
+_MOST_TICKS = 5
 _NAME_SHARE = 0.018
 """Of the width of a chart: a bar that is narrower does not name its client."""
 _LABEL_CHARACTERS = 60
@@ -49,7 +50,6 @@ def staleness(comparison: Comparison) -> Figure:
     chart = age_chart(comparison)
     labels = draw_chart(over_time, comparison, chart)
     over_time.set_title("mean over time")
-    over_time.set_ylim(bottom=0)
     add_legend(figure, comparison, labels)
     return figure
 
@@ -97,7 +97,6 @@ def slots(comparison: Comparison) -> Figure:
     busy = busy_chart(comparison)
     draw_chart(panels[-1], comparison, busy)
     panels[-1].set_title(busy.title)
-    panels[-1].set_ylim(0, 1.05)
     handles = [
         Patch(facecolor=colour, label=words)
         for colour, words in zip(_FATE_COLOURS, FATES.values(), strict=True)
@@ -134,7 +133,7 @@ def _draw_slots(axes: Axes, chart: SlotChart) -> None:
     axes.set_ylim(0.4, chart.slots + 0.9)
     axes.grid(visible=False, axis="y")
     axes.set_ylabel("slot")
-    number_axis(axes.yaxis, 5)
+    axes.set_yticks(range(1, chart.slots + 1, -(-chart.slots // _MOST_TICKS)))
     number_axis(axes.xaxis, 6, integer=False)
 
 
