@@ -92,10 +92,12 @@ def reference(
         free = slots - open_jobs
         if free < refill:
             return
-        seen = clock.at(now)
-        idle = [k for k in np.flatnonzero(seen.available) if not selector.tickets.busy[k]]
-        if len(idle) < free and not waking and 0 < seen.wait_seconds < np.inf:
-            push(now + seen.wait_seconds, None)
+        free_clients = ~selector.tickets.busy
+        seen = clock.at(now, free_clients)
+        idle = np.flatnonzero(seen.available).tolist()
+        wait = clock.wait_seconds(now, free_clients)
+        if len(idle) < free and not waking and 0 < wait < np.inf:
+            push(now + wait, None)
             waking = True
         if not idle:
             return
