@@ -93,13 +93,13 @@ def reference(
         free = slots - open_jobs
         if free < refill:
             return
-        seen, wait = clock.at(now, idle), clock.wait_seconds(now, idle)
-        if seen.available.sum() < free and not waking and 0 < wait < np.inf:
+        there, wait = clock.at(now).available & idle, clock.wait_seconds(now, idle)
+        if there.sum() < free and not waking and 0 < wait < np.inf:
             push(now + wait, None)
             waking = True
-        if not seen.available.any():
+        if not there.any():
             return
-        chosen = selector.select(count=free, available=seen.available)
+        chosen = selector.select(count=free, available=there)
         assert chosen.tickets is not None
         decisions += 1
         for client, ticket in zip(chosen.clients.tolist(), chosen.tickets.tolist(), strict=True):

@@ -36,6 +36,7 @@ from fedmuster.core.tickets import Tickets
 S = TypeVar("S")
 
 _FORMAT = 4
+_READABLE = (3, _FORMAT)  # 3 has no tickets, and is read as a selector of rounds
 _NUMBERS = ("num_clients", "cohort_size", "num_features", "num_edges", "first_round")
 _PENDING = ("clients", "edges", "inclusion", "features", "order", "preferred")
 
@@ -362,7 +363,7 @@ class Selector(Generic[S]):
         """The selector whose image :meth:`to_bytes` made."""
         policy = as_policy(policy, owner="Selector")
         arrays, meta = states.from_bytes(image, source=source)
-        if meta.get("format") != _FORMAT:
+        if meta.get("format") not in _READABLE:
             raise StateError(
                 f"{source} is no selector of this version (format {meta.get('format')!r}, expected "
                 f"{_FORMAT}): restore it with the version that saved it"

@@ -62,6 +62,7 @@ class Slots:
         self._awaits_clients = False
         self._ended: list[tuple[Job, float]] = []
         self._num_available = self._wakes = self._unanswered = 0
+        self._period_ends = False
         self.only = 0
         """The server that aggregates next."""
         self.cohort: None = None
@@ -76,13 +77,10 @@ class Slots:
     def _ask_at(self, server: int, free: int) -> None:
         simulation, now = self._simulation, self._simulation.elapsed_seconds
         simulation.hear()  # so that the policy knows all that has come
-        idle = ~simulation.selector.tickets.busy
-        if simulation.budget is not None:
-            idle &= simulation.budget.able
-        drawn = self._at_server(server, simulation.reachable(self._jobs.at(now, idle)))
-        self._num_available = int(np.count_nonzero(drawn.available))
+        drawn = self._at_server(server, simulation.reachable(self._jobs.at(now)))
+        self._num_available = simulation.selector.tickets.num_idle(drawn.available)
         if self._num_available < free:
-            self._await_clients(self._jobs.wait_seconds(now, idle))
+            self._await_clients()
         if self._num_available == 0:
             return
         self._wakes = 0
@@ -121,11 +119,17 @@ class Slots:
             else:
                 simulation.agenda.add(now + seconds, BACK, decision, row)
 
-    def _await_clients(self, seconds: float) -> None:
+    def _await_clients(self) -> None:
         """Look again when clients may have become available, unless they never do."""
-        if not self._awaits_clients and 0 < seconds < np.inf and self._wakes < _MOST_WAKES:
-            agenda = self._simulation.agenda
-            agenda.add(self._simulation.elapsed_seconds + seconds, WAKE, None)
+        if self._awaits_clients or self._wakes >= _MOST_WAKES:
+            return
+        simulation, now = self._simulation, self._simulation.elapsed_seconds
+        idle = ~simulation.selector.tickets.busy
+        if simulation.budget is not None:
+            idle &= simulation.budget.able
+        seconds = self._jobs.wait_seconds(now, idle)
+        if np.isfinite(seconds):
+            simulation.agenda.add(now + seconds, WAKE, None)
             self._awaits_clients = True
 
     def happen(self, event: Event) -> list[Job]:
@@ -155,12 +159,12 @@ class Slots:
     def alone(self) -> str | None:
         """Nobody is out, and nobody can be asked: use what is there. Why the run ends, if it does.
 
-        Where edges have spent what they may spend in a period, they aggregate until it is over.
+        Where edges have spent what they may spend in a period, the period ends.
         """
-        self.only = int(np.argmax(self._answers))
+        self.only, self._period_ends = int(np.argmax(self._answers)), bool(self._spent.any())
         if self._unanswered >= _MOST_UNANSWERED:
             return f"the run ends: the last {_MOST_UNANSWERED:,} jobs were not answered"
-        if self._answers.any() or self._spent.any():
+        if self._answers.any() or self._period_ends:
             return None
         return "the run ends: no client can be asked any more"
 
@@ -221,8 +225,10 @@ class Slots:
         rows = JobRows.of(here, was_used, version=simulation.version - 1)
         now, before = simulation.elapsed_seconds, float(self._since.max())
         self._since[server], self._answers[server], self._quota[server] = now, 0, 0
-        if simulation.version % self._period == 0:
-            self._spent[:] = 0.0
+        if self._period_ends and simulation.trainer is not None:
+            simulation.trainer.aggregate_globally()
+        if self._period_ends or simulation.version % self._period == 0:
+            self._spent[:], self._period_ends = 0.0, False
         return {
             "seconds": now - before,
             "num_available": self._num_available,

@@ -39,29 +39,22 @@ class JobDraws:
         num_clients = world.problem.num_clients
         self.next: IntArray = np.ones(num_clients, dtype=np.int64)
         """int64[K], the round of the world that holds the next job of each client; 0 for none."""
+        self._some_are_gone = False
         self._cache: OrderedDict[int, RoundDraw] = OrderedDict()
         first = self._draw(1)
         self._first = first
         self._cache_size = max(4, _CACHE_BYTES // max(_bytes_of(first), 1))
         self._table = {name: values.copy() for name, values in _per_client(first).items()}
-        self._some_are_gone = False
         absent = _absent(first, np.arange(num_clients))
         self._refresh(absent)
         deadline = world.time.deadline_seconds
         usual = world.typical_latency_seconds()
         self._tick = deadline if np.isfinite(deadline) else float(np.median(usual))
 
-    def at(self, now_seconds: float, idle: BoolArray) -> WorldRound:
-        """What the server sees at this time, and the next job of each client.
-
-        Args:
-            now_seconds: the time.
-            idle: bool[K], the clients that can be asked if they are there.
-        """
-        world, table = self._world, self._table
-        # Where the round decides who is there, a round lasts as long as a deadline, or a usual job.
-        tick = int(now_seconds / self._tick)
-        available = world.availability.at(tick + 1, now_seconds) & self._left(idle)
+    def at(self, now_seconds: float) -> WorldRound:
+        """What the server sees at this time, and the next job of each client."""
+        world, table, tick = self._world, self._table, self._tick_at(now_seconds)
+        available = self._there(now_seconds)
         edges = None
         if self._first.edges is not None:
             budget = self._first.edges.budget
@@ -82,26 +75,32 @@ class JobDraws:
         )
 
     def wait_seconds(self, now_seconds: float, idle: BoolArray) -> float:
-        """How long until another of the ``idle`` clients [K] may be there.
+        """How long until a client may be there that is not there now; infinite if none comes.
 
-        Infinite if all of them are there already, or none ever comes.
+        Args:
+            now_seconds: the time.
+            idle: bool[K], the clients that can be asked when they are there.
         """
-        tick = int(now_seconds / self._tick) + 1
-        there = self._world.availability.at(tick, now_seconds)
-        if not np.any(self._left(idle) > there):
+        there = self._there(now_seconds)
+        if there[idle & (self.next != _GONE)].all():
             return np.inf
         # An availability says when the first client comes, but not when a further one does.
         wait = 0.0 if there.any() else self._world.availability.wait_seconds(now_seconds)
-        return wait if wait > 0 else self._until_tick(tick, now_seconds)
+        return wait if wait > 0 else self._until_tick(self._tick_at(now_seconds) + 1, now_seconds)
 
-    def _left(self, idle: BoolArray) -> BoolArray:
-        """Without clients that have no further job."""
-        return idle & (self.next != _GONE) if self._some_are_gone else idle
+    def _there(self, now_seconds: float) -> BoolArray:
+        there = self._world.availability.at(self._tick_at(now_seconds) + 1, now_seconds)
+        return there & (self.next != _GONE) if self._some_are_gone else there
+
+    def _tick_at(self, now_seconds: float) -> int:
+        """Where the round decides who is there, a round lasts as long as a deadline, or a usual
+        job; how many of them are over."""
+        return int(now_seconds / self._tick)
 
     def _until_tick(self, tick: int, now_seconds: float) -> float:
         """Seconds until the clock, with its rounding, shows this tick."""
         wait = tick * self._tick - now_seconds
-        while int((now_seconds + wait) / self._tick) < tick:
+        while self._tick_at(now_seconds + wait) < tick:
             wait += float(np.spacing(now_seconds + wait))
         return wait
 
