@@ -16,7 +16,9 @@ CLIENTS = 8
 
 def state(last_round: list[int] | None = None, window_seconds: float = 10.0) -> REFLState:
     last = np.zeros(CLIENTS, dtype=np.int64) if last_round is None else np.array(last_round)
-    return REFLState(last_round=last, window_seconds=np.array(window_seconds))
+    return REFLState(
+        last_round=last, window_seconds=np.array(window_seconds), cohort_size=np.array(2)
+    )
 
 
 def view(round_number: int, cohort_size: int = 2, **known: Any) -> RoundView:

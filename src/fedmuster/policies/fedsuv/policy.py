@@ -138,11 +138,12 @@ class FedSUV(PolicyTraits):
     def observe(self, state: FedSUVState, selection: Selection, feedback: Feedback) -> None:
         """Learn who answered and what it was worth; narrow the boxes, and drop candidates."""
         self._learn(state, selection, feedback)
-        t, K, m = selection.round + 1, len(state.boxes.utility_low), int(state.cohort_size)
+        t, K, m = feedback.round + 1, len(state.boxes.utility_low), int(state.cohort_size)
         expected, width = self._linear.predict(state.validity)
         validity = box.interval(expected, validity_radius(self.delta) * width)  # Eq. 4
         mean, sd = self.gp.posterior(state.utility)
-        utility = box.interval(mean, utility_radius(K, t, self.delta) * sd)  # Eq. 5
+        looks = t if selection.tickets is None else 1 + int(state.validity.count.sum())
+        utility = box.interval(mean, utility_radius(K, looks, self.delta) * sd)  # Eq. 5
         floor = max(m, ceil_of((1.0 - self.rho) * K))  # 0.3 · 10 is 3, not 3 + 4e-16
         eliminate(state.candidates, validity, round_=t, floor=floor)  # Eq. 7
         box.intersect(state.boxes, validity, utility)  # Eq. 8
@@ -163,6 +164,11 @@ class FedSUV(PolicyTraits):
         self._linear.observe(state.validity, asked, answered.astype(np.float64))
         utility = gained_utility(feedback, of_rows(state.num_samples, feedback.clients))  # Eq. 3
         heard = np.isfinite(utility)
-        box.raise_scale(state.boxes, utility[heard])
+        usual = utility[heard]
+        if selection.tickets is not None and len(usual) > 0:
+            tally = state.utility.tally
+            others = np.setdiff1d(np.flatnonzero(tally.count), feedback.clients[heard])
+            usual = np.concatenate([usual, tally.mean[others]])
+        box.raise_scale(state.boxes, usual)
         worth = box.clipped(utility[heard], float(state.boxes.utility_scale))
         self.gp.observe(state.utility, feedback.clients[heard], worth)
