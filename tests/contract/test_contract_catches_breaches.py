@@ -700,8 +700,8 @@ def test_a_policy_that_asks_busy_clients_or_too_many_does_not_run_without_rounds
 
 
 def test_a_client_that_answers_twice_in_a_round_is_caught_without_luck() -> None:
-    assert ticket_checks._encore_fault(DividesByRounds(), Knowledge()) is not None
-    assert ticket_checks._encore_fault(Honest(), Knowledge()) is None
+    assert ticket_checks.encore_fault(DividesByRounds(), Knowledge()) is not None
+    assert ticket_checks.encore_fault(Honest(), Knowledge()) is None
 
 
 def test_a_policy_that_needs_rounds_must_be_refused_without_them(

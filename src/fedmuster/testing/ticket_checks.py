@@ -19,6 +19,7 @@ from fedmuster.testing.playing import (
     join_rest,
     nan_fault,
     same_selection,
+    select_in,
     spelled,
 )
 from fedmuster.testing.ticket_play import Errand, TicketPlay
@@ -36,16 +37,16 @@ def roundless_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         return _refusal(policy, knowledge)
     return (
         _liveliness_fault(policy, knowledge)
-        or _encore_fault(policy, knowledge)
+        or encore_fault(policy, knowledge)
         or _silence_fault(policy, knowledge)
-        or (idleness(policy, knowledge, _advantage) if policy.learns or policy.oracle else None)
+        or (idleness(policy, knowledge, advantage) if policy.learns or policy.oracle else None)
     )
 
 
 def _refusal(policy: Policy[Any], knowledge: Knowledge) -> str | None:
-    selector = Selector(policy, lively(knowledge).problem())
+    federation = lively(knowledge)
     try:
-        selector.select(count=1)
+        select_in(Selector(policy, federation.problem()), federation.draw(1), count=1)
     except PolicyError:
         return None
     return (
@@ -147,7 +148,7 @@ def _deafness(run: TicketPlay, errand: Errand) -> str | None:
     )
 
 
-def _encore_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
+def encore_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     """Whether all goes well if two clients alone are there, and while the second is out, the first
     answers several times in a round."""
     federation = lively(knowledge)
@@ -187,21 +188,21 @@ def _silence_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
 _DECISIONS = 400
 
 
-def _advantage(policy: Policy[Any], instance: Instance, seed: int) -> float:
+def advantage(policy: Policy[Any], instance: Instance, seed: int) -> float:
     """The mean advantage over random choice among the idle clients, slot by slot.
 
     Answers come in random order, so that a client's latency does not decide how often it is idle:
     a policy that owes everybody the same would else choose slow clients whenever they are idle.
     """
     run = TicketPlay(policy, instance.federation.problem(), seed=seed)
-    slots, advantage = instance.federation.cohort_size, 0.0
+    slots, gained = instance.federation.cohort_size, 0.0
     for draw in draws_of(instance, seed, _DECISIONS):
         if run.out:
             run.answer([int(stream(seed, WORLD, draw.round, 1).choice(list(run.out)))])
         seen = _idle(draw, run, slots)
         selection = run.ask(seen, seen.cohort_size)
-        advantage += gain_over_random(instance, seen, selection.clients)
-    return advantage / _DECISIONS
+        gained += gain_over_random(instance, seen, selection.clients)
+    return gained / _DECISIONS
 
 
 def _idle(draw: Draw, run: TicketPlay, slots: int) -> Draw:

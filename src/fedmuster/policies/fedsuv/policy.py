@@ -72,6 +72,10 @@ class FedSUV(PolicyTraits):
         6. x is an intercept and standardised columns, log(1 + number of samples) among them. Kernel
            parameters are fitted under a log-normal prior. Nothing is forgotten.
         7. Where clients send no gain in accuracy (a private run), it counts as 1 in Eq. 3.
+        8. Without rounds, as many clients as a cohort has make up a round, and each choice is a
+           cohort: where slots are filled one by one, each goes to the largest diagonal. t in Eq. 5
+           counts the clients heard of, because its bounds are to hold after each of them. The
+           quantile of 4 is that of all clients heard of, each by its mean utility.
 
     References:
         FedSUV: Validity and Utility-Guided Client Selection for Federated Learning.
@@ -142,8 +146,9 @@ class FedSUV(PolicyTraits):
         expected, width = self._linear.predict(state.validity)
         validity = box.interval(expected, validity_radius(self.delta) * width)  # Eq. 4
         mean, sd = self.gp.posterior(state.utility)
-        looks = t if selection.tickets is None else 1 + int(state.validity.count.sum())
-        utility = box.interval(mean, utility_radius(K, looks, self.delta) * sd)  # Eq. 5
+        # One of infinitely many posteriors: one a round, or one for each client heard of.
+        number = t if selection.tickets is None else 1 + int(state.validity.count.sum())
+        utility = box.interval(mean, utility_radius(K, number, self.delta) * sd)  # Eq. 5
         floor = max(m, ceil_of((1.0 - self.rho) * K))  # 0.3 · 10 is 3, not 3 + 4e-16
         eliminate(state.candidates, validity, round_=t, floor=floor)  # Eq. 7
         box.intersect(state.boxes, validity, utility)  # Eq. 8
@@ -164,11 +169,12 @@ class FedSUV(PolicyTraits):
         self._linear.observe(state.validity, asked, answered.astype(np.float64))
         utility = gained_utility(feedback, of_rows(state.num_samples, feedback.clients))  # Eq. 3
         heard = np.isfinite(utility)
-        usual = utility[heard]
-        if selection.tickets is not None and len(usual) > 0:
+        clients, utility = feedback.clients[heard], utility[heard]
+        among = utility
+        if selection.tickets is not None and len(clients) > 0:  # one value has no quantiles
             tally = state.utility.tally
-            others = np.setdiff1d(np.flatnonzero(tally.count), feedback.clients[heard])
-            usual = np.concatenate([usual, tally.mean[others]])
-        box.raise_scale(state.boxes, usual)
-        worth = box.clipped(utility[heard], float(state.boxes.utility_scale))
-        self.gp.observe(state.utility, feedback.clients[heard], worth)
+            others = np.setdiff1d(np.flatnonzero(tally.count), clients)
+            among = np.concatenate([utility, tally.mean[others]])
+        box.raise_scale(state.boxes, among)
+        worth = box.clipped(utility, float(state.boxes.utility_scale))
+        self.gp.observe(state.utility, clients, worth)
