@@ -274,10 +274,13 @@ def _convert(value: Any, hint: Any, key: Key) -> Any:
 
 
 def _convert_union(value: Any, options: Iterable[Any], key: Key) -> Any:
-    hints: list[Any] = [option for option in options if option is not types.NoneType]
-    if len(hints) == 1:  # the kind of a registry may be a dataclass, too
-        return _convert(value, hints[0], key)
-    return named({hint.name: hint for hint in hints}, value, key=key, what=key[-1])
+    classes: list[Any] = [
+        option for option in options if is_dataclass(option) and Registry.of(option) is None
+    ]
+    if classes:
+        return named({c.name: c for c in classes}, value, key=key, what=key[-1])
+    (hint,) = (option for option in options if option is not types.NoneType)
+    return _convert(value, hint, key)
 
 
 _SCALARS: dict[type, tuple[Callable[[Any], bool], str]] = {
