@@ -1,7 +1,9 @@
 """A world without rounds: each client has its own sequence of jobs.
 
 What round n draws for a client is its n-th job, so the n-th job of a client takes equally long
-whoever asked for it, and whenever. Availability follows the clock.
+whichever policy asked for it, and whenever. Rounds without the client are passed over: those that a
+trace has no row for, and those in which no edge server reaches and can pay it. Availability follows
+the clock.
 """
 
 from collections import OrderedDict
@@ -14,12 +16,14 @@ from numpy.typing import NDArray
 
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.records import FloatArray, IntArray, Selection, Truth
-from fedmuster.worlds.availability import RoundByRound
+from fedmuster.core.records import BoolArray, FloatArray, IntArray, Selection, Truth
 from fedmuster.worlds.world import RoundDraw, WorldRound, WorldRun
 
 _CACHE_BYTES = 2**27
-_MOST_SKIPPED = 1_000_000
+_MOST_PASSED = 1_000_000
+_MOST_PASSED_AT_EDGES = 300
+"""A client that is in none of this number of rounds in a row is gone for good."""
+_GONE = 0
 
 
 class JobDraws:
@@ -34,7 +38,7 @@ class JobDraws:
         self._world = world
         num_clients = world.problem.num_clients
         self.next: IntArray = np.ones(num_clients, dtype=np.int64)
-        """int64[K], the round of the world that holds the next job of each client."""
+        """int64[K], the round of the world that holds the next job of each client; 0 for none."""
         self._cache: OrderedDict[int, RoundDraw] = OrderedDict()
         first = self._draw(1)
         self._first = first
@@ -46,20 +50,25 @@ class JobDraws:
         usual = world.typical_latency_seconds()
         self._tick = deadline if np.isfinite(deadline) else float(np.median(usual))
 
-    def at(self, now_seconds: float) -> WorldRound:
-        """What the server sees at this time, and the next job of each client."""
+    def at(self, now_seconds: float, idle: BoolArray) -> WorldRound:
+        """What the server sees at this time, and the next job of each client.
+
+        Args:
+            now_seconds: the time.
+            idle: bool[K], the clients that can be asked if they are there. ``wait_seconds`` is how
+                long until another of them may be there: infinite if all of them are there already,
+                or none ever comes.
+        """
         world, table = self._world, self._table
         # Where the round decides who is there, a round lasts as long as a deadline, or a usual job.
         tick = int(now_seconds / self._tick)
-        available = world.availability.at(tick + 1, now_seconds)
+        there, idle = world.availability.at(tick + 1, now_seconds), idle & (self.next != _GONE)
+        wait, available = self._wait_seconds(now_seconds, there, idle), there & idle
         edges = None
         if self._first.edges is not None:
             budget = self._first.edges.budget
             edges = EdgeView(coverage=table["coverage"], cost=table["cost"], budget=budget)
             available = available & edges.covered
-        wait = world.availability.wait_seconds(now_seconds)
-        if isinstance(world.availability, RoundByRound):
-            wait = self._until_tick(tick + 1, now_seconds)
         return WorldRound(
             latency_seconds=table["latency"],
             expectation=self._truth,
@@ -73,6 +82,15 @@ class JobDraws:
             forecast=partial(world.forecast, tick + 1, now_seconds),
             now_seconds=now_seconds,
             wait_seconds=wait,
+        )
+
+    def _wait_seconds(self, now_seconds: float, there: BoolArray, idle: BoolArray) -> float:
+        if there[idle].all():
+            return np.inf
+        # An availability says when the first client comes, but not when a further one does.
+        wait = 0.0 if there.any() else self._world.availability.wait_seconds(now_seconds)
+        return (
+            wait if wait > 0 else self._until_tick(int(now_seconds / self._tick) + 1, now_seconds)
         )
 
     def _until_tick(self, tick: int, now_seconds: float) -> float:
@@ -95,12 +113,12 @@ class JobDraws:
     def load(self, jobs: IntArray) -> None:
         """Continue where :attr:`next` was this."""
         self.next = jobs.copy()
-        for number in np.unique(jobs).tolist():
+        for number in np.unique(jobs[jobs != _GONE]).tolist():
             self._fill(np.flatnonzero(jobs == number), self._draw(number))
 
     def _refresh(self, clients: IntArray) -> None:
-        """Look up the next jobs of these clients; rounds in which a client is absent are passed."""
-        for _ in range(_MOST_SKIPPED):
+        """Look up the next jobs of these clients, without rounds in which they are absent."""
+        for _ in range(_MOST_PASSED if self._first.edges is None else _MOST_PASSED_AT_EDGES):
             if len(clients) == 0:
                 return
             missing = []
@@ -111,9 +129,7 @@ class JobDraws:
                 missing.append(_absent(draw, here))
             clients = np.concatenate(missing)
             self.next[clients] += 1
-        raise ConfigError(
-            f"client {clients[0]} has no job in {_MOST_SKIPPED:,} rounds of its world"
-        )
+        self.next[clients] = _GONE
 
     def _fill(self, clients: IntArray, draw: RoundDraw) -> None:
         for name, values in _per_client(draw).items():
@@ -131,7 +147,7 @@ class JobDraws:
     def _truth(self) -> Truth:
         """The expectations of each client's next job."""
         whole = self._first.expectation()
-        numbers = np.unique(self.next).tolist()
+        numbers = np.unique(self.next[self.next != _GONE]).tolist()
         if all(self._draw(n).expectation is self._first.expectation for n in numbers[-2:]):
             return whole  # the same in all rounds
         columns = {
@@ -167,6 +183,9 @@ def _bytes_of(draw: RoundDraw) -> int:
 
 def _absent(draw: RoundDraw, clients: IntArray) -> IntArray:
     """Those of these clients that are not there in this round."""
-    if draw.present is None:
-        return clients[:0]
-    return clients[~draw.present[clients]]
+    there = np.ones(len(clients), dtype=np.bool_)
+    if draw.present is not None:
+        there &= draw.present[clients]
+    if (edges := draw.edges) is not None:
+        there &= (edges.coverage[clients] & (edges.cost[clients] <= edges.budget)).any(axis=1)
+    return clients[~there]
