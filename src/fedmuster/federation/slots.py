@@ -82,7 +82,7 @@ class Slots:
         drawn = self._at_server(server, simulation.reachable(self._jobs.at(now, idle)))
         self._num_available = int(np.count_nonzero(drawn.available))
         if self._num_available < free:
-            self._await_clients(drawn.wait_seconds)
+            self._await_clients(self._jobs.wait_seconds(now, idle))
         if self._num_available == 0:
             return
         self._wakes = 0

@@ -44,6 +44,7 @@ class JobDraws:
         self._first = first
         self._cache_size = max(4, _CACHE_BYTES // max(_bytes_of(first), 1))
         self._table = {name: values.copy() for name, values in _per_client(first).items()}
+        self._some_are_gone = False
         absent = _absent(first, np.arange(num_clients))
         self._refresh(absent)
         deadline = world.time.deadline_seconds
@@ -55,15 +56,12 @@ class JobDraws:
 
         Args:
             now_seconds: the time.
-            idle: bool[K], the clients that can be asked if they are there. ``wait_seconds`` is how
-                long until another of them may be there: infinite if all of them are there already,
-                or none ever comes.
+            idle: bool[K], the clients that can be asked if they are there.
         """
         world, table = self._world, self._table
         # Where the round decides who is there, a round lasts as long as a deadline, or a usual job.
         tick = int(now_seconds / self._tick)
-        there, idle = world.availability.at(tick + 1, now_seconds), idle & (self.next != _GONE)
-        wait, available = self._wait_seconds(now_seconds, there, idle), there & idle
+        available = world.availability.at(tick + 1, now_seconds) & self._left(idle)
         edges = None
         if self._first.edges is not None:
             budget = self._first.edges.budget
@@ -81,17 +79,24 @@ class JobDraws:
             time=world.time,
             forecast=partial(world.forecast, tick + 1, now_seconds),
             now_seconds=now_seconds,
-            wait_seconds=wait,
         )
 
-    def _wait_seconds(self, now_seconds: float, there: BoolArray, idle: BoolArray) -> float:
-        if there[idle].all():
+    def wait_seconds(self, now_seconds: float, idle: BoolArray) -> float:
+        """How long until another of the ``idle`` clients [K] may be there.
+
+        Infinite if all of them are there already, or none ever comes.
+        """
+        tick = int(now_seconds / self._tick) + 1
+        there = self._world.availability.at(tick, now_seconds)
+        if not np.any(self._left(idle) > there):
             return np.inf
         # An availability says when the first client comes, but not when a further one does.
         wait = 0.0 if there.any() else self._world.availability.wait_seconds(now_seconds)
-        return (
-            wait if wait > 0 else self._until_tick(int(now_seconds / self._tick) + 1, now_seconds)
-        )
+        return wait if wait > 0 else self._until_tick(tick, now_seconds)
+
+    def _left(self, idle: BoolArray) -> BoolArray:
+        """Without clients that have no further job."""
+        return idle & (self.next != _GONE) if self._some_are_gone else idle
 
     def _until_tick(self, tick: int, now_seconds: float) -> float:
         """Seconds until the clock, with its rounding, shows this tick."""
@@ -112,7 +117,7 @@ class JobDraws:
 
     def load(self, jobs: IntArray) -> None:
         """Continue where :attr:`next` was this."""
-        self.next = jobs.copy()
+        self.next, self._some_are_gone = jobs.copy(), bool((jobs == _GONE).any())
         for number in np.unique(jobs[jobs != _GONE]).tolist():
             self._fill(np.flatnonzero(jobs == number), self._draw(number))
 
@@ -129,7 +134,7 @@ class JobDraws:
                 missing.append(_absent(draw, here))
             clients = np.concatenate(missing)
             self.next[clients] += 1
-        self.next[clients] = _GONE
+        self.next[clients], self._some_are_gone = _GONE, True
 
     def _fill(self, clients: IntArray, draw: RoundDraw) -> None:
         for name, values in _per_client(draw).items():
