@@ -1,9 +1,11 @@
 """A selector without rounds: clients are asked while others are out, answers come in any order."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from numpy.random import Generator
 from tests.core.recording import (
     POLICIES,
     answer,
@@ -15,9 +17,22 @@ from tests.core.recording import (
     told,
 )
 
-from fedmuster import SAFA, AllClients, Feedback, Problem, Selector
+from fedmuster import SAFA, AllClients, Feedback, Problem, Random, Selector
 from fedmuster.core.errors import CallOrderError, DataError, PolicyError
+from fedmuster.core.records import RoundView, Selection
 from fedmuster.core.tickets import LATE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawer(Random):
+    """Chooses at random, and notes a number of the stream that it was given."""
+
+    name: ClassVar[str] = "drawer"
+    drawn: ClassVar[list[float]] = []
+
+    def select(self, state: Any, view: RoundView, rng: Generator) -> Selection:
+        self.drawn.append(float(rng.random()))
+        return Random.select(self, state, view, rng)
 
 
 class TestAsking:
@@ -169,6 +184,19 @@ class TestRounds:
         selector.observe(answer(slow, rows=[0]))
         selector.give_up(numbers_of(slow)[1:])
         assert selector.state.last_round[slow.clients].tolist() == [4, 4]
+
+    def test_each_choice_has_randomness_of_its_own(self) -> None:
+        Drawer.drawn.clear()
+        problem = Problem(num_clients=30, cohort_size=4)
+        selector: Selector[Any] = Selector(Drawer(), problem, seed=3)
+        for _ in range(6):
+            selector.select(count=2)  # three rounds
+        selector.give_up(selector.tickets.numbers)
+        selector.select()
+        assert len(set(Drawer.drawn)) == len(Drawer.drawn) == 7
+        other: Selector[Any] = Selector(Drawer(), problem, seed=4)
+        other.select(count=2)
+        assert len(set(Drawer.drawn)) == 8
 
     def test_decisions_count_choices(self) -> None:
         selector = recorder(12, cohort_size=2)

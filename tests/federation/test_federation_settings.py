@@ -168,9 +168,9 @@ def test_a_layer_over_another(
 
 
 def test_cohorts_of_the_world_are_as_large_as_there_are_slots() -> None:
-    world: Any = BSFLRates()
-    assert Federation().resized(world) is world
-    assert Federation(concurrency=world.cohort_size).resized(world) is world
+    world = BSFLRates(cohort_size=4)
+    for same in (Federation(), Federation(buffer=2), Federation(concurrency=4)):
+        assert same.resized(world) is world
     resized: Any = Federation(concurrency=9, buffer=2).resized(world)
     assert resized.cohort_size == 9
     edges = EdgeNetwork()
