@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from claims.claim import Claim, Evidence, Finding, RunCells
-from claims.measures import INTERVALS, in_percent, number, swing
+from claims.measures import INTERVALS, number
 from claims.roundless.contestants import (
     BSFL_3,
     BSFL_ROUNDS,
@@ -19,7 +19,7 @@ from claims.roundless.contestants import (
     RANDOM_10,
 )
 from claims.roundless.figures import accuracy_over_time, shares_of_time
-from claims.roundless.milestones import Costs
+from claims.roundless.milestone_table import milestone_table, share_text
 from claims.roundless.race import BASE_RATE, BASELINE, Plan, RaceResult, race
 from claims.roundless.settings import CONCURRENCY, GROUPS, HALVES, QUICK_SETTINGS, RATES, SETTINGS
 from fedmuster.core.records import FloatArray
@@ -144,7 +144,7 @@ def not_bought_with_work(results: Results) -> Finding:
 def one_rate_flatters(results: Results) -> Finding:
     """What a learning rate of its own gives the baseline, without leaving rounds."""
     here = [one for one in results if one.setting.name in _DIGITS]
-    shares = {one.setting.name: one.shares(RANDOM) for one in here}
+    shares = {one.setting.name: one.shares(RANDOM, BASELINE) for one in here}
     return Finding(
         sentence="Much of what seems to be gained is a matter of the learning rate: on digits, "
         f"random choice in rounds needs at most {_MOST_TUNED_TIME:g} of its time with "
@@ -177,17 +177,6 @@ def _updates(result: RaceResult, label: str) -> FloatArray:
 
 def _listed(shares: Mapping[str, FloatArray]) -> str:
     return ", ".join(f"{name} {share_text(own)}" for name, own in shares.items())
-
-
-def share_text(shares: FloatArray) -> str:
-    """A mean share with its interval, or how many seeds came to the level."""
-    reached = int(np.isfinite(shares).sum())
-    if reached < len(shares):
-        return f"reached in {reached} of {len(shares)} seeds"
-    around = interval(shares)
-    if np.isnan(around.half_width):
-        return f"{around.mean:.3f}"
-    return number(around, 3)
 
 
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
@@ -227,7 +216,13 @@ def _shares_table(results: Results) -> Table:
         title=f"Time to the level, as a share of what {RANDOM} needs with {BASE_RATE:g}",
         columns=("contestant", *(one.setting.name for one in results)),
         rows=tuple(
-            (label, *(f"{share_text(one.shares(label))} ({one.rates[label]:g})" for one in results))
+            (
+                label,
+                *(
+                    f"{share_text(one.shares(label, BASELINE))} ({one.rates[label]:g})"
+                    for one in results
+                ),
+            )
             for label in labels
         ),
         footnotes=(INTERVALS, "In brackets the learning rate that was chosen on other seeds."),
@@ -256,41 +251,8 @@ def _one_rate_table(results: Results) -> Table:
 
 
 def _details(result: RaceResult) -> Table:
-    return Table(
-        title=f"{result.setting.name}: how it ends, and what the way to the level costs",
-        columns=(
-            *("contestant", "learning rate", "time (s)", "final accuracy (%)", "swing (points)"),
-            *("client updates", "wasted", "server updates", "MB down", "MB up"),
-        ),
-        rows=tuple(_detail_row(result, label) for label in (BASELINE, *result.rates)),
-        footnotes=(
-            "Means over the seeds, until the level but for accuracy and swing. Client updates: jobs"
-            " that ended; wasted: those that never entered the model. MB up: answers that the "
-            "server got. Swing: standard deviation of the accuracy in the last tenth of the time.",
-        ),
-    )
-
-
-def _detail_row(result: RaceResult, label: str) -> tuple[str, ...]:
-    costs = result.costs(label)
-
-    def mean(of: Callable[[Costs], float], form: str = "{:,.0f}") -> str:
-        return form.format(np.mean([of(one) for one in costs]))
-
-    seconds = result.seconds(label)
-    reached = np.isfinite(seconds)
-    return (
-        label,
-        f"{result.rates.get(label, BASE_RATE):g}",
-        f"{seconds.mean():,.1f}" if reached.all() else f"{reached.sum()} of {len(seconds)} seeds",
-        in_percent(interval(result.ends(label)), 2),
-        f"{100 * np.mean([swing(run, 'accuracy') for run in result.runs[label]]):.2f}",
-        mean(lambda one: one.client_updates),
-        mean(lambda one: one.wasted),
-        mean(lambda one: one.server_updates),
-        mean(lambda one: one.megabytes_down, "{:,.1f}"),
-        mean(lambda one: one.megabytes_up, "{:,.1f}"),
-    )
+    rates = {BASELINE: BASE_RATE, **result.rates}
+    return milestone_table(result, f"{result.setting.name}: the end, and the way to it", rates)
 
 
 CLAIM = Claim(

@@ -49,7 +49,7 @@ def _draw_shares(axes: "Axes", result: RaceResult, labels: Sequence[str]) -> Non
     from fedmuster.report.figures import style
 
     for place, label in enumerate(labels):
-        shares = result.shares(label)
+        shares = result.shares(label, BASELINE)
         if not np.isfinite(shares).all():
             axes.annotate("not in every seed", (0.0, place), fontsize=6.5, va="center")
             continue

@@ -1,5 +1,6 @@
-"""When a run comes to a level of accuracy, how it ends, and what that has cost."""
+"""When runs come to a level of accuracy, how they end, and what that has cost."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,9 @@ seen at the level sooner, by luck.
 _ROUNDING = 1e-9
 _BYTES_OF_A_NUMBER = 4
 _MEGA = 1e6
+
+Runs = Mapping[str, tuple[Run, ...]]
+"""The runs of each contestant, in the order of the seeds."""
 
 
 def end_level(run: Run) -> float:
@@ -88,3 +92,43 @@ def smoothed(run: Run, *, seconds: float) -> tuple[FloatArray, FloatArray]:
     first = np.searchsorted(times, times - _WINDOW * seconds, side="right")
     last = np.arange(1, len(times) + 1)
     return times, (sums[last] - sums[first]) / (last - first)
+
+
+def all_seconds_to(runs: Sequence[Run], levels: FloatArray, *, seconds: float) -> FloatArray:
+    """[seeds], the time until each run is at the level of its seed."""
+    pairs = zip(runs, levels.tolist(), strict=True)
+    return np.array([seconds_to(run, level, seconds=seconds) for run, level in pairs])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Milestones:
+    """When contestants that have faced the same luck came to the level of each seed.
+
+    Args:
+        runs: of each contestant.
+        levels: [seeds], an accuracy.
+        horizon_seconds: how long runs last.
+    """
+
+    runs: Runs
+    levels: FloatArray
+    horizon_seconds: float
+
+    def seconds(self, label: str) -> FloatArray:
+        """[seeds], the time to the level; infinite where it is never reached."""
+        return all_seconds_to(self.runs[label], self.levels, seconds=self.horizon_seconds)
+
+    def shares(self, label: str, of: str) -> FloatArray:
+        """[seeds], the time to the level as a share of another contestant's."""
+        return self.seconds(label) / self.seconds(of)
+
+    def costs(self, label: str) -> list[Costs]:
+        """Of each seed, until the level."""
+        return [
+            costs_to(run, level, seconds=self.horizon_seconds)
+            for run, level in zip(self.runs[label], self.levels.tolist(), strict=True)
+        ]
+
+    def ends(self, label: str) -> FloatArray:
+        """[seeds], the accuracy at the end."""
+        return np.array([end_level(run) for run in self.runs[label]])

@@ -10,7 +10,7 @@ import numpy as np
 
 from claims.claim import RunCells, seeds
 from claims.roundless.contestants import CONTESTANTS, RANDOM, Contestant
-from claims.roundless.milestones import Costs, costs_to, end_level, seconds_to
+from claims.roundless.milestones import Milestones, all_seconds_to, end_level
 from claims.roundless.settings import RaceSetting
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
@@ -22,9 +22,6 @@ GRID: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
 BASE_RATE: Final = 0.05
 """The learning rate of the run whose end is the level to reach."""
 BASELINE: Final = f"{RANDOM}, {BASE_RATE:g}"
-
-Runs = Mapping[str, tuple[Run, ...]]
-"""The runs of each contestant, in the order of the seeds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,41 +61,21 @@ Trials = Mapping[str, Mapping[float, Trial]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class RaceResult:
-    """What came out in one setting.
+class RaceResult(Milestones):
+    """What came out in one setting; the level is the accuracy at which :data:`BASELINE` ends.
 
     Args:
+        runs: on the judging seeds, with the chosen rates, and those of the baseline.
+        levels: [seeds], the accuracy at which the baseline ends.
+        horizon_seconds: how long runs last.
         setting: the setting.
         rates: the learning rate that each contestant has chosen.
         trials: what it has chosen from.
-        runs: on the judging seeds, with the chosen rates, and those of :data:`BASELINE`.
-        levels: [seeds], the accuracy at which the baseline ends.
     """
 
     setting: RaceSetting
     rates: Mapping[str, float]
     trials: Trials
-    runs: Runs
-    levels: FloatArray
-
-    def seconds(self, label: str) -> FloatArray:
-        """[seeds], the time to the level; infinite where it is never reached."""
-        return _seconds(self.runs[label], self.levels, self.setting)
-
-    def shares(self, label: str, of: str = BASELINE) -> FloatArray:
-        """[seeds], the time to the level as a share of another contestant's."""
-        return self.seconds(label) / self.seconds(of)
-
-    def costs(self, label: str) -> list[Costs]:
-        """Of each seed, until the level."""
-        return [
-            costs_to(run, level, seconds=self.setting.seconds)
-            for run, level in zip(self.runs[label], self.levels, strict=True)
-        ]
-
-    def ends(self, label: str) -> FloatArray:
-        """[seeds], the accuracy at the end."""
-        return np.array([end_level(run) for run in self.runs[label]])
 
 
 def race(setting: RaceSetting, plan: Plan, folder: Path, run: RunCells) -> RaceResult:
@@ -116,6 +93,7 @@ def race(setting: RaceSetting, plan: Plan, folder: Path, run: RunCells) -> RaceR
         trials=trials,
         runs=played,
         levels=np.array([end_level(own) for own in played[BASELINE]]),
+        horizon_seconds=setting.seconds,
     )
 
 
@@ -129,7 +107,8 @@ def tune(setting: RaceSetting, plan: Plan, folder: Path, run: RunCells) -> Trial
     trials: defaultdict[str, dict[float, Trial]] = defaultdict(dict)
     for (label, rate), own in runs.items():
         ends = np.array([end_level(one) for one in own])
-        trials[label][rate] = Trial(_seconds(own, levels, setting), ends)
+        seconds = all_seconds_to(own, levels, seconds=setting.seconds)
+        trials[label][rate] = Trial(seconds, ends)
     return trials
 
 
@@ -140,15 +119,6 @@ def best_rate(trials: Mapping[float, Trial]) -> float:
     """
     return min(
         trials, key=lambda rate: (float(trials[rate].seconds.mean()), -trials[rate].ends.mean())
-    )
-
-
-def _seconds(runs: Sequence[Run], levels: FloatArray, setting: RaceSetting) -> FloatArray:
-    return np.array(
-        [
-            seconds_to(run, level, seconds=setting.seconds)
-            for run, level in zip(runs, levels, strict=True)
-        ]
     )
 
 

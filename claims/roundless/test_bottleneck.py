@@ -1,7 +1,6 @@
 """Each sentence on rounds can hold, and can fail."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from claims.roundless.contestants import (
     RANDOM,
     RANDOM_10,
 )
+from claims.roundless.milestone_table import share_text
 from claims.roundless.race import BASELINE, RaceResult, Trial
 from claims.roundless.settings import GROUPS, SETTINGS
 from fedmuster.report.runs import Run
@@ -73,11 +73,12 @@ def result(
     labels = [contestant.label for contestant in CONTESTANTS]
     trial = Trial(np.array([10.0, 20.0]), np.array([0.9, 0.9]))
     return RaceResult(
-        setting=replace(GROUPS, seconds=float(SECONDS)),
+        setting=GROUPS,
         rates=dict.fromkeys(labels, 0.4),
         trials={label: {0.05: trial} for label in labels},
         runs=runs,
         levels=np.full(3, 0.8),
+        horizon_seconds=float(SECONDS),
     )
 
 
@@ -117,8 +118,8 @@ def test_a_lower_end_within_a_point_is_allowed() -> None:
 
 
 def test_shares_tell_who_never_came() -> None:
-    assert findings.share_text(np.array([0.5, np.inf])) == "reached in 1 of 2 seeds"
-    assert findings.share_text(np.array([0.5])) == "0.500"
+    assert share_text(np.array([0.5, np.inf])) == "reached in 1 of 2 seeds"
+    assert share_text(np.array([0.5])) == "0.500"
 
 
 def test_settings_have_names_of_their_own() -> None:

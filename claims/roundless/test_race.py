@@ -115,7 +115,7 @@ def test_a_race_tunes_on_other_seeds_and_pairs_luck(tmp_path: Path) -> None:
     assert all(len(trial.seconds) == 1 for own in result.trials.values() for trial in own.values())
     assert sorted(path.name for path in (tmp_path / "tuning").glob("*/*/seed-*"))[-1] == "seed-2"
     np.testing.assert_array_equal(result.levels, result.ends(BASELINE))
-    np.testing.assert_array_equal(result.shares(BASELINE), [1.0, 1.0])
+    np.testing.assert_array_equal(result.shares(BASELINE, BASELINE), [1.0, 1.0])
     # The n-th job of a client takes equally long with both buffers: they have the same luck.
     first = first_jobs(tmp_path, RANDOM_10)
     second = first_jobs(tmp_path, FEDBUFF)
