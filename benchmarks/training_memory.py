@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.measure import write
+from benchmarks.training.fedmuster_engine import train_round
 from benchmarks.training.turns import Process, Turns
 from benchmarks.training.workloads import SEED, WORKLOADS
-from fedmuster.core.records import Feedback
 from fedmuster.training.engines.numpy_engine import NumpyEngine
 from fedmuster.training.models import MLP
 from fedmuster.training.trainer import Trainer
@@ -54,15 +54,7 @@ def train(turns: Turns, num_clients: int, cohort_size: int) -> Memory:
     cohorts = np.random.default_rng(SEED).permutation(num_clients).reshape(-1, cohort_size)
     for number in turns:
         clients = np.sort(cohorts[number % len(cohorts)])
-        trainer.train(
-            Feedback(
-                round=number,
-                clients=clients,
-                completed=np.ones(cohort_size, dtype=np.bool_),
-                latency_seconds=np.ones(cohort_size),
-                signals={},
-            )
-        )
+        train_round(trainer, clients, number)
     return Memory(before, data.inputs.nbytes + data.targets.nbytes, _peak_bytes())
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from benchmarks.training.turns import Turns
 from benchmarks.training.workloads import SEED, Tensors, Workload
+from fedmuster.core.records import IntArray
 from fedmuster.training.engines.numpy_engine import NumpyEngine
 from fedmuster.training.engines.torch_engine import TorchEngine
 from fedmuster.training.models import MLP, Linear, Logistic
@@ -28,6 +29,21 @@ def engine(workload: Workload, data: FederatedData, workers: int) -> Engine:
             return TorchEngine(COCSCNN(), data, workload.local, SEED, workers=workers)
 
 
+def train_round(trainer: Trainer, clients: IntArray, number: int) -> None:
+    """One round in which every client answers."""
+    starts, only = trainer.starts(clients, None, number), np.zeros_like(clients)
+    sent = trainer.send(clients, starts, np.full(len(clients), number))
+    answers = Answers(
+        round=number,
+        updates=sent.updates,
+        starts=starts,
+        ages=only,
+        used=sent.usable,
+        asked=clients,
+    )
+    trainer.aggregate(answers, sent_to=only, asked_at=only, now_seconds=0.0)
+
+
 def play(turns: Turns, _name: str, workload: Workload, *, workers: int = 1) -> Tensors:
     """Train round by round, without evaluation."""
     data = workload.data()
@@ -37,18 +53,7 @@ def play(turns: Turns, _name: str, workload: Workload, *, workers: int = 1) -> T
     tensors = [tensor.detach().numpy() for tensor in workload.network().parameters()]
     trainer.parameters = np.concatenate([tensor.ravel() for tensor in tensors])
     for number in turns:
-        clients = workload.cohort(number)
-        starts, only = trainer.starts(clients, None, number), np.zeros_like(clients)
-        sent = trainer.send(clients, starts, np.full(len(clients), number))
-        answers = Answers(
-            round=number,
-            updates=sent.updates,
-            starts=starts,
-            ages=only,
-            used=sent.usable,
-            asked=clients,
-        )
-        trainer.aggregate(answers, sent_to=only, asked_at=only, now_seconds=0.0)
+        train_round(trainer, workload.cohort(number), number)
     ends = np.cumsum([tensor.size for tensor in tensors])[:-1]
     flat = np.split(trainer.parameters, ends)
     return [part.reshape(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]

@@ -50,6 +50,13 @@ class Tickets:
         """int64[n], increasing: the open tickets."""
         return np.array(sorted(self._selection_of), dtype=np.int64)
 
+    def num_idle(self, available: BoolArray) -> int:
+        """How many of the available clients have no open ticket."""
+        count = int(np.count_nonzero(available))
+        if count == len(available) or len(self) == 0:
+            return count - len(self)  # without a look at each client
+        return int(np.count_nonzero(available > self.busy))
+
     def open(self, selection: Selection) -> Selection:
         """Give each client of the selection a ticket."""
         numbers = np.arange(self.next, self.next + len(selection.clients))

@@ -61,6 +61,7 @@ class Slots:
         self._ended: list[tuple[Job, float]] = []
         self._num_available = 0
         self._wakes = 0
+        self._period_ends = False
         self.only = 0
         """The server that aggregates next."""
         self.cohort: None = None
@@ -74,10 +75,7 @@ class Slots:
         simulation, now = self._simulation, self._simulation.elapsed_seconds
         simulation.hear()  # so that the policy knows all that has come
         drawn = self._at_server(server, simulation.reachable(self._jobs.at(now)))
-        idle = drawn.available
-        if len(simulation.selector.tickets) > 0:
-            idle = idle & ~simulation.selector.tickets.busy
-        self._num_available = int(np.count_nonzero(idle))
+        self._num_available = simulation.selector.tickets.num_idle(drawn.available)
         if self._num_available < free:
             self._await_clients(drawn.wait_seconds)
         if self._num_available == 0:
@@ -157,9 +155,8 @@ class Slots:
 
         Where edges have spent what they may spend in a period, the period ends.
         """
-        self.only = int(np.argmax(self._answers))
-        if self._answers.any() or self._spent.any():
-            self._spent[:] = 0.0
+        self.only, self._period_ends = int(np.argmax(self._answers)), bool(self._spent.any())
+        if self._answers.any() or self._period_ends:
             return None
         return "the run ends: no client can be asked any more"
 
@@ -217,8 +214,10 @@ class Slots:
         rows = JobRows.of(here, was_used, version=simulation.version - 1)
         now, before = simulation.elapsed_seconds, float(self._since.max())
         self._since[server], self._answers[server], self._quota[server] = now, 0, 0
-        if simulation.version % self._period == 0:
-            self._spent[:] = 0.0
+        if self._period_ends and simulation.trainer is not None:
+            simulation.trainer.aggregate_globally()
+        if self._period_ends or simulation.version % self._period == 0:
+            self._spent[:], self._period_ends = 0.0, False
         return {
             "seconds": now - before,
             "num_available": self._num_available,

@@ -17,8 +17,8 @@ from fedmuster.training.trainer import LearningRow, Sent, Trainer
 class Work:
     """The training of jobs; a client trains when its answer is due.
 
-    All open jobs on one model train together, because an engine is faster with many clients. The
-    bits do not depend on it.
+    All open jobs on its model train with it, or all open jobs where the engine can do that, because
+    an engine is faster with many clients. The bits do not depend on it.
 
     Args:
         trainer: the models.
@@ -49,8 +49,10 @@ class Work:
     def send(self, jobs: Sequence[Job], *, deltas: bool = True) -> Sent:
         """What these clients send; without ``deltas`` perhaps only what goes with their updates."""
         batch = [job for job in jobs if job.decision.sent[job.row] is None]
-        due = {job.key for job in batch}
-        for start in {id(job.start) for job in batch}:
+        due, starts = {job.key for job in batch}, {id(job.start) for job in batch}
+        if batch and self.trainer.mixes:
+            starts |= self._untrained.keys()
+        for start in starts:
             batch += [job for job in self._untrained.pop(start, []) if job.key not in due]
         if batch or not jobs:
             sent = self.trainer.send(

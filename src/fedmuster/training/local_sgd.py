@@ -152,9 +152,15 @@ class Batches(NamedTuple):
 
 
 def batches(
-    local: LocalSGD, seed: int, round_number: int, clients: IntArray, num_samples: IntArray
+    local: LocalSGD,
+    seed: int,
+    round_number: int | IntArray,
+    clients: IntArray,
+    num_samples: IntArray,
 ) -> Batches:
     """The batches of each of ``clients`` (with ``num_samples`` samples each) in a round.
+
+    ``round_number`` may differ from client to client.
 
     Example:
         >>> two = batches(LocalSGD(batch_size=2), seed=1, round_number=1,
@@ -192,13 +198,13 @@ def batches(
 
 
 def _orders(
-    seed: int, round_number: int, clients: IntArray, num_samples: IntArray, epoch: int
+    seed: int, round_number: int | IntArray, clients: IntArray, num_samples: IntArray, epoch: int
 ) -> IntArray:
     """[n, longest]: a permutation of each client's samples, -1 beyond them."""
     key = np.zeros(len(clients), dtype=np.uint64)
     for part in (
         np.uint64(seed % 2**64),
-        np.uint64(round_number),
+        np.asarray(round_number, dtype=np.uint64),
         clients.astype(np.uint64),
         np.uint64(epoch),
     ):

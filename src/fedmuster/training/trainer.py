@@ -20,6 +20,7 @@ from fedmuster.training.training_records import (
     Engine,
     Evaluation,
     FederatedData,
+    MixedEngine,
     Parameters,
     Updates,
     joined,
@@ -183,8 +184,8 @@ class Trainer:
     ) -> Sent:
         """Let clients train; what they send.
 
-        Clients with the same model and key train together, which is faster; the bits are the same
-        however they are grouped.
+        Clients with the same model and key train together, or all of them where the engine can do
+        that. It is faster, and the bits are the same however clients are grouped.
 
         Args:
             clients: int64[n].
@@ -199,6 +200,8 @@ class Trainer:
             groups.setdefault((id(start), key), []).append(row)
         if not groups:  # an engine names its signals even without clients
             updates = self.engine.train(self.edge_servers[0].model, clients, 1)
+        elif isinstance(self.engine, MixedEngine) and len(groups) > 1:
+            updates = self.engine.train_mixed(starts, clients, keys)
         else:
             parts = (
                 (np.array(rows), self.engine.train(starts[rows[0]], clients[rows], key))
@@ -258,6 +261,11 @@ class Trainer:
     def sketches(self, updates: Updates, size: int) -> FloatArray:
         """[n, size], a short sketch of each update for the policy."""
         return sketch(updates.deltas, size=size, seed=self.seed)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether clients train together also if they start from different models."""
+        return isinstance(self.engine, MixedEngine)
 
     @property
     def late(self) -> LateUpdates | None:

@@ -1,8 +1,8 @@
 """Records of training: data sets, shares of them, updates, evaluations; the protocol of engines."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,6 +195,19 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End worker processes, if there are any."""
+
+
+@runtime_checkable
+class MixedEngine(Protocol):
+    """An engine that is faster if clients train together even from different models."""
+
+    def train_mixed(
+        self, starts: Sequence[Parameters], clients: IntArray, round_numbers: IntArray
+    ) -> Updates:
+        """Train these clients, each from its own model and as in its own round.
+
+        The bits are those of :meth:`Engine.train`.
+        """
 
 
 def check_call(

@@ -142,15 +142,23 @@ def squared_error(scores: Floats, targets: Targets) -> Floats:
 
 
 class Descent:
-    """Weights [n, …] that move in place, by the rule of :class:`LocalSGD`, from ``anchor``.
+    """Weights [n, …] that move in place, by the rule of :class:`LocalSGD`.
 
-    FedProx's term pulls to the anchor; ``rate`` is the learning rate of the round.
+    FedProx's term pulls to ``anchor``, one number for all or an array for each of n; ``rate`` is
+    the learning rate of the round.
     """
 
     def __init__(
-        self, weights: Floats, anchor: Floats | float, local: LocalSGD, rate: float
+        self,
+        weights: Floats,
+        anchor: Sequence[Floats] | Floats | float,
+        local: LocalSGD,
+        rate: float,
     ) -> None:
-        self.weights, self._anchor, self._local, self._rate = weights, anchor, local, rate
+        self.weights, self._local, self._rate = weights, local, rate
+        self._anchor: Floats | None = None
+        if local.proximal:
+            self._anchor = np.broadcast_to(np.asarray(anchor, np.float32), weights.shape)
         self._velocity = np.zeros_like(weights) if local.momentum else None
 
     def step(self, gradient: Floats) -> None:
@@ -158,8 +166,8 @@ class Descent:
         weights = self.weights[: len(gradient)]
         if self._local.weight_decay:
             gradient += self._local.weight_decay * weights
-        if self._local.proximal:
-            gradient += self._local.proximal * (weights - self._anchor)
+        if self._anchor is not None:
+            gradient += self._local.proximal * (weights - self._anchor[: len(gradient)])
         if self._velocity is not None:
             velocity = self._velocity[: len(gradient)]
             velocity *= self._local.momentum

@@ -88,22 +88,25 @@ class Work(NamedTuple):
 
     The samples of client i stand in ``inputs`` [N, d] from ``starts[i]`` on, ``sizes[i]`` of them;
     ``rows`` [n, steps, width] are its batches, counted from its first sample, with -1 for padding.
-    ``weight`` [outputs, d] is the first weight matrix of the global model, ``rate`` the round's
-    learning rate.
+    ``weights[i]`` [outputs, d] is the first weight matrix that client i starts from, ``rate`` the
+    round's learning rate.
     """
 
     inputs: Inputs
     starts: IntArray
     sizes: IntArray
     rows: IntArray
-    weight: Floats
+    weights: Sequence[Floats]
     local: LocalSGD
     rate: float
 
     def part(self, clients: slice) -> "Work":
         """That of some of the clients."""
         return self._replace(
-            starts=self.starts[clients], sizes=self.sizes[clients], rows=self.rows[clients]
+            starts=self.starts[clients],
+            sizes=self.sizes[clients],
+            rows=self.rows[clients],
+            weights=self.weights[clients],
         )
 
 
@@ -127,8 +130,8 @@ class Weights:
         self._work = work
         # A padding reads the client's first sample; its error is 0.
         self._index = work.starts[:, None, None] + np.maximum(work.rows, 0)
-        weights = np.repeat(work.weight[None], len(work.starts), axis=0)
-        self._descent = Descent(weights, work.weight, work.local, work.rate)
+        weights = np.stack(work.weights)
+        self._descent = Descent(weights, work.weights, work.local, work.rate)
         self._gradient = np.empty_like(weights)
         self._batch: Inputs = work.inputs[:0]
 
@@ -145,8 +148,10 @@ class Weights:
 
     def write(self, out: list[Floats]) -> None:
         """See :class:`FirstLayer`."""
-        for trained, moved in zip(self._descent.weights, out, strict=True):
-            np.subtract(trained, self._work.weight, out=moved)
+        for trained, start, moved in zip(
+            self._descent.weights, self._work.weights, out, strict=True
+        ):
+            np.subtract(trained, start, out=moved)
 
 
 class GramMatrices:
@@ -197,7 +202,7 @@ class Coefficients:
     """
 
     def __init__(self, work: Work, matrices: Floats, places: IntArray) -> None:
-        side, outputs = matrices.shape[-1], len(work.weight)
+        side, outputs = matrices.shape[-1], len(work.weights[0])
         self._work = work
         self._grams = matrices.reshape(-1, side)
         rows = np.where(work.rows < 0, side - 1, work.rows)
@@ -205,7 +210,7 @@ class Coefficients:
         self._rows = rows + side * np.arange(len(places))[:, None, None]
         start = np.zeros((len(places), side, outputs), dtype=np.float32)
         for i, own in enumerate(self._samples()):
-            np.matmul(own, work.weight.T, out=start[i, : len(own)])
+            np.matmul(own, work.weights[i].T, out=start[i, : len(own)])
         self._start = start.reshape(-1, outputs)
         self._descent = Descent(np.zeros_like(start), 0.0, work.local, work.rate)
         self._scale = Descent(np.ones(len(places), np.float32), 1.0, work.local, work.rate)
@@ -244,4 +249,4 @@ class Coefficients:
         for i, (own, moved) in enumerate(zip(self._samples(), out, strict=True)):
             np.matmul(self._descent.weights[i, : len(own)].T, own, out=moved)
             if self._work.local.weight_decay:
-                moved += (self._scale.weights[i] - np.float32(1)) * self._work.weight
+                moved += (self._scale.weights[i] - np.float32(1)) * self._work.weights[i]

@@ -27,6 +27,7 @@ from fedmuster.training.training_records import (
     Targets,
     Updates,
     check_call,
+    joined,
 )
 
 _BLOCK = 4096
@@ -88,11 +89,33 @@ class NumpyEngine:
     def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
         """Train these clients, each from the same global ``parameters``, on its own data."""
         self._check(parameters, clients)
+        return self._train([parameters] * len(clients), clients, round_number)
+
+    def train_mixed(
+        self, starts: Sequence[Parameters], clients: IntArray, round_numbers: IntArray
+    ) -> Updates:
+        """Train these clients together, each from its own model and as in its own round."""
+        for start in {id(start): start for start in starts}.values():
+            self._check(start, clients)
+        rates = np.array([self._local.rate(number) for number in round_numbers.tolist()])
+        parts = (
+            (
+                here,
+                self._train([starts[i] for i in here.tolist()], clients[here], round_numbers[here]),
+            )
+            for here in (np.flatnonzero(rates == rate) for rate in np.unique(rates))
+        )
+        return joined(clients, parts)
+
+    def _train(
+        self, starts: Sequence[Parameters], clients: IntArray, round_number: int | IntArray
+    ) -> Updates:
+        """See :meth:`train_mixed`; all rounds have the same learning rate."""
         num_samples = self._sizes[clients]
         plan = self._batches(self._local, clients, round_number)
         with np.errstate(over="ignore", invalid="ignore"):
-            rate = self._local.rate(round_number)
-            deltas, loss, square = self._train_stacks(parameters, clients, plan.rows, rate)
+            rate = self._local.rate(int(np.max(round_number, initial=1)))
+            deltas, loss, square = self._train_stacks(starts, clients, plan.rows, rate)
             signals = {
                 "loss": loss,
                 "root_mean_square_loss": np.sqrt(square),
@@ -101,7 +124,7 @@ class NumpyEngine:
                 "update_norm": _norms(deltas),
             }
             if self._local.measure_gain:
-                signals |= self._gains(parameters, clients, deltas)
+                signals |= self._gains(starts, clients, deltas)
         return Updates(clients=clients, deltas=deltas, signals=signals)
 
     def losses(
@@ -134,20 +157,21 @@ class NumpyEngine:
         """There is nothing to end."""
 
     def _train_stacks(
-        self, parameters: Parameters, clients: IntArray, rows: IntArray, rate: float
+        self, starts: Sequence[Parameters], clients: IntArray, rows: IntArray, rate: float
     ) -> tuple[Floats, FloatArray, FloatArray]:
         """Sort the clients into stacks and train these one by one on their batches ``rows``.
 
         Returns updates [n, P] and, [n] each, the mean loss and mean squared loss of the samples as
         they were trained on. All are 0 for a client without samples.
         """
-        deltas = np.zeros((len(clients), len(parameters)), dtype=np.float32)
+        deltas = np.zeros((len(clients), self.num_trainable), dtype=np.float32)
         loss, square = np.zeros((2, len(clients)))
         for members in self._stacks(clients):
-            work = self._work(parameters, clients[members], rows[members], rate)
+            begun = [starts[i] for i in members.tolist()]
+            work = self._work(begun, clients[members], rows[members], rate)
             parts = list(self._parts(clients[members], work))
-            head = dense.head_of(parameters, self._widths)
-            heads = np.repeat(head[None], len(members), axis=0)
+            head = np.stack([dense.head_of(start, self._widths) for start in begun])
+            heads = head.copy()
             loss[members], square[members] = _train_stack(
                 work, parts, heads, self._data.targets, widths=self._widths, loss=self._loss
             )
@@ -168,7 +192,9 @@ class NumpyEngine:
             for begin in range(alike.start, alike.stop, _STACK):
                 yield order[begin : min(begin + _STACK, alike.stop)]
 
-    def _work(self, parameters: Parameters, clients: IntArray, rows: IntArray, rate: float) -> Work:
+    def _work(
+        self, starts: Sequence[Parameters], clients: IntArray, rows: IntArray, rate: float
+    ) -> Work:
         steps = int(np.count_nonzero(rows[0, :, 0] >= 0))
         width = int(self._shapes.widths[clients[0]])
         own = np.full((len(clients), steps, width), -1, dtype=np.int64)
@@ -179,7 +205,7 @@ class NumpyEngine:
             starts=self._data.offsets[clients],
             sizes=self._sizes[clients],
             rows=own,
-            weight=dense.first_weight(parameters, self._widths),
+            weights=[dense.first_weight(start, self._widths) for start in starts],
             local=self._local,
             rate=rate,
         )
@@ -206,17 +232,17 @@ class NumpyEngine:
         owner, _, _ = np.nonzero(rows >= 0)
         return owner, rows[rows >= 0] + starts[owner]
 
-    def _batches(self, local: LocalSGD, clients: IntArray, round_number: int) -> Batches:
+    def _batches(self, local: LocalSGD, clients: IntArray, round_number: int | IntArray) -> Batches:
         return batches(local, self._seed, round_number, clients, self._sizes[clients])
 
     def _gains(
-        self, parameters: Parameters, clients: IntArray, deltas: Floats
+        self, starts: Sequence[Parameters], clients: IntArray, deltas: Floats
     ) -> dict[str, FloatArray]:
         """Each client's model on all of its own samples, before and after training."""
         mean = np.zeros((2, 2, len(clients)))  # before and after; loss and accuracy
         for i, client in enumerate(clients.tolist()):
             own = slice(self._data.offsets[client], self._data.offsets[client + 1])
-            for when, model in enumerate((parameters, parameters + deltas[i])):
+            for when, model in enumerate((starts[i], starts[i] + deltas[i])):
                 if own.start < own.stop:
                     loss, right = self._judge(model, self._inputs[own], self._data.targets[own])
                     mean[when, :, i] = loss.mean(dtype=np.float64), right.mean()
@@ -261,8 +287,8 @@ def _train_stack(
 ) -> tuple[FloatArray, FloatArray]:
     """Local SGD of a stack of clients, all of them in each step.
 
-    ``parts`` and ``heads`` [n, H] (all start from the same) are trained in place. Returns [n] each,
-    the mean loss and mean squared loss of each client's samples as they were trained on.
+    ``parts`` and ``heads`` [n, H] are trained in place. Returns [n] each, the mean loss and mean
+    squared loss of each client's samples as they were trained on.
     """
     real = work.rows >= 0
     counts = np.count_nonzero(real, axis=2)
@@ -270,7 +296,9 @@ def _train_stack(
     weights = (real / np.maximum(counts, 1)[..., None]).astype(np.float32)
     targets = targets[work.starts[:, None, None] + np.maximum(work.rows, 0)]
     losses = np.zeros(work.rows.shape, dtype=np.float32)
-    descent = dense.Descent(heads, heads[:1].copy(), work.local, work.rate)
+    descent = dense.Descent(
+        heads, heads.copy() if work.local.proximal else 0.0, work.local, work.rate
+    )
     gradients = np.empty_like(heads)
     for step, count in enumerate(np.count_nonzero(counts, axis=0).tolist()):
         models, gradient = dense.head(heads[:count], widths), gradients[:count]
