@@ -7,6 +7,6 @@ Training, SoCC 2022.
 from typing import Final
 
 from claims.claim import Claim
-from claims.roundless import bottleneck
+from claims.roundless import bottleneck, pisces
 
-CLAIMS: Final[tuple[Claim, ...]] = (bottleneck.CLAIM,)
+CLAIMS: Final[tuple[Claim, ...]] = (bottleneck.CLAIM, *pisces.CLAIMS)

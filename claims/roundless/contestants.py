@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fedmuster import BSFL, Oort, Random
+from fedmuster import BSFL, FedBuff, Oort, Pisces, Random
 from fedmuster.core.policy import Policy
 from fedmuster.federation import Federation
 
@@ -26,25 +26,28 @@ class Contestant:
     evaluate_every: int = 1
 
 
-IN_ROUNDS: Final = Federation()
+IN_ROUNDS: Final = Federation(rounds=True)
 BUFFER_10: Final = Federation(buffer=10)
 BUFFER_3: Final = Federation(buffer=3)
+AS_PUBLISHED: Final = Federation()
 
 RANDOM: Final = "random, rounds"
 BSFL_ROUNDS: Final = "bsfl, rounds"
 OORT_ROUNDS: Final = "oort, rounds"
-RANDOM_10: Final = "random, buffer 10"
-FEDBUFF: Final = "fedbuff (random, buffer 3)"
+FEDBUFF_10: Final = "fedbuff, buffer 10"
+FEDBUFF_3: Final = "fedbuff, buffer 3"
 BSFL_3: Final = "bsfl, buffer 3"
 OORT_3: Final = "oort, buffer 3"
+PISCES: Final = "pisces"
 
 CONTESTANTS: Final = (
     Contestant(label=RANDOM, policy=Random(), federation=IN_ROUNDS),
     Contestant(label=BSFL_ROUNDS, policy=BSFL(), federation=IN_ROUNDS),
     Contestant(label=OORT_ROUNDS, policy=Oort(), federation=IN_ROUNDS),
-    Contestant(label=RANDOM_10, policy=Random(), federation=BUFFER_10),
-    Contestant(label=FEDBUFF, policy=Random(), federation=BUFFER_3, evaluate_every=3),
+    Contestant(label=FEDBUFF_10, policy=FedBuff(), federation=BUFFER_10),
+    Contestant(label=FEDBUFF_3, policy=FedBuff(), federation=BUFFER_3, evaluate_every=3),
     Contestant(label=BSFL_3, policy=BSFL(), federation=BUFFER_3, evaluate_every=3),
     Contestant(label=OORT_3, policy=Oort(), federation=BUFFER_3, evaluate_every=3),
+    Contestant(label=PISCES, policy=Pisces(), federation=AS_PUBLISHED, evaluate_every=5),
 )
-"""All of them, in the order of the tables."""
+"""All of them, in the order of the tables. FedBuff chooses at random."""

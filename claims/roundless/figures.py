@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from claims.roundless.contestants import CONTESTANTS
-from claims.roundless.milestones import smoothed
+from claims.roundless.milestones import Milestones, smoothed
 from claims.roundless.race import BASE_RATE, BASELINE, RaceResult
 from fedmuster.core.records import FloatArray
 from fedmuster.report.curves import last_before
@@ -15,8 +15,10 @@ from fedmuster.report.statistics import interval
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _POINTS = 300
+_MARK = "#444444"
 
 
 def shares_of_time(results: Sequence[RaceResult]) -> "Figure":
@@ -59,7 +61,7 @@ def _draw_shares(axes: "Axes", result: RaceResult, labels: Sequence[str]) -> Non
         axes.errorbar(
             around.mean, place, xerr=width, fmt="o", color=colour, markersize=4, capsize=2
         )
-    axes.axvline(1.0, color="#444444", linewidth=0.8, linestyle=(0, (1, 2)))
+    axes.axvline(1.0, color=_MARK, linewidth=0.8, linestyle=(0, (1, 2)))
     axes.set_xlim(0.0, max(1.05, axes.get_xlim()[1]))
 
 
@@ -67,7 +69,6 @@ def accuracy_over_time(results: Sequence[RaceResult]) -> "Figure":
     """The smoothed accuracy, mean over seeds; dotted, the baseline; a panel for each setting."""
     import matplotlib
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
     from fedmuster.report.figures import style
 
@@ -83,25 +84,40 @@ def accuracy_over_time(results: Sequence[RaceResult]) -> "Figure":
             ha="left",
         )
         panels = style.panels_of(figure, len(results))
-        handles = []
-        for place, label in enumerate(labels):
-            colour, dashes = style.look(place)
-            handles.append(Line2D([], [], color=colour, linestyle=dashes, label=label))
-            for panel, result in zip(panels, results, strict=False):
-                panel.plot(*_mean_curve(result, label), color=colour, linestyle=dashes)
-        handles.append(Line2D([], [], color="#444444", linestyle=(0, (1, 1)), label=BASELINE))
         for panel, result in zip(panels, results, strict=False):
-            panel.plot(*_mean_curve(result, BASELINE), color="#444444", linestyle=(0, (1, 1)))
-            panel.axhline(float(result.levels.mean()), color="#444444", linewidth=0.6, zorder=1)
-            panel.set(title=result.setting.name, xlim=(0, result.setting.seconds))
-            panel.yaxis.set_major_formatter(style.PERCENT)
-            panel.set_xlabel("simulated time (s)")
+            handles = draw_accuracies(panel, result, labels, baseline=BASELINE)
+            panel.set_title(result.setting.name)
         figure.legend(handles=handles, loc="outside lower center", ncols=4)
         return figure
 
 
-def _mean_curve(result: RaceResult, label: str) -> tuple[FloatArray, FloatArray]:
-    seconds = result.setting.seconds
+def draw_accuracies(
+    axes: "Axes", milestones: Milestones, labels: Sequence[str], *, baseline: str | None = None
+) -> list["Line2D"]:
+    """Draw the accuracies of contestants and the mean level; what a legend needs.
+
+    A ``baseline`` that is no contestant is drawn dotted.
+    """
+    from matplotlib.lines import Line2D
+
+    from fedmuster.report.figures import style
+
+    looks = {label: style.look(place) for place, label in enumerate(labels)}
+    if baseline is not None:
+        looks[baseline] = (_MARK, (0, (1, 1)))
+    for label, (colour, dashes) in looks.items():
+        axes.plot(*_mean_curve(milestones, label), color=colour, linestyle=dashes)
+    axes.axhline(float(milestones.levels.mean()), color=_MARK, linewidth=0.6, zorder=1)
+    axes.set(xlabel="simulated time (s)", xlim=(0, milestones.horizon_seconds))
+    axes.yaxis.set_major_formatter(style.PERCENT)
+    return [
+        Line2D([], [], color=colour, linestyle=dashes, label=label)
+        for label, (colour, dashes) in looks.items()
+    ]
+
+
+def _mean_curve(milestones: Milestones, label: str) -> tuple[FloatArray, FloatArray]:
+    seconds = milestones.horizon_seconds
     times = np.linspace(0.0, seconds, _POINTS)
-    curves = [last_before(times, *smoothed(run, seconds=seconds)) for run in result.runs[label]]
+    curves = [last_before(times, *smoothed(run, seconds=seconds)) for run in milestones.runs[label]]
     return times, np.mean(curves, axis=0)

@@ -119,8 +119,9 @@ class Milestones:
         return all_seconds_to(self.runs[label], self.levels, seconds=self.horizon_seconds)
 
     def shares(self, label: str, of: str) -> FloatArray:
-        """[seeds], the time to the level as a share of another contestant's."""
-        return self.seconds(label) / self.seconds(of)
+        """[seeds], the time to the level as a share of another's; NaN where neither is there."""
+        with np.errstate(invalid="ignore"):
+            return self.seconds(label) / self.seconds(of)
 
     def costs(self, label: str) -> list[Costs]:
         """Of each seed, until the level."""

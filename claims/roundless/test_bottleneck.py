@@ -12,11 +12,12 @@ from claims.roundless.contestants import (
     BSFL_3,
     BSFL_ROUNDS,
     CONTESTANTS,
-    FEDBUFF,
+    FEDBUFF_3,
+    FEDBUFF_10,
     OORT_3,
     OORT_ROUNDS,
+    PISCES,
     RANDOM,
-    RANDOM_10,
 )
 from claims.roundless.milestone_table import share_text
 from claims.roundless.race import BASELINE, RaceResult, Trial
@@ -29,10 +30,11 @@ TIMES: Mapping[str, int] = {
     RANDOM: 45,
     BSFL_ROUNDS: 40,
     OORT_ROUNDS: 35,
-    RANDOM_10: 30,
-    FEDBUFF: 20,
+    FEDBUFF_10: 30,
+    FEDBUFF_3: 20,
     BSFL_3: 18,
     OORT_3: 15,
+    PISCES: 16,
 }
 """When each is at the level, in seconds."""
 
@@ -83,15 +85,15 @@ def result(
 
 
 FAILURES: list[tuple[Callable[[findings.Results], Finding], RaceResult]] = [
-    (findings.fedbuff_in_every_setting, result({FEDBUFF: 36})),
+    (findings.fedbuff_in_every_setting, result({FEDBUFF_3: 36})),
     (findings.leaving_rounds_helps, result({BSFL_3: 45})),
     (findings.leaving_rounds_helps, result({OORT_3: np.inf})),
     (findings.more_than_choosing, result({OORT_ROUNDS: 19})),
     (findings.more_than_choosing, result({BSFL_ROUNDS: 19})),
-    (findings.small_buffers, result({RANDOM_10: 15})),
+    (findings.small_buffers, result({FEDBUFF_10: 15})),
     (findings.choosing_still_pays, result({OORT_3: 25})),
     (findings.ends_not_lower, result(ends={OORT_3: 0.88})),
-    (findings.not_bought_with_work, result(jobs={FEDBUFF: 8})),
+    (findings.not_bought_with_work, result(jobs={FEDBUFF_3: 8})),
     (findings.one_rate_flatters, result({RANDOM: 70})),
 ]
 

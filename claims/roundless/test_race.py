@@ -8,7 +8,7 @@ import pytest
 from claims.by_hand import run_by_hand
 from claims.claim import seeds_from
 from claims.measures import swing
-from claims.roundless.contestants import CONTESTANTS, FEDBUFF, RANDOM_10
+from claims.roundless.contestants import CONTESTANTS, FEDBUFF_3, FEDBUFF_10, PISCES
 from claims.roundless.milestones import costs_to, end_level, rows_to, seconds_to, smoothed
 from claims.roundless.race import BASE_RATE, BASELINE, GRID, Plan, Trial, best_rate, race
 from claims.roundless.settings import CONCURRENCY, GROUPS, SETTINGS
@@ -117,8 +117,8 @@ def test_a_race_tunes_on_other_seeds_and_pairs_luck(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result.levels, result.ends(BASELINE))
     np.testing.assert_array_equal(result.shares(BASELINE, BASELINE), [1.0, 1.0])
     # The n-th job of a client takes equally long with both buffers: they have the same luck.
-    first = first_jobs(tmp_path, RANDOM_10)
-    second = first_jobs(tmp_path, FEDBUFF)
+    first = first_jobs(tmp_path, FEDBUFF_10)
+    second = first_jobs(tmp_path, FEDBUFF_3)
     both = first.keys() & second.keys()
     assert len(both) > 10
     assert [first[client] for client in both] == pytest.approx([second[client] for client in both])
@@ -140,5 +140,6 @@ def first_jobs(folder: Path, label: str) -> dict[int, float]:
 
 def test_evaluations_are_about_ten_answers_apart() -> None:
     for contestant in CONTESTANTS:
-        answers = contestant.federation.buffer or CONCURRENCY
-        assert 9 <= answers * contestant.evaluate_every <= 10
+        if contestant.label != PISCES:  # aggregates by the clock
+            answers = contestant.federation.buffer or CONCURRENCY
+            assert 9 <= answers * contestant.evaluate_every <= 10
