@@ -149,11 +149,9 @@ class Simulation(Generic[S]):
 
     def step(self) -> RoundRow:
         """Play until the server aggregates: in rounds, one round."""
-        asking, trigger = self._asking, self.settings.trigger
-        asks_first = trigger is not None and trigger.asks_first
+        asking = self._asking
         while True:
-            due = np.inf if asks_first else asking.due()
-            if due > self.elapsed_seconds:  # else free slots wait for the new model
+            if (due := asking.due()) > self.elapsed_seconds:  # else free slots get the new model
                 asking.ask()
                 due = asking.due()
             if due < np.inf and due <= self.agenda.next_seconds:

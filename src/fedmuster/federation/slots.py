@@ -58,6 +58,7 @@ class Slots:
         self._since = np.zeros(servers)
         self._spent = np.zeros(servers)
         self._last_seconds = np.full(clients, np.nan)
+        self._entered = np.empty(0, dtype=np.int64)  # who answered the last aggregation
         self._channel_free_seconds = 0.0
         self._awaits_clients = False
         self._ended: list[tuple[Job, float]] = []
@@ -78,6 +79,8 @@ class Slots:
         simulation, now = self._simulation, self._simulation.elapsed_seconds
         simulation.hear()  # so that the policy knows all that has come
         drawn = self._at_server(server, simulation.reachable(self._jobs.at(now)))
+        if self._trigger.rests:
+            drawn = self._without_resting(server, drawn)
         self._num_available = simulation.selector.tickets.num_idle(drawn.available)
         if self._num_available < free:
             self._await_clients()
@@ -118,6 +121,18 @@ class Slots:
                 simulation.agenda.add(ready, READY, decision, row)
             else:
                 simulation.agenda.add(now + seconds, BACK, decision, row)
+
+    def _without_resting(self, server: int, drawn: WorldRound) -> WorldRound:
+        """Without clients whose answers wait or have just entered the model, if others are left."""
+        simulation, now = self._simulation, self._simulation.elapsed_seconds
+        resting = [job.client for job, _ in self._ended if job.decision.feedback.answered[job.row]]
+        if now == self._since[server]:
+            resting += self._entered.tolist()
+        available = drawn.available.copy()
+        available[resting] = False
+        if len(simulation.agenda) == 0 and simulation.selector.tickets.num_idle(available) == 0:
+            return drawn
+        return replace(drawn, available=available)
 
     def _await_clients(self) -> None:
         """Look again when clients may have become available, unless they never do."""
@@ -225,6 +240,7 @@ class Slots:
         rows = JobRows.of(here, was_used, version=simulation.version - 1)
         now, before = simulation.elapsed_seconds, float(self._since.max())
         self._since[server], self._answers[server], self._quota[server] = now, 0, 0
+        self._entered = np.array([job.client for job in jobs], dtype=np.int64)
         if self._period_ends and simulation.trainer is not None:
             simulation.trainer.aggregate_globally()
         if self._period_ends or simulation.version % self._period == 0:
@@ -305,7 +321,7 @@ class Slots:
 
     # Saving and loading.
 
-    _ARRAYS = ("_open", "_answers", "_quota", "_since", "_spent", "_last_seconds")
+    _ARRAYS = ("_open", "_answers", "_quota", "_since", "_spent", "_last_seconds", "_entered")
     _COUNTS = ("_num_available", "_wakes", "_unanswered")
 
     def arrays(self) -> dict[str, Array]:
