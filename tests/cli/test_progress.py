@@ -114,7 +114,7 @@ def test_no_word_is_broken_in_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pipe_is_told_how_far_it_is(tmp_path: Path) -> None:
-    (tmp_path / "spec.toml").write_text(SPEC.format(rounds=1_500))
+    (tmp_path / "spec.toml").write_text(SPEC.format(rounds=6_000))
     done = subprocess.run(
         [sys.executable, "-m", "fedmuster", "run", "spec.toml"],
         cwd=tmp_path,

@@ -1,6 +1,7 @@
 """Published terms add up to what policies choose by, and every policy can be explained by them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from fedmuster.experiments.journal import rounds_done
 from fedmuster.experiments.replay import play_again
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
+from fedmuster.federation import Federation
 from fedmuster.policies.explaining.best_set import BestSet, Swaps
 from fedmuster.policies.explaining.simple_rules import Untold, rule_of
 from fedmuster.policies.tifl import ByTier
@@ -461,7 +463,9 @@ def _cases() -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("case", _cases())
 def test_every_policy_explains_itself(case: str, tmp_path: Path) -> None:
     experiment = Experiment.from_table({"rounds": 6, "regret": False, **_cases()[case]})
-    prepare(tmp_path, experiment)
+    # Also those that were published without rounds.
+    in_rounds = {label: Federation(rounds=True) for label in experiment.policies}
+    prepare(tmp_path, replace(experiment, federations=in_rounds))
     execute(tmp_path)
     cell = find_run(tmp_path)
     for round_ in (1, 6):

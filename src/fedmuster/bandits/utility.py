@@ -11,12 +11,18 @@ from fedmuster.core.config import check_types
 from fedmuster.core.records import Feedback
 
 
+def reported_loss(feedback: Feedback) -> FloatArray:
+    """[n], the signal "root_mean_square_loss", or else "loss", which is the same where all samples
+    are alike; NaN for clients that did not answer or of which no loss is known."""
+    loss = _signal(feedback, "root_mean_square_loss", _signal(feedback, "loss", np.array(np.nan)))
+    return np.where(feedback.answered, loss, np.nan)
+
+
 def statistical_utility(feedback: Feedback, num_samples: FloatArray | IntArray) -> FloatArray:
     """``|B| sqrt(mean loss²)`` of each row, over the samples that it was trained on (Oort).
 
-    From the signals "root_mean_square_loss" (or else "loss", which is the same where all samples
-    are alike) and "trained_samples" (or else ``num_samples``, [n] or 0-d). NaN for those who did
-    not answer or of whom no loss is known.
+    From :func:`reported_loss` and the signal "trained_samples" (or else ``num_samples``, [n] or
+    0-d). NaN for those who did not answer or of whom no loss is known.
 
     Example:
         >>> feedback = Feedback(
@@ -28,9 +34,8 @@ def statistical_utility(feedback: Feedback, num_samples: FloatArray | IntArray) 
         >>> statistical_utility(feedback, np.array([10, 30]))
         array([ 5., 60.])
     """
-    loss = _signal(feedback, "root_mean_square_loss", _signal(feedback, "loss", np.array(np.nan)))
     samples = _signal(feedback, "trained_samples", np.asarray(num_samples, dtype=np.float64))
-    return np.where(feedback.answered, samples * loss, np.nan)
+    return samples * reported_loss(feedback)
 
 
 def gained_utility(feedback: Feedback, num_samples: FloatArray | IntArray) -> FloatArray:

@@ -274,7 +274,9 @@ def _convert(value: Any, hint: Any, key: Key) -> Any:
 
 
 def _convert_union(value: Any, options: Iterable[Any], key: Key) -> Any:
-    classes: list[Any] = [option for option in options if is_dataclass(option)]
+    classes: list[Any] = [
+        option for option in options if is_dataclass(option) and Registry.of(option) is None
+    ]
     if classes:
         return named({c.name: c for c in classes}, value, key=key, what=key[-1])
     (hint,) = (option for option in options if option is not types.NoneType)

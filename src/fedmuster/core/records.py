@@ -209,7 +209,7 @@ class RoundView:
     Args:
         round: t = 1, 2, …
         cohort_size: how many clients this round may use.
-        available: bool[K], who can be asked now; ``num_available`` is how many those are.
+        available: bool[K], who can be asked now.
         features: [K, d] context of each client, [K, M, d] at each edge where there are edges, or
             None.
         edges: the edge servers; None in flat federated learning.
@@ -224,16 +224,20 @@ class RoundView:
     round: int
     cohort_size: int
     available: BoolArray
-    num_available: int = field(init=False)
     features: FloatArray | None = None
     edges: EdgeView | None = None
     truth: Truth | None = None
     privacy_left: FloatArray | None = None
     ask_loss: AskLoss | None = None
     forecast: Forecast | None = None
+    _counted: int = field(init=False, default=-1, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "num_available", int(np.count_nonzero(self.available)))
+    @property
+    def num_available(self) -> int:
+        """How many clients can be asked. They are counted once, and only if it is asked for."""
+        if self._counted < 0:
+            object.__setattr__(self, "_counted", int(np.count_nonzero(self.available)))
+        return self._counted
 
     @property
     def network(self) -> EdgeView:

@@ -161,20 +161,21 @@ class Experiment:
             watch=self.watch,
         )
 
-    def federation_of(self, label: str) -> Federation | None:
+    def federation_of(self, label: str) -> Federation:
         """How the federation works with this policy.
 
         What the policy's own table says counts first, then how it was published, then
-        ``[federation]``. Where the policy's table says ``rounds``, only the concurrency of
-        ``[federation]`` counts.
+        ``[federation]``. A published buffer is at most as large as the concurrency. Where the
+        policy's table says ``rounds``, only the concurrency of ``[federation]`` counts.
         """
-        policy, own = self.policies[label], self.federations.get(label)
+        policy, own = self.policies[label], self.federations.get(label, Federation())
         common = self.federation or Federation()
-        if own is not None and own.rounds:
+        if own.rounds:
             return Federation(concurrency=common.concurrency).under(own)
         published = from_table(Federation, policy.published_federation)
-        whole = common.under(published)
-        return whole if own is None else whole.under(own)
+        slots = common.under(published).under(own).concurrency
+        slots = getattr(self.world, "cohort_size", None) if slots is None else slots
+        return common.under(published.fitting(slots) if slots else published).under(own)
 
     @property
     def unavailable(self) -> list[UnavailableClass]:

@@ -55,7 +55,7 @@ class Decision:
         self.sent = [None] * len(self.selection.clients)
 
     def arrays(self, models: dict[int, tuple[int, Parameters]]) -> dict[str, Array]:
-        """To be saved, but for what clients have sent: they would send the same again.
+        """To be saved, but for what clients have sent, see :func:`sent_arrays`.
 
         ``models`` numbers the models from which clients train; those that are new are added.
         """
@@ -73,6 +73,8 @@ class Decision:
             "heard.latency_seconds": self.feedback.latency_seconds,
             "heard.completed": self.feedback.answered,
         }
+        if self.selection.deadline_seconds is not None:
+            columns["deadline_seconds"] = np.array(self.selection.deadline_seconds)
         told = {name: getattr(self.selection, name) for name in _COLUMNS}
         columns |= {f"selection.{name}": a for name, a in told.items() if a is not None}
         columns |= {f"signal.{name}": a for name, a in self.feedback.signals.items()}
@@ -91,6 +93,8 @@ class Decision:
     def of(cls, arrays: Mapping[str, Array], models: Sequence[Parameters]) -> "Decision":
         """The decision of which :meth:`arrays` told."""
         told: dict[str, Any] = {name: arrays.get(f"selection.{name}") for name in _COLUMNS}
+        if "deadline_seconds" in arrays:
+            told["deadline_seconds"] = float(arrays["deadline_seconds"])
         selection = Selection(round=int(arrays["round"]), **told)
         grant = None
         if "grant.round" in arrays:
@@ -180,6 +184,25 @@ def gathered(jobs: Sequence[Job], *, deltas: bool = True) -> Sent:
     return Sent(updates, np.array([sent.usable[place] for sent, place in whole]))
 
 
+def sent_arrays(jobs: Sequence[Job]) -> dict[str, Array]:
+    """What these jobs have sent, to be saved: the server has it, and no client sends it again."""
+    updates = gathered(jobs).updates
+    signals = {f"signal.{name}": values for name, values in updates.signals.items()}
+    return {"deltas": updates.deltas, **signals}
+
+
+def load_sent(jobs: Sequence[Job], arrays: Mapping[str, Array]) -> None:
+    """Give jobs what :func:`sent_arrays` tells of them."""
+    updates = Updates(
+        clients=np.array([job.client for job in jobs], dtype=np.int64),
+        deltas=arrays["deltas"],
+        signals=under("signal.", arrays),
+    )
+    sent = Sent(updates, np.ones(len(jobs), dtype=np.bool_))
+    for place, job in enumerate(jobs):
+        job.decision.sent[job.row] = sent, place
+
+
 Kind = Literal[0, 1, 2]
 BACK: Kind = 0
 """Jobs are back: the server has their answers, or has stopped waiting for them."""
@@ -254,12 +277,6 @@ class Agenda:
     def jobs(self) -> list[Job]:
         """The jobs that are open, in no order."""
         return [Job(entry[3], entry[4]) for entry in self._heap if entry[3] is not None]
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """The decisions that something will happen to, each once, in their order."""
-        found = {id(job.decision): job.decision for job in self.jobs}
-        return sorted(found.values(), key=lambda decision: decision.number)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -66,6 +66,16 @@ class Federation:
             told = {"buffer": None, "trigger": None} | told
         return replace(self, **told)
 
+    def fitting(self, slots: int) -> "Federation":
+        """With a refill and a buffer that this number of slots can reach.
+
+        Published settings are for federations of the published size. What a user writes is not
+        changed: :meth:`settled` refuses it.
+        """
+        told = {name: getattr(self, name) for name in ("refill", "buffer")}
+        fits = {name: min(value, slots) for name, value in told.items() if value is not None}
+        return replace(self, **fits)
+
     def resized(self, world: World) -> World:
         """The world with as many clients in a cohort as there are slots."""
         slots, size = self.concurrency, getattr(world, "cohort_size", None)
@@ -99,7 +109,7 @@ class Federation:
             in_rounds = False  # a buffer of C answers, and slots that are refilled one by one
         if in_rounds:
             worth = policy.stale_answers if self.staleness is None else self.staleness
-            return replace(self, concurrency=slots, refill=slots, buffer=slots, staleness=worth)
+            return Federation(concurrency=slots, refill=slots, buffer=slots, staleness=worth)
         if policy.rounds_only is not None:
             raise ConfigError(
                 f"{policy.name} works in rounds only: {policy.rounds_only}; write federation = "

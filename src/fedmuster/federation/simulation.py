@@ -5,7 +5,7 @@ says when the server aggregates; staleness says what old answers are worth. Roun
 which all slots are filled at once and the server waits for them together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -16,10 +16,12 @@ from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import configured
 from fedmuster.core.errors import ConfigError, StateError
+from fedmuster.core.feedback import FeedbackReport
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import Feedback, Selection, checked_seed
 from fedmuster.core.selector import Selector
-from fedmuster.federation.jobs import Agenda, Decision, Job
+from fedmuster.core.state import Array
+from fedmuster.federation.jobs import Agenda, Decision, Job, load_sent, sent_arrays
 from fedmuster.federation.regret import judge_for
 from fedmuster.federation.rounds import Rounds
 from fedmuster.federation.rows import Checkpoint, Horizon, RoundRow, Watch
@@ -142,19 +144,21 @@ class Simulation(Generic[S]):
         self._back: list[Job] = []
         self._buffer: list[Job] = []
         self._scores: dict[str, FloatArray] | None = None
-        self._num_completed = self._num_refused = 0
+        self._num_completed: IntArray = np.zeros(problem.num_servers, dtype=np.int64)
+        self._num_refused = 0
 
     def step(self) -> RoundRow:
         """Play until the server aggregates: in rounds, one round."""
         asking, trigger = self._asking, self.settings.trigger
+        asks_first = trigger is not None and trigger.asks_first
         while True:
-            if trigger is not None and trigger.asks_first:
+            due = np.inf if asks_first else asking.due()
+            if due > self.elapsed_seconds:  # else free slots wait for the new model
                 asking.ask()
-            due = asking.due()
+                due = asking.due()
             if due < np.inf and due <= self.agenda.next_seconds:
                 self.elapsed_seconds = max(self.elapsed_seconds, due)
                 return self._aggregate()
-            asking.ask()
             if len(self.agenda) == 0:  # nobody is out, and nobody can be asked
                 self.stuck = asking.alone()
                 return self._aggregate()
@@ -233,9 +237,17 @@ class Simulation(Generic[S]):
             senders = [job for job, fits in zip(senders, sent.usable.tolist(), strict=True) if fits]
         self._buffer += senders
         report = self.selector.observe(feedback)
-        self._num_completed += len(feedback.clients) - len(report.not_completed)
+        self._count(jobs, report)
         self._num_refused += sum(report.refused.values())
         return feedback
+
+    def _count(self, jobs: Sequence[Job], report: FeedbackReport) -> None:
+        """Count completed jobs, at each edge server where there are several."""
+        if len(self._num_completed) == 1:
+            self._num_completed += len(jobs) - len(report.not_completed)
+        else:
+            failed = set(report.not_completed.tolist())
+            np.add.at(self._num_completed, [j.edge for j in jobs if j.client not in failed], 1)
 
     def _aggregate(self) -> RoundRow:
         """Make one model of what has come, and a row of what has happened since the last time."""
@@ -248,16 +260,19 @@ class Simulation(Generic[S]):
         learning = LearningRow() if self.work is None else self._learn(self.work, jobs, used)
         self.version += 1
         used = used & (self.settings.worth.factors(ages) > 0)
+        if self.work is not None and learning.num_aggregated == 0:
+            used[:] = False  # too few for min_answers
+        here = slice(None) if only is None else slice(only, only + 1)
         row = RoundRow(
             round=self.version,
-            num_completed=self._num_completed,
+            num_completed=int(self._num_completed[here].sum()),
             num_refused=self._num_refused,
             learning=learning,
             privacy=PrivacyRow() if self.budget is None else self.budget.standing(),
             scores=self._scores,
             **asking.columns(jobs, used, heard),
         )
-        self._num_completed = self._num_refused = 0
+        self._num_completed[here], self._num_refused = 0, 0
         self._scores = None
         return row
 
@@ -273,8 +288,8 @@ class Simulation(Generic[S]):
         )
         if cohort is not None:  # after the merging: an answer that is late enters a later model
             work.hold(cohort, round_number=round_number)
-        last = self._reached(round_number) or self.exhausted is not None
-        return work.learned(round_number, count, train_loss, last=last)
+        last, only = self._reached(round_number) or self.ending is not None, self._asking.only
+        return work.learned(round_number, count, train_loss, last=last, only=only)
 
     def checkpoint(self) -> Checkpoint:
         """The state after the last aggregation, to be saved."""
@@ -310,6 +325,24 @@ class Simulation(Generic[S]):
         if checkpoint.loop is not None:
             arrays, _ = states.from_bytes(checkpoint.loop, source=source)
             self._asking.load(arrays, lost=not self.repeatable)
+
+    def kept_arrays(self, ended: Sequence[Job]) -> dict[str, Array]:
+        """To be saved of these jobs: how they ended, and the answers that are to be aggregated."""
+        columns: dict[str, Array] = {"num_completed": self._num_completed}
+        rejected = [] if self.work is None else self.work.rejected
+        for name, jobs in (("waits", self._buffer), ("rejected", rejected)):
+            keys = {job.key for job in jobs}
+            columns[name] = np.array([job.key in keys for job in ended], dtype=np.bool_)
+        return columns if self.work is None else columns | sent_arrays(self._buffer)
+
+    def load_kept(self, ended: Sequence[Job], arrays: Mapping[str, Array]) -> None:
+        """Continue from :meth:`kept_arrays`."""
+        self._num_completed = arrays["num_completed"].copy()
+        self._buffer = [ended[row] for row in np.flatnonzero(arrays["waits"]).tolist()]
+        if self.work is not None:
+            rejected = np.flatnonzero(arrays["rejected"]).tolist()
+            self.work.rejected = [ended[row] for row in rejected]
+            load_sent(self._buffer, arrays)
 
     def close(self) -> None:
         """End worker processes of the training, and release the ledger."""

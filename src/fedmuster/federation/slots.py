@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmuster.core.arrays import BoolArray
+from fedmuster.core.arrays import BoolArray, FloatArray
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Feedback, Selection
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MOST_WAKES = 100_000
 """How often in a row the server looks for clients and finds none, before it gives up."""
+_MOST_UNANSWERED = 10_000
+"""How many jobs in a row may end without an answer, before the server asks no more."""
 
 
 class Slots:
@@ -59,14 +61,16 @@ class Slots:
         self._channel_free_seconds = 0.0
         self._awaits_clients = False
         self._ended: list[tuple[Job, float]] = []
-        self._num_available = 0
-        self._wakes = 0
+        self._num_available = self._wakes = self._unanswered = 0
+        self._period_ends = False
         self.only = 0
         """The server that aggregates next."""
         self.cohort: None = None
 
     def ask(self) -> None:
         """Ask clients wherever enough slots are free."""
+        if self._unanswered >= _MOST_UNANSWERED:
+            return
         for server in np.flatnonzero(self._settings.slots - self._open >= self._refill).tolist():
             self._ask_at(server, self._settings.slots - int(self._open[server]))
 
@@ -74,21 +78,19 @@ class Slots:
         simulation, now = self._simulation, self._simulation.elapsed_seconds
         simulation.hear()  # so that the policy knows all that has come
         drawn = self._at_server(server, simulation.reachable(self._jobs.at(now)))
-        idle = drawn.available
-        if len(simulation.selector.tickets) > 0:
-            idle = idle & ~simulation.selector.tickets.busy
-        self._num_available = int(np.count_nonzero(idle))
+        self._num_available = simulation.selector.tickets.num_idle(drawn.available)
         if self._num_available < free:
-            self._await_clients(drawn.wait_seconds)
+            self._await_clients()
         if self._num_available == 0:
             return
         self._wakes = 0
         selection = simulation.select(drawn, count=free)
         if len(selection.clients) == 0:  # nobody whom the budget pays for
             return
-        grant = simulation.debit(selection)
         limit = self._limit(selection)
         latency, signals = drawn.of(selection, drawn.latency_seconds), drawn.signals_of(selection)
+        _require_an_end(selection, np.minimum(latency, limit))
+        grant = simulation.debit(selection)
         completed = latency <= limit
         if grant is not None:
             completed &= grant.releasable
@@ -114,20 +116,20 @@ class Slots:
             if self._queues:
                 ready = now + min(float(signals["compute_seconds"][row]), limit)
                 simulation.agenda.add(ready, READY, decision, row)
-            elif np.isfinite(seconds):
-                simulation.agenda.add(now + seconds, BACK, decision, row)
             else:
-                raise ConfigError(
-                    f"client {selection.clients[row]} never answers, and nothing ends its job: "
-                    "write deadline_seconds = … in [world]",
-                    key=("world", "deadline_seconds"),
-                )
+                simulation.agenda.add(now + seconds, BACK, decision, row)
 
-    def _await_clients(self, seconds: float) -> None:
+    def _await_clients(self) -> None:
         """Look again when clients may have become available, unless they never do."""
-        if not self._awaits_clients and 0 < seconds < np.inf and self._wakes < _MOST_WAKES:
-            agenda = self._simulation.agenda
-            agenda.add(self._simulation.elapsed_seconds + seconds, WAKE, None)
+        if self._awaits_clients or self._wakes >= _MOST_WAKES:
+            return
+        simulation, now = self._simulation, self._simulation.elapsed_seconds
+        idle = ~simulation.selector.tickets.busy
+        if simulation.budget is not None:
+            idle &= simulation.budget.able
+        seconds = self._jobs.wait_seconds(now, idle)
+        if np.isfinite(seconds):
+            simulation.agenda.add(now + seconds, WAKE, None)
             self._awaits_clients = True
 
     def happen(self, event: Event) -> list[Job]:
@@ -141,7 +143,9 @@ class Slots:
             return []
         self._open[job.edge] -= 1
         self._ended.append((job, self._simulation.elapsed_seconds))
+        self._unanswered += 1
         if job.decision.feedback.answered[job.row]:
+            self._unanswered = 0
             self._answers[job.edge] += 1
             self._last_seconds[job.client] = job.decision.feedback.latency_seconds[job.row]
         return [job]
@@ -157,9 +161,10 @@ class Slots:
 
         Where edges have spent what they may spend in a period, the period ends.
         """
-        self.only = int(np.argmax(self._answers))
-        if self._answers.any() or self._spent.any():
-            self._spent[:] = 0.0
+        self.only, self._period_ends = int(np.argmax(self._answers)), bool(self._spent.any())
+        if self._unanswered >= _MOST_UNANSWERED:
+            return f"the run ends: the last {_MOST_UNANSWERED:,} jobs were not answered"
+        if self._answers.any() or self._period_ends:
             return None
         return "the run ends: no client can be asked any more"
 
@@ -174,7 +179,7 @@ class Slots:
             now_seconds=simulation.elapsed_seconds,
             since_seconds=float(self._since[server]),
             answers=int(self._answers[server]),
-            quota=int(self._quota[server]) or None,
+            quota=min(int(self._quota[server]), self._settings.slots) or None,
             running_seconds=self._last_seconds[clients],
             running_ages=simulation.version - versions,
             slots=self._settings.slots,
@@ -208,17 +213,22 @@ class Slots:
     def columns(
         self, jobs: Sequence[Job], used: BoolArray, heard: Feedback | None
     ) -> dict[str, Any]:
-        """What the journal's row says of the jobs that have ended since the last one."""
+        """What the journal's row says of the jobs that have ended since the last one.
+
+        Answers that wait for another edge server to aggregate are in the row of that aggregation.
+        """
         simulation, server = self._simulation, self.only
-        here = [each for each in self._ended if each[0].edge == server]
-        self._ended = [each for each in self._ended if each[0].edge != server]
+        here = [each for each in self._ended if not self._waits(each[0])]
+        self._ended = [each for each in self._ended if self._waits(each[0])]
         entered = {job.key for job, enters in zip(jobs, used.tolist(), strict=True) if enters}
         was_used = np.array([job.key in entered for job, _ in here], dtype=np.bool_)
         rows = JobRows.of(here, was_used, version=simulation.version - 1)
         now, before = simulation.elapsed_seconds, float(self._since.max())
         self._since[server], self._answers[server], self._quota[server] = now, 0, 0
-        if simulation.version % self._period == 0:
-            self._spent[:] = 0.0
+        if self._period_ends and simulation.trainer is not None:
+            simulation.trainer.aggregate_globally()
+        if self._period_ends or simulation.version % self._period == 0:
+            self._spent[:], self._period_ends = 0.0, False
         return {
             "seconds": now - before,
             "num_available": self._num_available,
@@ -226,6 +236,10 @@ class Slots:
             "network": self._network([job for job, _ in here], rows),
             "jobs": rows,
         }
+
+    def _waits(self, job: Job) -> bool:
+        """Whether this job was answered, and its edge server does not aggregate now."""
+        return job.edge != self.only and bool(job.decision.feedback.answered[job.row])
 
     def _network(self, jobs: Sequence[Job], rows: JobRows) -> EdgeRow | None:
         network = self._jobs.edges
@@ -238,7 +252,7 @@ class Slots:
         return EdgeRow(
             edges=rows.edge,
             in_time=rows.answered,
-            context=np.array(contexts).reshape(len(jobs), size if contexts else 0),
+            context=np.array(contexts).reshape(len(jobs), size if contexts or not jobs else 0),
             cost=np.array([d.cost[r] for d, r in told if d.cost is not None]),
             budget=network.budget,
             position_km=np.array(places).reshape(len(jobs), 2) if places else None,
@@ -271,7 +285,8 @@ class Slots:
         else:  # the client leaves the channel to others
             assert feedback.completed is not None
             feedback.completed[row], feedback.latency_seconds[row] = False, np.inf
-            ends = max(asked + limit, now)
+            seconds = limit if np.isfinite(limit) else decision.latency_seconds[row]
+            ends = max(asked + float(seconds), now)
             if simulation.work is not None:
                 simulation.work.forget(job)
         simulation.agenda.add(ends, BACK, decision, row)
@@ -290,23 +305,30 @@ class Slots:
 
     # Saving and loading.
 
-    _SAVED = ("_open", "_answers", "_quota", "_since", "_spent", "_last_seconds")
+    _ARRAYS = ("_open", "_answers", "_quota", "_since", "_spent", "_last_seconds")
+    _COUNTS = ("_num_available", "_wakes", "_unanswered")
 
     def arrays(self) -> dict[str, Array]:
-        """Open jobs, the models that they train from, and what will happen."""
+        """Open jobs, the models that they train from, what will happen, and answers that wait for
+        their edge servers to aggregate."""
+        simulation = self._simulation
+        agenda, ended = simulation.agenda, [job for job, _ in self._ended]
+        found = {id(job.decision): job.decision for job in (*agenda.jobs, *ended)}
+        decisions = sorted(found.values(), key=lambda decision: decision.number)
+        places = {id(decision): place for place, decision in enumerate(decisions)}
         models: dict[int, tuple[int, Parameters]] = {}
-        agenda = self._simulation.agenda
-        columns: dict[str, Array] = {"jobs": self._jobs.next}
-        decisions = agenda.decisions
+        columns: dict[str, Array] = {"jobs": self._jobs.next, "keys": simulation.keys}
         for place, decision in enumerate(decisions):
             told = decision.arrays(models)
             columns |= {f"decision.{place}.{name}": a for name, a in told.items()}
         columns |= {f"model.{number}": model for number, model in models.values()}
-        places = {id(decision): place for place, decision in enumerate(decisions)}
         columns |= {f"agenda.{name}": a for name, a in agenda.arrays(places).items()}
-        columns |= {name: getattr(self, name) for name in self._SAVED}
+        columns |= {name: np.array(getattr(self, name)) for name in (*self._ARRAYS, *self._COUNTS)}
         columns["channel"] = np.array(self._channel_free_seconds)
-        columns["keys"] = self._simulation.keys
+        columns["ended.decision"] = np.array([places[id(job.decision)] for job in ended], np.int64)
+        columns["ended.row"] = np.array([job.row for job in ended], np.int64)
+        columns["ended.at_seconds"] = np.array([at for _, at in self._ended], np.float64)
+        columns |= {f"kept.{name}": a for name, a in simulation.kept_arrays(ended).items()}
         return columns
 
     def load(self, arrays: dict[str, Array], *, lost: bool) -> None:
@@ -315,29 +337,42 @@ class Slots:
         ``lost`` gives up all open jobs: with secure noise nobody knows what was sent before a
         crash, so what was open is spent, and not sent again.
         """
-        for name in self._SAVED:
+        simulation = self._simulation
+        for name in self._ARRAYS:
             setattr(self, name, arrays[name].copy())
+        for name in self._COUNTS:
+            setattr(self, name, int(arrays[name]))
         self._channel_free_seconds = float(arrays["channel"])
-        self._simulation.keys = arrays["keys"].copy()
+        simulation.keys = arrays["keys"].copy()
         self._jobs.load(arrays["jobs"])
-        models = under("model.", arrays)
-        count = 1 + max(
-            (int(n.split(".")[1]) for n in arrays if n.startswith("decision.")), default=-1
-        )
+        saved = under("model.", arrays)
+        models = [saved[str(number)] for number in range(len(saved))]
+        count = len({name.split(".")[1] for name in arrays if name.startswith("decision.")})
         decisions = [
-            Decision.of(
-                under(f"decision.{place}.", arrays),
-                [models[str(number)] for number in range(len(models))],
-            )
-            for place in range(count)
+            Decision.of(under(f"decision.{place}.", arrays), models) for place in range(count)
         ]
-        agenda = self._simulation.agenda = Agenda()
+        agenda = simulation.agenda = Agenda()
         agenda.load(under("agenda.", arrays), decisions)
         self._awaits_clients = any(event.kind == WAKE for event in agenda.events)
+        places, rows = arrays["ended.decision"].tolist(), arrays["ended.row"].tolist()
+        ended = [Job(decisions[place], row) for place, row in zip(places, rows, strict=True)]
+        self._ended = list(zip(ended, arrays["ended.at_seconds"].tolist(), strict=True))
+        simulation.load_kept(ended, under("kept.", arrays))
         jobs = sorted(agenda.jobs, key=lambda job: job.key)
         if lost:
             for job in jobs:
                 assert job.decision.feedback.completed is not None
                 job.decision.feedback.completed[job.row] = False
-        if self._simulation.work is not None:
-            self._simulation.work.expect(jobs)
+        if simulation.work is not None:
+            simulation.work.expect(jobs)
+
+
+def _require_an_end(selection: Selection, seconds: FloatArray) -> None:
+    """Complain about a client that never answers where nothing ends its job."""
+    endless = selection.clients[~np.isfinite(seconds)]
+    if len(endless) > 0:
+        raise ConfigError(
+            f"client {endless[0]} never answers, and nothing ends its job: write "
+            "deadline_seconds = … in [world]",
+            key=("world", "deadline_seconds"),
+        )

@@ -136,11 +136,17 @@ class Pace(Trigger):
         bound: b, the largest age of an answer; None for the concurrency, as the paper has it.
 
     Deviations:
-        1. The authors' server looks at its clock once in a while; here the time is exact.
+        1. The authors' server looks at its clock every five seconds; here the time is exact.
         2. Clients whose latency nobody knows do not count in L. Without any other the server
-           aggregates with the next answer.
-        3. A job that never answers would hold the server up for ever; the deadline of the world
-           ends it.
+           aggregates with the next answer. The authors' code takes 180 s for them, the longest
+           latency of its experiments.
+        3. The authors' code has the wait for jobs of the age b as an option, which their runs leave
+           out. A job that never answers would hold the server up for ever; the deadline of the
+           world ends it.
+        4. Free slots are filled just before the server aggregates, on the old model, and a client
+           that has just answered can be asked again. The authors' server chooses at the same
+           moment, but only among clients whose answers it does not hold, and asks them on the new
+           model.
 
     References:
         Z. Jiang, W. Wang, B. Li, B. Li, Pisces: Efficient Federated Learning via Guided

@@ -28,8 +28,8 @@ class Work:
     def __init__(self, trainer: Trainer, budget: Budget | None) -> None:
         self.trainer, self._budget = trainer, budget
         self._untrained: defaultdict[int, list[Job]] = defaultdict(list)  # by the id of the model
-        self.rejected: list[IntArray] = []
-        """The clients since the last aggregation whose updates were not finite."""
+        self.rejected: list[Job] = []
+        """The jobs since the last aggregation of their server whose updates were not finite."""
 
     def expect(self, jobs: Iterable[Job]) -> None:
         """These jobs are open: those that will be answered train with others on their models."""
@@ -49,9 +49,9 @@ class Work:
     def send(self, jobs: Sequence[Job], *, deltas: bool = True) -> Sent:
         """What these clients send; without ``deltas`` perhaps only what goes with their updates."""
         batch = [job for job in jobs if job.decision.sent[job.row] is None]
-        due, starts = {job.key for job in batch}, {id(job.start) for job in batch}
+        due, starts = {job.key for job in batch}, dict.fromkeys(id(job.start) for job in batch)
         if batch and self.trainer.mixes:
-            starts |= self._untrained.keys()
+            starts |= dict.fromkeys(self._untrained)
         for start in starts:
             batch += [job for job in self._untrained.pop(start, []) if job.key not in due]
         if batch or not jobs:
@@ -64,8 +64,8 @@ class Work:
             for place, job in enumerate(batch):
                 job.decision.sent[job.row] = sent, place
             if len(batch) == len(jobs):
-                return self._told(sent)
-        return self._told(gathered(jobs, deltas=deltas))
+                return self._told(jobs, sent)
+        return self._told(jobs, gathered(jobs, deltas=deltas))
 
     def aggregate(
         self,
@@ -129,25 +129,35 @@ class Work:
         late.add(kept.clients, vectors, arrives[sent.usable], round_=round_number)
 
     def learned(
-        self, round_number: int, count: int, train_loss: float, *, last: bool
+        self,
+        round_number: int,
+        count: int,
+        train_loss: float,
+        *,
+        last: bool,
+        only: int | None = None,
     ) -> LearningRow:
-        """What an aggregation did to the model; ``last`` if it is evaluated in any case."""
+        """What an aggregation did to the model.
+
+        ``last`` if it is evaluated in any case, ``only`` as for :meth:`aggregate`.
+        """
         scores = self.trainer.evaluate(round_number, due=last)
-        rejected, self.rejected = self.rejected, []
+        rejected = [job.client for job in self.rejected if only in (None, job.edge)]
+        self.rejected = [job for job in self.rejected if only not in (None, job.edge)]
         return LearningRow(
             loss=scores.loss,
             accuracy=scores.accuracy,
             train_loss=train_loss,
             num_aggregated=count,
-            rejected=np.concatenate([np.empty(0, dtype=np.int64), *rejected]),
+            rejected=np.array(rejected, dtype=np.int64),
         )
 
     def sketches(self, sent: Sent, size: int) -> FloatArray:
         """[n, size], a short sketch of each finite update."""
         return self.trainer.sketches(some(sent.updates, sent.usable), size)
 
-    def _told(self, sent: Sent) -> Sent:
-        self.rejected.append(sent.updates.clients[~sent.usable])
+    def _told(self, jobs: Sequence[Job], sent: Sent) -> Sent:
+        self.rejected += [jobs[row] for row in np.flatnonzero(~sent.usable).tolist()]
         return sent
 
     def _release(

@@ -280,6 +280,10 @@ class ClusteredSampling(PolicyTraits):
     name: ClassVar[str] = "clustered-sampling"
     terms: ClassVar[Mapping[str, str]] = {"chance": "how likely it was to be chosen"}
     learns: ClassVar[bool] = False  # whom to prefer: P(chosen) never depends on what it observes
+    rounds_only: ClassVar[str | None] = (
+        "its cohort represents all data only if it is chosen and averaged as a whole; one by one, "
+        "clients are drawn by their data, as random:by_data=true draws them"
+    )
 
     by: Literal["size", "similarity"] = "size"
     sketch_size: int = 128

@@ -118,6 +118,9 @@ class CUCB(PolicyTraits):
     }
     cohort_rule: ClassVar[CohortRule] = "at most"
     assigns_edges: ClassVar[bool] = True
+    rounds_only: ClassVar[str | None] = (
+        "its arms are whole decisions, judged by how many of their clients answer in time"
+    )
 
     num_arms: int = 30
 

@@ -1,7 +1,9 @@
 """A world without rounds: each client has its own sequence of jobs.
 
 What round n draws for a client is its n-th job, so the n-th job of a client takes equally long
-whoever asked for it, and whenever. Availability follows the clock.
+whichever policy asked for it, and whenever. Rounds without the client are passed over: those that a
+trace has no row for, and those in which no edge server reaches and can pay it. Availability follows
+the clock.
 """
 
 from collections import OrderedDict
@@ -14,12 +16,14 @@ from numpy.typing import NDArray
 
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.records import FloatArray, IntArray, Selection, Truth
-from fedmuster.worlds.availability import RoundByRound
+from fedmuster.core.records import BoolArray, FloatArray, IntArray, Selection, Truth
 from fedmuster.worlds.world import RoundDraw, WorldRound, WorldRun
 
 _CACHE_BYTES = 2**27
-_MOST_SKIPPED = 1_000_000
+_MOST_PASSED = 1_000_000
+_MOST_PASSED_AT_EDGES = 300
+"""A client that is in none of this number of rounds in a row is gone for good."""
+_GONE = 0
 
 
 class JobDraws:
@@ -34,7 +38,8 @@ class JobDraws:
         self._world = world
         num_clients = world.problem.num_clients
         self.next: IntArray = np.ones(num_clients, dtype=np.int64)
-        """int64[K], the round of the world that holds the next job of each client."""
+        """int64[K], the round of the world that holds the next job of each client; 0 for none."""
+        self._some_are_gone = False
         self._cache: OrderedDict[int, RoundDraw] = OrderedDict()
         first = self._draw(1)
         self._first = first
@@ -48,18 +53,13 @@ class JobDraws:
 
     def at(self, now_seconds: float) -> WorldRound:
         """What the server sees at this time, and the next job of each client."""
-        world, table = self._world, self._table
-        # Where the round decides who is there, a round lasts as long as a deadline, or a usual job.
-        tick = int(now_seconds / self._tick)
-        available = world.availability.at(tick + 1, now_seconds)
+        world, table, tick = self._world, self._table, self._tick_at(now_seconds)
+        available = self._there(now_seconds)
         edges = None
         if self._first.edges is not None:
             budget = self._first.edges.budget
             edges = EdgeView(coverage=table["coverage"], cost=table["cost"], budget=budget)
             available = available & edges.covered
-        wait = world.availability.wait_seconds(now_seconds)
-        if isinstance(world.availability, RoundByRound):
-            wait = self._until_tick(tick + 1, now_seconds)
         return WorldRound(
             latency_seconds=table["latency"],
             expectation=self._truth,
@@ -72,13 +72,35 @@ class JobDraws:
             time=world.time,
             forecast=partial(world.forecast, tick + 1, now_seconds),
             now_seconds=now_seconds,
-            wait_seconds=wait,
         )
+
+    def wait_seconds(self, now_seconds: float, idle: BoolArray) -> float:
+        """How long until a client may be there that is not there now; infinite if none comes.
+
+        Args:
+            now_seconds: the time.
+            idle: bool[K], the clients that can be asked when they are there.
+        """
+        there = self._there(now_seconds)
+        if there[idle & (self.next != _GONE)].all():
+            return np.inf
+        # An availability says when the first client comes, but not when a further one does.
+        wait = 0.0 if there.any() else self._world.availability.wait_seconds(now_seconds)
+        return wait if wait > 0 else self._until_tick(self._tick_at(now_seconds) + 1, now_seconds)
+
+    def _there(self, now_seconds: float) -> BoolArray:
+        there = self._world.availability.at(self._tick_at(now_seconds) + 1, now_seconds)
+        return there & (self.next != _GONE) if self._some_are_gone else there
+
+    def _tick_at(self, now_seconds: float) -> int:
+        """Where the round decides who is there, a round lasts as long as a deadline, or a usual
+        job; how many of them are over."""
+        return int(now_seconds / self._tick)
 
     def _until_tick(self, tick: int, now_seconds: float) -> float:
         """Seconds until the clock, with its rounding, shows this tick."""
         wait = tick * self._tick - now_seconds
-        while int((now_seconds + wait) / self._tick) < tick:
+        while self._tick_at(now_seconds + wait) < tick:
             wait += float(np.spacing(now_seconds + wait))
         return wait
 
@@ -94,13 +116,13 @@ class JobDraws:
 
     def load(self, jobs: IntArray) -> None:
         """Continue where :attr:`next` was this."""
-        self.next = jobs.copy()
-        for number in np.unique(jobs).tolist():
+        self.next, self._some_are_gone = jobs.copy(), bool((jobs == _GONE).any())
+        for number in np.unique(jobs[jobs != _GONE]).tolist():
             self._fill(np.flatnonzero(jobs == number), self._draw(number))
 
     def _refresh(self, clients: IntArray) -> None:
-        """Look up the next jobs of these clients; rounds in which a client is absent are passed."""
-        for _ in range(_MOST_SKIPPED):
+        """Look up the next jobs of these clients, without rounds in which they are absent."""
+        for _ in range(_MOST_PASSED if self._first.edges is None else _MOST_PASSED_AT_EDGES):
             if len(clients) == 0:
                 return
             missing = []
@@ -111,9 +133,7 @@ class JobDraws:
                 missing.append(_absent(draw, here))
             clients = np.concatenate(missing)
             self.next[clients] += 1
-        raise ConfigError(
-            f"client {clients[0]} has no job in {_MOST_SKIPPED:,} rounds of its world"
-        )
+        self.next[clients], self._some_are_gone = _GONE, True
 
     def _fill(self, clients: IntArray, draw: RoundDraw) -> None:
         for name, values in _per_client(draw).items():
@@ -131,7 +151,7 @@ class JobDraws:
     def _truth(self) -> Truth:
         """The expectations of each client's next job."""
         whole = self._first.expectation()
-        numbers = np.unique(self.next).tolist()
+        numbers = np.unique(self.next[self.next != _GONE]).tolist()
         if all(self._draw(n).expectation is self._first.expectation for n in numbers[-2:]):
             return whole  # the same in all rounds
         columns = {
@@ -167,6 +187,9 @@ def _bytes_of(draw: RoundDraw) -> int:
 
 def _absent(draw: RoundDraw, clients: IntArray) -> IntArray:
     """Those of these clients that are not there in this round."""
-    if draw.present is None:
-        return clients[:0]
-    return clients[~draw.present[clients]]
+    there = np.ones(len(clients), dtype=np.bool_)
+    if draw.present is not None:
+        there &= draw.present[clients]
+    if (edges := draw.edges) is not None:
+        there &= (edges.coverage[clients] & (edges.cost[clients] <= edges.budget)).any(axis=1)
+    return clients[~there]

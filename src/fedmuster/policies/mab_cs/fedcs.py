@@ -16,6 +16,7 @@ from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.policies.mab_cs.explain import ShortSchedule
 from fedmuster.policies.mab_cs.resources import (
+    PLANS_UPLOADS,
     ResourceState,
     blank_seconds,
     check_request,
@@ -36,6 +37,7 @@ class ScheduledByTimes(PolicyTraits, ABC):
         "mean_update_seconds": "how long it takes to train",
         "mean_upload_seconds": "how long it takes to upload",
     }
+    rounds_only: ClassVar[str | None] = PLANS_UPLOADS
     request_fraction: float
 
     @property

@@ -17,6 +17,7 @@ from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.policies.mab_cs.explain import ShortSchedule, drawn_words
 from fedmuster.policies.mab_cs.fedcs import ScheduledByTimes
 from fedmuster.policies.mab_cs.resources import (
+    PLANS_UPLOADS,
     ResourceState,
     SecondsState,
     blank_seconds,
@@ -82,6 +83,7 @@ class NaiveMABCS(PolicyTraits):
         "time_term": "minus the mean seconds it prolonged rounds by, over alpha",
         "mean_added_seconds": "by how much it prolonged the rounds it took part in",
     }
+    rounds_only: ClassVar[str | None] = PLANS_UPLOADS
 
     request_fraction: float = 1.0
     alpha: float | None = None
