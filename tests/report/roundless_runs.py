@@ -30,16 +30,19 @@ ROUNDS = {"refill": SLOTS, "buffer": SLOTS}
 
 
 def cell(label: str, *, seed: int = 0, rounds: int = 30, **more: Any) -> Experiment:
-    """One run; ``more`` are tables of its spec."""
+    """One run; ``more`` are tables of its spec.
+
+    A label that ends in ``-rounds`` works in rounds, unless ``more`` has a federation.
+    """
     policy: dict[str, Any] = {"name": label.partition("-")[0], "label": label}
-    if label.endswith("-rounds"):
+    if label.endswith("-rounds") and "federation" not in more:
         policy["federation"] = ROUNDS
     table = {"rounds": rounds, "seeds": [seed], "world": WORLD, "policy": [policy]}
     return Experiment.from_table({**table, "federation": BUFFERED, **more})
 
 
 def play(base: Path, label: str, *, seed: int = 0, **more: Any) -> Path:
-    """The folder of a run that was played; a label that ends in ``-rounds`` works in rounds."""
+    """The folder of a run that was played, see :func:`cell`."""
     folder = base / label / f"seed-{seed}"
     prepare(folder, cell(label, seed=seed, **more))
     execute(folder)

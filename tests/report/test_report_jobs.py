@@ -56,6 +56,17 @@ def test_a_cut_run_is_a_shorter_run(run: Path, tmp_path: Path, aggregations: int
         np.testing.assert_array_equal(one, two, err_msg=item.name)
 
 
+def test_a_run_that_goes_on_while_it_is_read(tmp_path: Path) -> None:
+    """Open jobs of a later checkpoint, and the rows that were read before."""
+    folder = play(tmp_path, "bsfl", rounds=12)
+    reader, before = JournalReader(folder), history(folder, 12)
+    play(tmp_path, "bsfl", rounds=ROUNDS)
+    after = read_jobs(reader, 12)
+    assert after is not None
+    assert sorted(after.client.tolist()) == sorted(before.client.tolist())
+    assert after.open.sum() == before.open.sum() > 0
+
+
 def test_of_each_job_one_thing_becomes(run: Path) -> None:
     jobs = history(run)
     marks = np.stack([jobs.used, jobs.lost, jobs.given_up, jobs.open])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from fedmuster.report.page import to_html
 from fedmuster.report.page_data import page_data
 from fedmuster.report.participation import choice_densities, group_shares
 from fedmuster.report.runs import Comparison, load
+from fedmuster.report.score_series import planes, timelines
 from fedmuster.report.summary import summarise
 from fedmuster.report.tables import tables, to_csv
 from fedmuster.report.write import write_report
@@ -170,3 +172,47 @@ def test_a_target_that_is_never_reached_has_no_costs(write_run: WriteRun) -> Non
     slow = summary.policies[1]
     assert slow.reached("costs_to_target_used") == 0
     assert slow.means["costs_used"].mean == 2
+
+
+def test_edge_servers(tmp_path: Path) -> None:
+    """Utility and shares of budgets are of rounds; participants and costs are of all."""
+    more: dict[str, Any] = {
+        "world": {"name": "edge-network", "num_clients": 12},
+        "federation": {"concurrency": 3, "buffer": 1},
+    }
+    # Listed first, so that the comparison's network is not that of its first run.
+    without = play(tmp_path, "random", rounds=10, **more)
+    in_rounds = play(tmp_path, "random-rounds", rounds=10, **{**more, "federation": {}})
+    summary = summarise(load([without, in_rounds]))
+    one, two = summary.policies
+    assert "utility" in one.absent
+    assert np.isfinite(two.means["utility"].mean)
+    assert np.isnan(one.means["budget_spent_percent"].mean)
+    assert np.isfinite(two.means["budget_spent_percent"].mean)
+    for policy in (one, two):
+        assert np.isfinite(policy.means["participants_a_round"].mean)
+        assert np.isfinite(policy.means["costs_started"].mean)
+    (run,) = summary.comparison.runs["random"]
+    assert run.slots == 3 * 3
+    written = write_report([without, in_rounds], tmp_path / "out", formats=["svg"])
+    assert {"utility.svg", "budget-use.svg", "slots.svg"} <= {path.name for path in written}
+
+
+def test_edge_servers_without_any_rounds(tmp_path: Path) -> None:
+    world = {"name": "edge-network", "num_clients": 12}
+    federation = {"concurrency": 3, "buffer": 1}
+    folder = play(tmp_path, "cocs", rounds=8, world=world, federation=federation)
+    written = write_report([folder], tmp_path / "out", formats=["svg"])
+    assert not {"utility.svg", "budget-use.svg"} & {path.name for path in written}
+    assert "overview.svg" in {path.name for path in written}
+
+
+def test_candidates_that_policies_count_in_rounds_are_left_out(tmp_path: Path) -> None:
+    """FedSUV says in which round a client left; aggregations are no rounds."""
+    world = {"name": "validity-utility", "num_clients": 20}
+    more: dict[str, Any] = {"rounds": 6, "world": world, "watch": {"every": 1}}
+    without = play(tmp_path, "fedsuv", **more, federation={"concurrency": 4, "buffer": 2})
+    in_rounds = play(tmp_path, "fedsuv-rounds", **more, federation={"concurrency": 4})
+    comparison = load([without, in_rounds])
+    assert timelines(comparison).keys() == {"fedsuv-rounds"}
+    assert planes(comparison).keys() <= {"fedsuv-rounds"}
