@@ -25,7 +25,7 @@ from fedmuster.federation import Federation, Horizon, Simulation, Watch
 from fedmuster.federation.triggers import Interval, Pace
 from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.privacy.schedules import Uniform
-from fedmuster.training.aggregation import FedAdam, ModelMixing, FedMedian
+from fedmuster.training.aggregation import FedAdam, FedMedian, ModelMixing
 from fedmuster.training.data.built_in import Digits
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import Logistic

@@ -24,12 +24,12 @@ from fedmuster.training.aggregation import (
     Aggregation,
     FedAdagrad,
     FedAdam,
-    ModelMixing,
     FedAvg,
     FedAvgM,
     FedMedian,
     FedTrimmedMean,
     FedYogi,
+    ModelMixing,
     finite_rows,
 )
 from fedmuster.training.combine import (

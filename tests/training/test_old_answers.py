@@ -26,7 +26,7 @@ from fedmuster.core.staleness import (
     PolynomialWorth,
     Staleness,
 )
-from fedmuster.training.aggregation import FedAdam, ModelMixing, FedAvg
+from fedmuster.training.aggregation import FedAdam, FedAvg, ModelMixing
 from fedmuster.training.servers import Answers, EdgeServer
 from fedmuster.training.training_records import Updates
 
