@@ -28,7 +28,7 @@ from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Federation
 from fedmuster.report.statistics import interval, paired
 from fedmuster.report.tables import Table
-from fedmuster.training.aggregation import Aggregation, FedAsync, FedAvg
+from fedmuster.training.aggregation import Aggregation, ModelMixing, FedAvg
 from fedmuster.training.data import MNIST, Data, Digits
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import MLP, Model
@@ -44,7 +44,7 @@ _BUFFER = Federation(buffer=4)
 _CONCURRENCY = 20
 _MOST_ROUNDS = 1_000_000  # runs end by simulated time
 _MOST_LOST_POINTS = 0.5
-MIXED: Final = FedAsync(mixing=1.0)
+MIXED: Final = ModelMixing(mixing=1.0)
 """As in the authors' code: the server mixes the models of clients into its own."""
 ADDED: Final = FedAvg()
 """As in FedBuff's paper: the server adds what clients have changed."""
