@@ -25,8 +25,6 @@ TRAINING = {
     "evaluate_every": 1,
 }
 BUFFERED = {"concurrency": SLOTS, "buffer": 2}
-ROUNDS = {"refill": SLOTS, "buffer": SLOTS}
-"""As many answers as slots, asked for together: rounds."""
 
 
 def cell(label: str, *, seed: int = 0, rounds: int = 30, **more: Any) -> Experiment:
@@ -36,7 +34,7 @@ def cell(label: str, *, seed: int = 0, rounds: int = 30, **more: Any) -> Experim
     """
     policy: dict[str, Any] = {"name": label.partition("-")[0], "label": label}
     if label.endswith("-rounds") and "federation" not in more:
-        policy["federation"] = ROUNDS
+        policy["federation"] = "rounds"
     table = {"rounds": rounds, "seeds": [seed], "world": WORLD, "policy": [policy]}
     return Experiment.from_table({**table, "federation": BUFFERED, **more})
 

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -44,10 +44,20 @@ def test_every_job_is_there_also_those_that_are_open(run: Path, tmp_path: Path) 
     assert not jobs.answered[jobs.open].any()
 
 
+EDGES: dict[str, Any] = {
+    "world": {"name": "edge-network", "num_clients": 12},
+    "federation": {"concurrency": 3, "buffer": 2},
+}
+
+
 @pytest.mark.parametrize("aggregations", [1, 7, ROUNDS - 1])
-def test_a_cut_run_is_a_shorter_run(run: Path, tmp_path: Path, aggregations: int) -> None:
-    shorter = history(play(tmp_path, "bsfl", rounds=aggregations), aggregations)
-    cut = history(run).until(aggregations)
+@pytest.mark.parametrize(("label", "more"), [("bsfl", {}), ("random", EDGES)])
+def test_a_cut_run_is_a_shorter_run(
+    tmp_path: Path, aggregations: int, label: str, more: dict[str, Any]
+) -> None:
+    short, long = tmp_path / "short", tmp_path / "long"
+    shorter = history(play(short, label, rounds=aggregations, **more), aggregations)
+    cut = history(play(long, label, rounds=ROUNDS, **more)).until(aggregations)
     order = [np.lexsort((jobs.client, jobs.decision)) for jobs in (shorter, cut)]
     for item in fields(JobHistory):
         one, two = (

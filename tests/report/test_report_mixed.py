@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.report.conftest import WriteRun
-from tests.report.roundless_runs import BUFFERED, ROUNDS, SLOTS, TRAINING, Job, cell, job_rows, play
+from tests.report.roundless_runs import BUFFERED, SLOTS, TRAINING, Job, cell, job_rows, play
 
 from fedmuster.core.config import from_table
 from fedmuster.core.errors import ConfigError
@@ -112,7 +112,7 @@ def test_the_spec_of_the_whole_has_every_way_of_working(comparison: Comparison) 
     assert again.federation == from_table(Federation, BUFFERED)
     assert again.federations.keys() == set(comparison.in_rounds)
     for label in comparison.in_rounds:
-        assert again.federations[label] == from_table(Federation, ROUNDS)
+        assert again.federations[label] == Federation(rounds=True)
 
 
 def test_experiments_that_work_differently_may_be_compared(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_experiments_that_work_differently_may_be_compared(tmp_path: Path) -> No
     assert together.federation is None
     assert together.federation_of("random") == from_table(Federation, BUFFERED)
     assert together.federation_of("bsfl") == Federation(concurrency=SLOTS, buffer=3)
-    assert together.federation_of("oort-rounds") == from_table(Federation, {**BUFFERED, **ROUNDS})
+    assert together.federation_of("oort-rounds") == Federation(concurrency=SLOTS, rounds=True)
 
 
 def test_one_label_has_one_way_of_working(tmp_path: Path) -> None:

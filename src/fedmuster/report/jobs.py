@@ -25,7 +25,8 @@ class JobHistory:
         edge: at which edge server; 0 in flat learning.
         decision: the number of the decision that asked for it.
         asked_at_seconds: when.
-        ended_at_seconds: when the answer came, or the server stopped waiting; NaN if it is open.
+        ended_at_seconds: when the answer came, or the server stopped waiting; NaN if it is open,
+            or if its edge server has not aggregated since.
         answered: whether an answer came.
         used: whether the answer entered the model.
         version: the number of aggregations before it was asked for.
@@ -114,7 +115,10 @@ def _history(rows: Sequence[JobRows], still_open: Sequence[Job]) -> JobHistory:
 
 
 def _open_jobs(reader: JournalReader) -> tuple[int, list[Job]]:
-    """After how many aggregations the last checkpoint was written, and which jobs were open."""
+    """After how many aggregations the last checkpoint was written, and which jobs were open.
+
+    A job that has ended counts as open until its edge server aggregates.
+    """
     with closing(connect(reader.path)) as database, plain_errors(reader.path):
         query = "SELECT round, npz FROM checkpoint JOIN loop USING (id)"
         row = database.execute(query).fetchone()
@@ -130,4 +134,6 @@ def _open_jobs(reader: JournalReader) -> tuple[int, list[Job]]:
     ]
     agenda = Agenda()
     agenda.load(states.under("agenda.", arrays), decisions)
-    return int(row[0]), sorted(agenda.jobs, key=lambda job: job.key)
+    ended = zip(arrays["ended.decision"].tolist(), arrays["ended.row"].tolist(), strict=True)
+    waiting = [Job(decisions[place], row_of) for place, row_of in ended]
+    return int(row[0]), sorted([*agenda.jobs, *waiting], key=lambda job: job.key)
