@@ -28,7 +28,7 @@ from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Federation
 from fedmuster.report.statistics import interval, paired
 from fedmuster.report.tables import Table
-from fedmuster.training.aggregation import Aggregation, ModelMixing, FedAvg
+from fedmuster.training.aggregation import Aggregation, FedAvg, ModelMixing
 from fedmuster.training.data import MNIST, Data, Digits
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import MLP, Model

@@ -18,7 +18,7 @@ from fedmuster.core.streams import PARTITION, stream
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation.triggers import Buffer, Pace
 from fedmuster.report.runs import Run
-from fedmuster.training.aggregation import FedAsync
+from fedmuster.training.aggregation import ModelMixing
 from fedmuster.training.data import MNIST
 from fedmuster.training.training_records import DataSet, Shares
 
@@ -93,7 +93,7 @@ def test_the_setting_is_the_authors() -> None:
     latency = run.typical_latency_seconds()
     assert (len(latency), latency.min(), latency.max()) == (200, 15.0, 180.0)
     assert experiment.training is not None
-    assert experiment.training.server == FedAsync(mixing=1.0)
+    assert experiment.training.server == ModelMixing(mixing=1.0)
     local = experiment.training.local
     assert (local.epochs, local.batch_size) == (5, 32)
     assert (local.learning_rate, local.momentum) == (0.01, 0.9)

@@ -39,7 +39,7 @@ def poison(simulation: Simulation[Any], clients: IntArray) -> None:
     engine = simulation.trainer.engine
     train = engine.train
 
-    def poisoned(parameters: Parameters, asked: IntArray, round_number: int) -> Updates:
+    def poisoned(parameters: Parameters, asked: IntArray, round_number: int, order: int) -> Updates:
         updates = train(parameters, asked, round_number)
         updates.deltas[np.isin(asked, clients), 3] = np.nan
         return updates

@@ -258,7 +258,11 @@ class Experiment:
             problem = self.world.start(seed).problem
         if self.training is not None:
             protected = self.privacy is not None and self.unprotected < set(self.policies)
-            for staleness in {policy.stale_answers for policy in self.policies.values()}:
+            ways = [
+                self.federation_of(label).settled(policy, problem)
+                for label, policy in self.policies.items()
+            ]
+            for worth, in_rounds in dict.fromkeys((way.worth, way.in_rounds) for way in ways):
                 with (
                     _blaming("training"),
                     closing(
@@ -267,7 +271,8 @@ class Experiment:
                             seed=seed,
                             num_samples=problem.num_samples,
                             num_edges=problem.num_servers,
-                            staleness=staleness,
+                            staleness=worth,
+                            keeps_late=in_rounds,
                         )
                     ) as trainer,
                 ):

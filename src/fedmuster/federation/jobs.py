@@ -24,7 +24,7 @@ class Decision:
 
     Args:
         number: 1, 2, …
-        version: how often the server had aggregated.
+        version: how often the server that asked had aggregated.
         asked_at_seconds: when.
         selection: who.
         feedback: what will come back, with a row for each client; the server learns it row by row.
@@ -299,7 +299,9 @@ class JobRows:
     age: IntArray
 
     @classmethod
-    def of(cls, ended: Sequence[tuple[Job, float]], used: BoolArray, *, version: int) -> "JobRows":
+    def of(
+        cls, ended: Sequence[tuple[Job, float]], used: BoolArray, ages: Sequence[int]
+    ) -> "JobRows":
         """Of jobs and when each ended; ``used`` says which of the answers entered the model."""
         jobs = [job for job, _ in ended]
         versions = np.array([job.decision.version for job in jobs], dtype=np.int64)
@@ -312,7 +314,7 @@ class JobRows:
             answered=np.array([j.decision.feedback.answered[j.row] for j in jobs], dtype=np.bool_),
             used=used,
             version=versions,
-            age=version - versions,
+            age=np.array(ages, dtype=np.int64),
         )
 
     def arrays(self) -> dict[str, Array]:

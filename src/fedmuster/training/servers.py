@@ -212,7 +212,8 @@ class EdgeServer:
             # The client's model minus the server's, in place of what training has changed.
             moved = np.stack(entering.starts) - self.model
             updates = replace(updates, deltas=updates.deltas + moved)
-        scale = self.staleness.factors(ages) if ages.any() else None
+        factors = self.staleness.factors(ages)
+        scale = None if np.all(factors == 1.0) else factors
         return ToCombine(updates, self._weights[updates.clients], len(ages), scale)
 
     def entering(self, answers: Answers) -> Answers:
