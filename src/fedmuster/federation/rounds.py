@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Rounds:
-    """Asks a cohort, waits until its round is over, and lets go of who has not answered."""
+    """Asks a cohort, waits until its round is over, and gives up on clients without an answer."""
 
     only: None = None
     """All edge servers aggregate at the same time."""

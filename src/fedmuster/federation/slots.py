@@ -36,7 +36,7 @@ class Slots:
 
     Args:
         simulation: whose clients are asked.
-        settings: filled in.
+        settings: the settled federation settings.
         global_every: T_ES.
     """
 

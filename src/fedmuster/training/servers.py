@@ -142,7 +142,10 @@ def _with_late(
 
 @dataclass(kw_only=True, eq=False)
 class EdgeServer:
-    """A model, and a server rule with its memory. In rounds, late answers are lost.
+    """A model, and a server rule with its memory.
+
+    Answers that miss the end of their round are lost, unless ``keeps_late`` is set and the
+    staleness rule gives them any worth.
 
     Args:
         model: before the first round. Edge servers may share one vector: none writes into it.
