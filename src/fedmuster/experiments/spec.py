@@ -1,8 +1,8 @@
 """What to run, as a TOML file: rounds, seeds, a world, a reward, one or more policies.
 
-README.md has an example; docs/training.md, docs/privacy.md, docs/report.md and docs/roundless.md say
-what the tables ``[training]``, ``[privacy]``, ``[watch]`` and ``[federation]`` hold. A run without
-one of them does without it, or has rounds.
+README.md has an example; docs/training.md, docs/privacy.md, docs/report.md and docs/roundless.md
+say what the tables ``[training]``, ``[privacy]``, ``[watch]`` and ``[federation]`` hold. A run
+without one of them does without it, or has rounds.
 """
 
 import math
