@@ -31,9 +31,17 @@ def each(comparison: Comparison, of: Callable[[Run], float]) -> dict[str, FloatA
 
 def settled(run: Run, column: str) -> float:
     """The mean of the evaluations in the last tenth of the simulated time: single ones swing."""
+    return float(np.nanmean(_last_tenth(run, column)))
+
+
+def swing(run: Run, column: str) -> float:
+    """The standard deviation of the evaluations in the last tenth of the simulated time."""
+    return float(np.nanstd(_last_tenth(run, column)))
+
+
+def _last_tenth(run: Run, column: str) -> FloatArray:
     elapsed = np.cumsum(run.columns["seconds"])
-    late = elapsed >= _LAST_SECONDS * elapsed[-1]
-    return float(np.nanmean(run.columns[column][late]))
+    return np.asarray(run.columns[column][elapsed >= _LAST_SECONDS * elapsed[-1]])
 
 
 def settled_accuracy(run: Run) -> float:

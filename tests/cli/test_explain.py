@@ -16,7 +16,7 @@ from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out
 from fedmuster.federation import Checkpoint, RoundRow
-from fedmuster.worlds.real_federation import Federation
+from fedmuster.worlds.real_federation import RealFederation
 
 WORLD = {"name": "bsfl-rates", "num_clients": 8, "cohort_size": 3}
 
@@ -135,7 +135,7 @@ class TestFederations:
     def written(self, folder: Path, **marks: list[float]) -> Path:
         nan = np.nan
         cell = Experiment(
-            policies={"bsfl": BSFL()}, world=Federation(cohort_size=1), rounds=9, regret=False
+            policies={"bsfl": BSFL()}, world=RealFederation(cohort_size=1), rounds=9, regret=False
         )
         prepare(folder, cell)
         scores = {

@@ -1,5 +1,7 @@
 """``fedmuster list`` and ``fedmuster show``."""
 
+import itertools
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from rich.console import Console
 from fedmuster import BSFL, POLICIES
 from fedmuster.cli import cli, display
 from fedmuster.cli.list_command import registries
-from fedmuster.core.config import named
+from fedmuster.core.config import named, parse_settings
 from fedmuster.core.errors import UnknownNameError
 
 OUTSIDE = '''
@@ -70,8 +72,9 @@ def test_what_is_shown_can_be_written(kind: str, name: str) -> None:
     out = told("show", name)
     assert "Settings" in out or "(" in out
     if kind == "policies":
-        spec = "\n".join(line.strip() for line in out.split("In a spec (TOML)")[1].splitlines())
-        lines = [line for line in spec.splitlines() if "…" not in line]
+        shown = out.split("In a spec (TOML)\n")[1].splitlines()
+        spec = itertools.takewhile(lambda line: line.startswith("  "), shown)
+        lines = [line.strip() for line in spec if "…" not in line]
         (table,) = tomllib.loads("\n".join(lines))["policy"]
         assert named(POLICIES, table, key=(), what="policy") == POLICIES[name]()
 
@@ -81,6 +84,30 @@ def test_a_policy_is_shown_with_settings_paper_and_deviations() -> None:
     assert f"alpha: a number; default {BSFL().alpha}" in out
     for word in ("Deviations 1. ", "References D. Ben Ami", "compare bsfl:alpha=2.0,beta=1.0"):
         assert word in out
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("triggers", {"buffer", "interval", "pace"}),
+        ("staleness", {"constant", "discard", "hinge", "polynomial"}),
+    ],
+)
+def test_parts_of_a_federation_are_listed(kind: str, names: set[str]) -> None:
+    assert names <= set(registries()[kind])
+    out = told("list", kind)
+    assert all(name in out for name in names)
+
+
+@pytest.mark.parametrize("name", ["buffer", "pace", "interval", "polynomial", "hinge"])
+def test_parts_of_a_federation_are_shown_as_they_are_written(name: str) -> None:
+    """The command line of ``show`` is one that ``compare`` reads."""
+    (command,) = (line for line in told("show", name).splitlines() if "--federation" in line)
+    settings = shlex.split(command)[-1]
+    (part,) = (key for key in parse_settings(settings) if key in ("trigger", "staleness"))
+    table = parse_settings(settings)[part]
+    config = registries()["triggers" if part == "trigger" else "staleness"][name]
+    assert named({name: config}, table, key=(), what=part) == config()
 
 
 def test_a_class_from_a_file_is_shown(tmp_path: Path) -> None:

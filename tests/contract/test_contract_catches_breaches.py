@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from fedmuster.core.errors import PolicyError
 from fedmuster.core.policy import CohortRule, Policy, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
+from fedmuster.core.selector import Selector
 from fedmuster.core.state import given, shared
 from fedmuster.testing import (
     CHECKS,
     Check,
     ContractError,
+    Knowledge,
     assert_cohort_is_optimal,
     check_policy,
     replay,
+    ticket_checks,
 )
 
 pytestmark = pytest.mark.slow
@@ -89,9 +93,9 @@ class LossSeeker(Optimist):
 
     def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
         del selection
-        answered = feedback.answered
-        loss = np.where(answered, feedback.signals["loss"], self.failure_loss)
-        state.seconds[feedback.clients] = loss
+        unknown = np.full(len(feedback.clients), self.failure_loss)
+        loss = feedback.signals.get("loss", unknown)  # nobody sends signals of what was given up
+        state.seconds[feedback.clients] = np.where(feedback.answered, loss, unknown)
 
 
 config = dataclass(frozen=True, kw_only=True)
@@ -124,6 +128,7 @@ class Unbounded(Optimist):
     name: ClassVar[str] = "unbounded"
     cohort_rule: ClassVar[CohortRule] = "everyone"
     learns: ClassVar[bool] = False
+    rounds_only: ClassVar[str | None] = "it asks everybody at once"
 
     def number(self, state: State, view: RoundView) -> int:
         del state
@@ -151,7 +156,7 @@ class Needy(LossSeeker):
     name: ClassVar[str] = "needy"
 
 
-# --- Policies that break exactly one point -----------------------------------------------------
+# --- Policies that break one point, and those that ask for the same -----------------------------
 
 
 @dataclass(kw_only=True)
@@ -209,6 +214,14 @@ class KeepsReference(Optimist):
         Optimist.observe(self, state, selection, feedback)
         if len(selection.clients) == len(state.note):
             state.note = selection.clients
+
+
+@config
+class GivesNoReason(Optimist):
+    """Says that it needs rounds, and not why."""
+
+    name: ClassVar[str] = "gives-no-reason"
+    rounds_only: ClassVar[str | None] = ""
 
 
 @config
@@ -321,6 +334,119 @@ class WaitsForAll(Optimist):
     def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
         if len(feedback.clients) > 1:
             Optimist.observe(self, state, selection, feedback)
+
+
+@config
+class AsksEverybody(Unbounded):
+    """Does not say that it cannot choose as many as there are free slots."""
+
+    name: ClassVar[str] = "asks-everybody"
+    rounds_only: ClassVar[str | None] = None
+
+
+@config
+class IgnoresOldTickets(Optimist):
+    """Remembers its last selection only: answers to earlier ones teach it nothing."""
+
+    name: ClassVar[str] = "ignores-old-tickets"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        if selection.round >= state.note[0]:
+            state.note[0] = selection.round
+            Optimist.observe(self, state, selection, feedback)
+
+
+@config
+class KnowsOneCohort(Optimist):
+    """Keeps the clients of its last selection in its state, and ignores the answers of others."""
+
+    name: ClassVar[str] = "knows-one-cohort"
+
+    def init(self, problem: Problem) -> State:
+        memory = np.zeros(problem.num_clients, dtype=np.int64)
+        return replace(Optimist.init(self, problem), note=memory, seconds=np.zeros(len(memory)))
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        if len(state.note) < len(state.count):  # clients have joined
+            state.note = np.append(state.note, np.zeros(len(state.count) - len(state.note), int))
+        if selection.round > state.note.max():
+            state.note[:] = 0
+        if selection.round >= state.note.max():
+            state.note[selection.clients] = selection.round
+        known = state.note[feedback.clients] > 0
+        if known.all():
+            Optimist.observe(self, state, selection, feedback)
+
+
+@config
+class WantsItsOwnRound(Optimist):
+    """Takes it that answers come in the round in which clients were asked."""
+
+    name: ClassVar[str] = "wants-its-own-round"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        assert feedback.round == selection.round
+        Optimist.observe(self, state, selection, feedback)
+
+
+@config
+class RunsForward(Optimist):
+    """Forgets by the rounds between two selections, as if none were older than the last."""
+
+    name: ClassVar[str] = "runs-forward"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        with np.errstate(invalid="ignore"):
+            state.seconds *= 0.999 ** np.sqrt(float(selection.round - state.note[0]))
+        state.note[0] = selection.round
+        Optimist.observe(self, state, selection, feedback)
+
+
+@config
+class DividesByRounds(Optimist):
+    """Divides by the rounds since a client last answered, as if it answered once a round."""
+
+    name: ClassVar[str] = "divides-by-rounds"
+
+    def init(self, problem: Problem) -> State:
+        both = np.zeros((problem.num_clients, 2))
+        return replace(Optimist.init(self, problem), seconds=both)
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        return Optimist.score(self, replace(state, seconds=state.seconds[:, 0]), view)
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        clients, last_round = feedback.clients, state.seconds[feedback.clients, 1]
+        with np.errstate(invalid="ignore"):
+            pace = (selection.round - last_round) / (feedback.round - last_round)
+        seconds = np.where(feedback.answered, feedback.latency_seconds, self.failure_seconds)
+        state.count[clients] += 1
+        state.seconds[clients, 0] += pace * seconds
+        state.seconds[clients, 1] = feedback.round
+
+
+@config
+class CountsGivenUpAsAnswers(LossSeeker):
+    """Takes a client that sends no loss for one that has answered, and must be asked again."""
+
+    name: ClassVar[str] = "counts-given-up-as-answers"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        if "loss" in feedback.signals:
+            LossSeeker.observe(self, state, selection, feedback)
+        else:
+            state.count[feedback.clients] += 1
+
+
+@config
+class NeedsSignals(LossSeeker):
+    """Takes it that there are signals of every client, also of one that was given up."""
+
+    name: ClassVar[str] = "needs-signals"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        assert len(feedback.signals["loss"]) == len(feedback.clients)
+        LossSeeker.observe(self, state, selection, feedback)
 
 
 @config
@@ -488,29 +614,39 @@ class ChangesType(Optimist):
 
 KEEPING: Sequence[Policy[Any]] = (Honest(), Frugal(), Unbounded(), Told(), Needy())
 
-BREAKING_ONE: Sequence[tuple[int, Policy[Any]]] = (
-    (1, Mutable()),
-    (1, NeedsArgument(bonus=0.2)),
-    (1, Positional()),
-    (2, IgnoresViewsCohortSize()),
-    (3, CountsCalls()),
-    (4, KeepsReference()),
-    (5, HashSeeded()),
-    (6, SeedsGlobalRandom()),
-    (7, Grows()),
-    (8, HidesMemory()),
-    (9, FavoursLowIds()),
-    (10, RemembersLastRow()),
-    (11, NeedsSomebody()),
-    (12, SumsFailures()),
-    (12, NeedsRows()),
-    (13, ExploresEarlyOnly()),
-    (14, LearnsNothing()),
-    (14, LovesTheSlow()),
-    (14, LovesTheServed()),
-    (14, DeniesLearning()),
-    (14, DeafOracle()),
-    (17, WaitsForAll()),
+BREAKING: Sequence[tuple[set[int], Policy[Any]]] = (
+    ({1}, Mutable()),
+    ({1}, NeedsArgument(bonus=0.2)),
+    ({1}, Positional()),
+    ({1}, GivesNoReason()),
+    ({2, 17}, IgnoresViewsCohortSize()),
+    ({3}, CountsCalls()),
+    ({4}, KeepsReference()),
+    ({5}, HashSeeded()),
+    ({6}, SeedsGlobalRandom()),
+    ({7}, Grows()),
+    ({8, 17}, HidesMemory()),
+    ({9}, FavoursLowIds()),
+    ({10}, RemembersLastRow()),
+    ({11}, NeedsSomebody()),
+    ({12}, SumsFailures()),
+    ({12}, NeedsRows()),
+    ({13}, ExploresEarlyOnly()),
+    ({14, 17}, LearnsNothing()),
+    ({14, 17}, LovesTheSlow()),
+    ({14, 17}, LovesTheServed()),
+    ({14}, DeniesLearning()),
+    ({14, 17}, DeafOracle()),
+    ({16, 17}, KeepsTheSilent()),
+    ({17}, WaitsForAll()),
+    ({17}, AsksEverybody()),
+    ({17}, IgnoresOldTickets()),
+    ({17}, KnowsOneCohort()),
+    ({17}, WantsItsOwnRound()),
+    ({17}, RunsForward()),
+    ({12, 17}, DividesByRounds()),
+    ({17}, CountsGivenUpAsAnswers()),
+    ({17}, NeedsSignals()),
 )
 
 BREAKING_FIRST: Sequence[tuple[int, Policy[Any]]] = (
@@ -545,17 +681,38 @@ def breach(check: Check, policy: Policy[Any]) -> ContractError | None:
     return None
 
 
-@pytest.mark.parametrize(("point", "policy"), BREAKING_ONE, ids=label)
-def test_a_broken_policy_fails_the_point_meant_for_it_and_no_other(
-    point: int, policy: Policy[Any]
+@pytest.mark.parametrize(("points", "policy"), BREAKING, ids=label)
+def test_a_broken_policy_fails_the_points_meant_for_it_and_no_others(
+    points: set[int], policy: Policy[Any]
 ) -> None:
     violations = [violation for check in CHECKS if (violation := breach(check, policy))]
-    assert [violation.point for violation in violations] == [point], violations
+    assert [violation.point for violation in violations] == sorted(points), violations
 
 
-def test_a_policy_that_ignores_failures_keeps_silent_clients() -> None:
-    violations = [violation for check in CHECKS if (violation := breach(check, KeepsTheSilent()))]
-    assert [violation.point for violation in violations] == [16, 17], violations
+@pytest.mark.parametrize("policy", [ChoosesTheAbsent(), IgnoresViewsCohortSize()], ids=label)
+def test_a_policy_that_asks_busy_clients_or_too_many_does_not_run_without_rounds(
+    policy: Policy[Any],
+) -> None:
+    violation = breach(CHECKS[-1], policy)
+    assert violation is not None
+    assert violation.point == 17
+    assert isinstance(violation.__cause__, PolicyError)
+
+
+def test_a_client_that_answers_twice_in_a_round_is_caught_without_luck() -> None:
+    assert ticket_checks.encore_fault(DividesByRounds(), Knowledge()) is not None
+    assert ticket_checks.encore_fault(Honest(), Knowledge()) is None
+
+
+def test_a_policy_that_needs_rounds_must_be_refused_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    needs_rounds = Unbounded()
+    assert breach(CHECKS[-1], needs_rounds) is None
+    monkeypatch.setattr(Selector, "_require_round_less", lambda *_: None)
+    violation = breach(CHECKS[-1], needs_rounds)
+    assert violation is not None
+    assert violation.point == 17
 
 
 @pytest.mark.parametrize(("point", "policy"), BREAKING_FIRST, ids=label)
@@ -567,8 +724,7 @@ def test_check_policy_names_the_first_point_that_is_broken(point: int, policy: P
 
 def test_points_are_those_of_the_contract_in_order() -> None:
     assert [check.point for check in CHECKS] == [*range(1, 15), 16, 17]
-    alone = {point for point, _ in BREAKING_ONE}
-    assert {*alone, 16} == {check.point for check in CHECKS}
+    assert set().union(*(points for points, _ in BREAKING)) == {check.point for check in CHECKS}
 
 
 def test_a_class_that_no_process_can_import_is_told_how_to_be_importable() -> None:

@@ -13,6 +13,7 @@ from fedmuster.policies.random import Random
 from fedmuster.testing import cohort_checks as newcomers
 from fedmuster.testing import cohort_checks as ties
 from fedmuster.testing import learning_checks as learning
+from fedmuster.testing import ticket_checks as tickets
 from fedmuster.testing.tiny_federation import (
     Draw,
     Knowledge,
@@ -85,6 +86,30 @@ def test_what_random_cohorts_are_worth_is_the_mean_over_all_of_them() -> None:
         nobody = learning.gain_over_random(instance, draw, np.empty(0, dtype=np.int64))
         late = np.sum(draw.in_time) * 0.4
         assert nobody == pytest.approx(-late if instance.of_cohort == "sum" else 0.0)
+
+
+def test_what_random_choice_among_idle_clients_is_worth_is_the_mean_over_all_of_them() -> None:
+    idle = np.array([0, 3, 4, 6, 7, 9])
+    for instance in learning.easy_instances(Knowledge()):
+        draw = instance.federation.draw(1)
+        available = np.isin(np.arange(10), idle)
+        for size in (1, 2, 5):
+            seen = replace(draw, available=available, cohort_size=size)
+            gains = [
+                learning.gain_over_random(instance, seen, np.array(cohort))
+                for cohort in combinations(idle, size)
+            ]
+            assert np.mean(gains) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edges", [0, 3])
+def test_random_choice_has_no_advantage_without_rounds(edges: int) -> None:
+    """In each easy instance, over eight seeds: no more than luck."""
+    for instance in learning.easy_instances(Knowledge(num_edges=edges)):
+        gains = [tickets.advantage(Random(), instance, seed) for seed in range(8)]
+        assert np.std(gains) > 0.001
+        assert abs(stats.ttest_1samp(gains, 0.0).statistic) < 5.0  # p = 0.0016
 
 
 def test_the_truth_that_oracles_are_told_is_true() -> None:

@@ -231,6 +231,14 @@ class TestSaveAndRestore:
         with pytest.raises(StateError):
             Selector.restore(tmp_path / "s.npz", BSFL())
 
+    @pytest.mark.parametrize("version", [3, 5])
+    def test_a_selector_of_another_version(self, version: int) -> None:
+        arrays, meta = states.from_bytes(bsfl().to_bytes(), source="s")
+        assert meta["format"] == 4
+        image = states.to_bytes(arrays, {**meta, "format": version})
+        with pytest.raises(StateError, match=str(version)):
+            Selector.from_bytes(image, BSFL(), source="s")
+
     def test_missing_and_damaged_files(self, tmp_path: Path) -> None:
         path = tmp_path / "s.npz"
         with pytest.raises(StateError, match="cannot read"):

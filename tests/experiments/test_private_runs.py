@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.training.toy_federation import play_round
 
 from fedmuster import PAUSE, AllClients, ClusteredSampling, PowerOfChoice, Random
 from fedmuster.core.errors import BudgetError, ConfigError, LedgerError
@@ -169,9 +170,9 @@ def test_losses_are_withheld_for_nobody_has_paid_for_them(tmp_path: Path) -> Non
     trainer = simulation.trainer
     assert trainer is not None
     asked = Feedback(round=1, clients=np.arange(3), latency_seconds=np.ones(3))
-    assert trainer.train(asked)[0].signals
-    heard, row = trainer.train(asked, release=lambda clients, updates: updates)
-    assert not heard.signals
+    assert play_round(trainer, asked).sent.updates.signals
+    sent, row = play_round(trainer, asked, release=lambda clients, updates: updates)
+    assert sent.updates.signals == {}
     assert np.isnan(row.train_loss)
     simulation.close()
 
@@ -249,8 +250,8 @@ def test_not_even_a_broken_update_tells_anything(tmp_path: Path) -> None:
         return updates
 
     with np.errstate(all="ignore"):
-        heard, row = trainer.train(asked, release=release)
+        received, row = play_round(trainer, asked, release=release)
     simulation.close()
-    assert heard.answered.all()
+    assert received.usable.tolist() == [True] * 3
     assert (len(row.rejected), row.num_aggregated) == (0, 3)
     assert not sent[0].any()

@@ -75,6 +75,7 @@ def reference(
     limit = run.time.deadline_seconds
     selector = Selector(FedBuff(), run.problem, seed=seed)
     jobs_before = [0] * run.problem.num_clients
+    idle = np.ones(run.problem.num_clients, dtype=np.bool_)
     events: list[tuple[float, int, Job | None]] = []
     now, version, open_jobs, answers, decisions, waking = 0.0, 0, 0, 0, 0, False
     ended: list[tuple[Job, float]] = []
@@ -92,14 +93,13 @@ def reference(
         free = slots - open_jobs
         if free < refill:
             return
-        seen = clock.at(now)
-        idle = [k for k in np.flatnonzero(seen.available) if not selector.tickets.busy[k]]
-        if len(idle) < free and not waking and 0 < seen.wait_seconds < np.inf:
-            push(now + seen.wait_seconds, None)
+        there, wait = clock.at(now).available & idle, clock.wait_seconds(now, idle)
+        if there.sum() < free and not waking and 0 < wait < np.inf:
+            push(now + wait, None)
             waking = True
-        if not idle:
+        if not there.any():
             return
-        chosen = selector.select(count=free, available=seen.available)
+        chosen = selector.select(count=free, available=there)
         assert chosen.tickets is not None
         decisions += 1
         for client, ticket in zip(chosen.clients.tolist(), chosen.tickets.tolist(), strict=True):
@@ -110,7 +110,7 @@ def reference(
                 now + min(latency, limit),
                 Job(client, ticket, decisions, asked=now, version=version, latency=told),
             )
-            open_jobs += 1
+            open_jobs, idle[client] = open_jobs + 1, False
 
     ask()
     while len(aggregations) < AGGREGATIONS:
@@ -118,7 +118,7 @@ def reference(
         if job is None:
             waking = False
         else:
-            open_jobs -= 1
+            open_jobs, idle[job.client] = open_jobs - 1, True
             ended.append((job, now))
             answers += job.latency is not None
             selector.observe(

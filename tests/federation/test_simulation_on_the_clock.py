@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.training.toy_federation import still_at_work
 
-from fedmuster import BSFL, REFL, SAFA, FedSUV, NaiveMABCS, Random
+from fedmuster import BSFL, REFL, SAFA, NaiveMABCS, Random
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.selector import Selector
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
@@ -57,7 +59,7 @@ def test_a_client_whose_answer_is_on_its_way_is_not_asked_again() -> None:
     met_busy = 0
     for _ in range(40):
         assert simulation.trainer is not None
-        busy = simulation.trainer.busy.clients
+        busy = still_at_work(simulation.trainer)
         row = simulation.step()
         assert not np.isin(row.clients, busy).any()
         assert row.num_available == 30 - len(busy)
@@ -71,18 +73,31 @@ def test_when_everybody_is_busy_the_server_waits_for_the_first_to_be_done() -> N
     assert simulation.trainer is not None
     waited = 0
     for _ in range(60):
-        busy, begins = simulation.trainer.busy, simulation.elapsed_seconds
+        busy, begins = still_at_work(simulation.trainer), simulation.elapsed_seconds
+        assert simulation.trainer.late is not None
+        first = simulation.trainer.late.arrives_at_seconds.min(initial=np.inf)
         row = simulation.step()
-        if len(busy.clients) == 4:
+        if len(busy) == 4:
             waited += 1
             assert len(row.clients) == 0
-            assert begins + row.seconds == pytest.approx(busy.arrives_at_seconds.min())
-            assert len(simulation.trainer.busy.clients) < 4
+            assert begins + row.seconds == pytest.approx(first)
+            assert len(still_at_work(simulation.trainer)) < 4
     assert waited > 0
 
 
+@pytest.mark.parametrize("policy", [Random(), REFL(), SAFA()])
+def test_a_round_in_which_nobody_answers_leaves_the_model(policy: Any) -> None:
+    world = LatencyWorld(num_clients=4, cohort_size=4, deadline_seconds=1e-3)
+    simulation = Simulation(policy, world, seed=1, training=TRAINING)
+    assert simulation.trainer is not None
+    before = simulation.trainer.parameters.copy()
+    row = simulation.step()
+    assert (len(row.clients), row.num_completed, row.learning.num_aggregated) == (4, 0, 0)
+    np.testing.assert_array_equal(simulation.trainer.parameters, before)
+
+
 @pytest.mark.parametrize("policy", [REFL(), SAFA()])
-def test_staleness_survive_a_checkpoint_bit_for_bit(policy: REFL | SAFA) -> None:
+def test_late_answers_survive_a_checkpoint_bit_for_bit(policy: REFL | SAFA) -> None:
     world = replace(HURRIED, availability=Markov(up=0.5, down=0.3))
     simulation, other = (Simulation(policy, world, seed=3, training=TRAINING) for _ in range(2))
     for _ in range(15):
@@ -97,7 +112,7 @@ def test_staleness_survive_a_checkpoint_bit_for_bit(policy: REFL | SAFA) -> None
 
 
 @pytest.mark.parametrize("noise", ["seeded", "secure"])
-def test_staleness_have_been_paid_for_when_they_were_asked(tmp_path: Path, noise: str) -> None:
+def test_late_answers_have_been_paid_for_when_they_were_asked(tmp_path: Path, noise: str) -> None:
     """A run that is killed after its debits and goes on: secure noise is never sent twice."""
     privacy = Privacy(epsilon=40.0, noise="secure" if noise == "secure" else "seeded")
     experiment = Experiment(
@@ -158,9 +173,10 @@ def test_the_journal_keeps_what_the_policy_thought_of_watched_clients(tmp_path: 
     for number in range(1, 11):
         if number in journal.score_rounds:
             drawn = simulation.world.realise(number, now_seconds=simulation.elapsed_seconds)
-            simulation.selector.select(available=drawn.available, forecast=drawn.forecast)
-            expected = simulation.selector.scores()["score"][[0, 5, 10, 15]]
-            simulation.selector.pending = None  # step will open the round itself
+            image, policy = simulation.selector.to_bytes(), simulation.selector.policy
+            selector = Selector.from_bytes(image, policy, source="here")
+            selector.select(available=drawn.available, forecast=drawn.forecast)
+            expected = selector.scores()["score"][[0, 5, 10, 15]]
             row = journal.scores["score"][journal.score_rounds.tolist().index(number)]
             np.testing.assert_array_equal(row, expected)
         simulation.step()
@@ -192,14 +208,3 @@ def test_the_worlds_sizes_reach_a_partition_that_takes_them_and_no_other() -> No
     quality = replace(world, data=ExponentialSizes())
     with pytest.raises(ConfigError):
         Simulation(BSFL(), quality, seed=1, training=sampled)
-
-
-@pytest.mark.parametrize(("policy", "heard"), [(FedSUV(), True), (Random(), False)])
-def test_who_wants_the_gain_gets_it(policy: Any, heard: bool) -> None:
-    """FedSUV Eq. 3 needs the gain in accuracy; nobody else pays for measuring it."""
-    simulation = Simulation(policy, HURRIED, seed=1, training=TRAINING)
-    drawn = simulation.world.realise(1)
-    selection = simulation.selector.select(available=drawn.available)
-    assert simulation.trainer is not None
-    feedback, _ = simulation.trainer.train(drawn.play(selection).feedback)
-    assert ("accuracy_gain" in feedback.signals) == heard

@@ -29,11 +29,11 @@ from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.mechanisms import Gaussian
 from fedmuster.training.trainer import LearningRow
 from fedmuster.worlds import BSFLRates
-from fedmuster.worlds.real_federation import Federation
+from fedmuster.worlds.real_federation import RealFederation
 
 CELL = Experiment(
     policies={"bsfl": BSFL(alpha=2.0)},
-    world=Federation(cohort_size=2, deadline_seconds=30.0),
+    world=RealFederation(cohort_size=2, deadline_seconds=30.0),
     rounds=10_000,
     seeds=(3,),
     regret=False,
@@ -210,7 +210,7 @@ def test_why_a_run_ended_is_remembered(tmp_path: Path) -> None:
         (replace(CELL, policies={"bsfl": BSFL(alpha=3.0)}), "policy.alpha was 2.0 and is 3.0"),
         (replace(CELL, policies={"random": Random()}), "policy.name was 'bsfl' and is 'random'"),
         (replace(CELL, seeds=(4,)), "seeds was 3 and is 4"),
-        (replace(CELL, world=Federation(cohort_size=3)), "world.cohort_size was 2 and is 3"),
+        (replace(CELL, world=RealFederation(cohort_size=3)), "world.cohort_size was 2 and is 3"),
         (
             replace(CELL, privacy=Privacy(epsilon=2.0, mechanism=Gaussian(clip=1.0, delta=1e-5))),
             "privacy was None and is {",

@@ -96,12 +96,20 @@ def test_without_edges_it_is_the_policy_itself(name: str) -> None:
 def test_traits_are_those_of_the_policy() -> None:
     for policy in (*FLAT.values(), FirstComeFirst()):
         lifted = Lifted(policy=policy)
-        for trait in ("cohort_rule", "oracle", "learns", "wants_gain", "wanted_sketch_size"):
+        for trait in (
+            "cohort_rule",
+            "oracle",
+            "learns",
+            "wants_gain",
+            "wanted_sketch_size",
+            "stale_answers",
+            "rounds_only",
+            "published_federation",
+        ):
             assert getattr(lifted, trait) == getattr(policy, trait)
-        assert lifted.staleness == policy.staleness
         assert lifted.assigns_edges
     assert Lifted(policy=ClusteredSampling(by="similarity")).wanted_sketch_size > 0
-    assert Lifted(policy=REFL()).staleness != Lifted().staleness
+    assert Lifted(policy=REFL()).stale_answers != Lifted().stale_answers
 
 
 def one_edge(cost: list[float], budget: float) -> EdgeView:

@@ -232,8 +232,8 @@ class TestOutliers:
         """
         policy = Pisces(robust=True, exploration=0.0, exploration_floor=0.0)
         state = started(policy, 6)
-        answer(policy, state, [3], loss=[5.0])
         answer(policy, state, [0, 1], loss=[1.0, 1.2])
+        answer(policy, state, [3], loss=[5.0])
         assert state.credits.tolist() == [5] * 6  # too few clients are known
         answer(policy, state, [2], loss=[1.4])
         assert state.credits.tolist() == [5] * 6  # the outlier did not answer now

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.staleness import Stale
 from fedmuster.core.records import BoolArray, Feedback, Problem, RoundView, Selection
+from fedmuster.core.staleness import AgeAndNovelty
 from fedmuster.policies.refl import REFL, REFLState
 
 CLIENTS = 8
@@ -16,7 +16,9 @@ CLIENTS = 8
 
 def state(last_round: list[int] | None = None, window_seconds: float = 10.0) -> REFLState:
     last = np.zeros(CLIENTS, dtype=np.int64) if last_round is None else np.array(last_round)
-    return REFLState(last_round=last, window_seconds=np.array(window_seconds))
+    return REFLState(
+        last_round=last, window_seconds=np.array(window_seconds), cohort_size=np.array(2)
+    )
 
 
 def view(round_number: int, cohort_size: int = 2, **known: Any) -> RoundView:
@@ -119,9 +121,9 @@ def test_only_those_who_answered_took_part() -> None:
     np.testing.assert_array_equal(known.last_round, [4, 0, 4, 0, 0, 0, 0, 0])
 
 
-def test_staleness_are_kept_as_it_says() -> None:
-    assert REFL().staleness == Stale(beta=0.35)
-    assert REFL(beta=0.5, max_staleness=3).staleness == Stale(beta=0.5, max_rounds=3)
+def test_late_answers_weigh_by_age_and_novelty() -> None:
+    assert REFL().stale_answers == AgeAndNovelty(beta=0.35)
+    assert REFL(beta=0.5, max_staleness=3).stale_answers == AgeAndNovelty(beta=0.5, max_age=3)
 
 
 @pytest.mark.parametrize(

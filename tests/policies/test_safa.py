@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.staleness import Cached
 from fedmuster.core.records import Feedback, Problem, RoundView
 from fedmuster.core.selector import Selector
+from fedmuster.core.staleness import CachedModels
 from fedmuster.policies.safa import SAFA, SAFAState
 from fedmuster.worlds.round_time import RoundTime
 
@@ -93,9 +93,9 @@ def test_scores_say_for_whom_it_waits() -> None:
     np.testing.assert_array_equal(SAFA().scores(state, view)["preferred"], [0, 0, 1, np.nan, 1, 1])
 
 
-def test_staleness_are_cached() -> None:
-    assert SAFA().staleness == Cached(lag_tolerance=5)
-    assert SAFA(lag_tolerance=2).staleness == Cached(lag_tolerance=2)
+def test_late_answers_are_cached() -> None:
+    assert SAFA().stale_answers == CachedModels(lag_tolerance=5)
+    assert SAFA(lag_tolerance=2).stale_answers == CachedModels(lag_tolerance=2)
 
 
 @pytest.mark.parametrize("wrong", [{"lag_tolerance": 0}, {"lag_tolerance": 1.5}])

@@ -19,7 +19,7 @@ from fedmuster.core.records import FloatArray
 from fedmuster.experiments.journal import Journal
 from fedmuster.experiments.run import prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.federation import Checkpoint, EdgeRow, RoundRow
+from fedmuster.federation import Checkpoint, EdgeRow, Federation, JobRows, RoundRow
 from fedmuster.privacy.budget import Privacy, PrivacyRow
 from fedmuster.training.trainer import LearningRow
 from fedmuster.training.training import Training
@@ -58,6 +58,7 @@ class WriteRun(Protocol):
         ending: str | None = ...,
         scores: Mapping[int, Mapping[str, FloatArray]] = ...,
         network: Sequence[EdgeRow] | None = ...,
+        jobs: Sequence[JobRows] | None = ...,
     ) -> Path: ...
 
 
@@ -78,7 +79,7 @@ def _writer(base: Path) -> WriteRun:
 
     With a loss, a model was trained; NaN in the rounds that were not evaluated. With privacy and
     nothing spent, it is one of the policies without. ``scores`` are by round; say who is
-    ``watched`` among ``clients``.
+    ``watched`` among ``clients``. With ``jobs`` the run has no rounds, and two slots.
     """
 
     def write(
@@ -105,6 +106,7 @@ def _writer(base: Path) -> WriteRun:
         ending: str | None = None,
         scores: Mapping[int, Mapping[str, FloatArray]] = MappingProxyType({}),
         network: Sequence[EdgeRow] | None = None,
+        jobs: Sequence[JobRows] | None = None,
     ) -> Path:
         where = base / label / f"seed-{seed}" if folder is None else folder
         kind = POLICIES.get(label, Random)
@@ -121,9 +123,12 @@ def _writer(base: Path) -> WriteRun:
                 seconds=horizon,
                 privacy=privacy,
                 unprotected=frozenset([label] if privacy is not None and spent is None else []),
+                federation=None if jobs is None else Federation(concurrency=2, buffer=1),
             ),
         )
         chosen = [[0, 1]] * len(seconds) if cohorts is None else cohorts
+        if jobs is not None:
+            chosen = [row.client.tolist() for row in jobs]
         rows = [
             RoundRow(
                 round=1 + index,
@@ -148,6 +153,7 @@ def _writer(base: Path) -> WriteRun:
                 ),
                 scores=scores.get(1 + index),
                 network=None if network is None else network[index],
+                jobs=None if jobs is None else jobs[index],
             )
             for index, duration in enumerate(seconds)
         ]

@@ -1,6 +1,7 @@
 """Published terms add up to what policies choose by, and every policy can be explained by them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,12 @@ from fedmuster.experiments.journal import rounds_done
 from fedmuster.experiments.replay import play_again
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
+from fedmuster.federation import Federation
 from fedmuster.policies.explaining.best_set import BestSet, Swaps
 from fedmuster.policies.explaining.simple_rules import Untold, rule_of
 from fedmuster.policies.tifl import ByTier
 from fedmuster.report.explain import explain, find_run, from_replay, rule_that_can_be_told
+from fedmuster.report.points import Point
 
 K, M = 9, 3
 Round = tuple[BoolArray, IntArray, dict[str, FloatArray]]
@@ -460,11 +463,13 @@ def _cases() -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("case", _cases())
 def test_every_policy_explains_itself(case: str, tmp_path: Path) -> None:
     experiment = Experiment.from_table({"rounds": 6, "regret": False, **_cases()[case]})
-    prepare(tmp_path, experiment)
+    # Also those that were published without rounds.
+    in_rounds = {label: Federation(rounds=True) for label in experiment.policies}
+    prepare(tmp_path, replace(experiment, federations=in_rounds))
     execute(tmp_path)
     cell = find_run(tmp_path)
     for round_ in (1, 6):
-        moment = from_replay(cell, round_, play_again(tmp_path, round_))
+        moment = from_replay(cell, Point(round_), play_again(tmp_path, round_))
         rule = rule_that_can_be_told(moment)
         assert not isinstance(rule, Untold), "all that it needs is there"
         assert rule.about(moment)
@@ -495,7 +500,7 @@ def test_why_somebody_was_not_available(tmp_path: Path) -> None:
     execute(tmp_path)
     cell, told = find_run(tmp_path), []
     for round_ in range(1, rounds_done(tmp_path) + 1):
-        moment = from_replay(cell, round_, play_again(tmp_path, round_))
+        moment = from_replay(cell, Point(round_), play_again(tmp_path, round_))
         away = np.flatnonzero(~moment.available).tolist()
         told += [explain(moment, client=client).verdict for client in away]
     for reason in ("too little privacy left", "still busy with an earlier round", "was offline"):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.training.toy_federation import at, edge_models
+from tests.training.toy_federation import at, edge_models, play_round
 
 from fedmuster.core.records import Feedback, FloatArray, IntArray
 from fedmuster.training.aggregation import Aggregation, FedAdam, FedAvg
@@ -16,7 +16,7 @@ from fedmuster.training.models import Logistic
 from fedmuster.training.partition import ExponentialQuality
 from fedmuster.training.trainer import LearningRow, Trainer
 from fedmuster.training.training import Training
-from fedmuster.training.training_records import FederatedData, Updates
+from fedmuster.training.training_records import FederatedData
 
 EPOCHS, RATE, CLIENTS, CLASSES = 3, 0.5, 7, 10
 UNIFORM = FedAvg(weights="uniform")
@@ -117,7 +117,7 @@ def test_it_is_the_loop_of_the_paper(weights: Any) -> None:
         mean = (w[0] + w[1] + w[2]) / 3
         if t % 2 == 0:
             w = dict.fromkeys(w, mean)
-        _, row = trainer.train(feedback, edges=edges)
+        _, row = play_round(trainer, feedback, edges=edges)
         for edge, model in enumerate(edge_models(trainer)):
             np.testing.assert_allclose(model, flat_vector(w[edge]), atol=1e-6, rtol=0)
         np.testing.assert_allclose(trainer.parameters, flat_vector(mean), atol=1e-6, rtol=0)
@@ -141,17 +141,18 @@ def test_with_everybody_at_one_edge_and_nobody_elsewhere_it_is_flat(server: Aggr
     initial = flat.parameters.copy()
     for t in range(1, 6):
         feedback, edges = moving_round(t, 1)
-        expected, row = flat.train(feedback, sketch_size=4)
-        heard, other = told.train(feedback, sketch_size=4, edges=edges)
-        elsewhere, _ = lonely.train(feedback, sketch_size=4, edges=edges + 2)
+        expected, row = play_round(flat, feedback)
+        heard, other = play_round(told, feedback, edges=edges)
+        elsewhere, _ = play_round(lonely, feedback, edges=edges + 2)
         assert same_rows(row, other)
         np.testing.assert_array_equal(told.parameters, flat.parameters)
         np.testing.assert_array_equal(lonely.edge_servers[2].model, flat.parameters)
-        for each in (heard, elsewhere):
-            np.testing.assert_array_equal(each.answered, expected.answered)
-            np.testing.assert_array_equal(each.sketches, expected.sketches)
-            for name, values in expected.signals.items():
-                np.testing.assert_array_equal(each.signals[name], values)
+        sketches = flat.sketches(expected.updates, 4)
+        for trainer, each in ((told, heard), (lonely, elsewhere)):
+            np.testing.assert_array_equal(each.usable, expected.usable)
+            np.testing.assert_array_equal(trainer.sketches(each.updates, 4), sketches)
+            for name, values in expected.updates.signals.items():
+                np.testing.assert_array_equal(each.updates.signals[name], values)
     for idle in edge_models(lonely)[:2]:
         np.testing.assert_array_equal(idle, initial)
 
@@ -163,8 +164,8 @@ def test_edges_that_are_always_averaged_with_one_client_each_are_flat_fl() -> No
         feedback = Feedback(
             round=t, clients=np.array([1, 6, 3]), latency_seconds=np.ones(3), completed=None
         )
-        flat.train(feedback)
-        edges.train(feedback, edges=at(2, 0, 1))
+        play_round(flat, feedback)
+        play_round(edges, feedback, edges=at(2, 0, 1))
     np.testing.assert_allclose(edges.parameters, flat.parameters, atol=1e-6)
 
 
@@ -177,12 +178,12 @@ def test_a_trainer_restored_between_global_aggregations_goes_on_with_the_same_bi
     one, two = start(**settings), start(**settings)
     for t in range(1, 5):
         feedback, edges = moving_round(t, 3)
-        one.train(feedback, edges=edges)
+        play_round(one, feedback, edges=edges)
     two.load(one.to_bytes(), source="here")
     assert len({model.tobytes() for model in edge_models(two)}) > 1  # the edges have moved apart
     for t in range(5, 9):
         feedback, edges = moving_round(t, 3)
-        rows = [trainer.train(feedback, edges=edges)[1] for trainer in (one, two)]
+        rows = [play_round(trainer, feedback, edges=edges).row for trainer in (one, two)]
         assert same_rows(*rows)
         np.testing.assert_array_equal(edge_models(one), edge_models(two))
     assert one.to_bytes() == two.to_bytes()
@@ -190,10 +191,13 @@ def test_a_trainer_restored_between_global_aggregations_goes_on_with_the_same_bi
 
 def test_updates_are_the_same_bits_however_clients_are_grouped() -> None:
     trainer = start(num_edges=3, local=LocalSGD(learning_rate=0.1, batch_size=8, epochs=2))
+    for server in trainer.edge_servers:
+        server.model = server.model.copy()  # clients train together where they share one vector
     clients = np.arange(CLIENTS)
     whole = trainer.engine.train(trainer.parameters, clients, 4)
     for edges in (at(0, 1, 2, 0, 1, 2, 0), at(2, 2, 2, 2, 2, 2, 1)):
-        parts: Updates = trainer.train_clients(clients, edges, 4)
+        starts = trainer.starts(clients, edges, 4)
+        parts = trainer.send(clients, starts, np.full(CLIENTS, 4)).updates
         np.testing.assert_array_equal(parts.deltas, whole.deltas)
         assert parts.signals.keys() == whole.signals.keys()
         for name, values in whole.signals.items():

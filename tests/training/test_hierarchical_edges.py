@@ -5,12 +5,20 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.training.toy_federation import GOALS, ToyEngine, answers, at, edge_models, toy_trainer
+from tests.training.toy_federation import (
+    GOALS,
+    ToyEngine,
+    answers,
+    at,
+    edge_models,
+    play_round,
+    toy_trainer,
+)
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import ConfigError, DataError, StateError
-from fedmuster.core.staleness import Cached, Discard, Staleness, Stale
 from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.core.staleness import AgeAndNovelty, CachedModels, Discard, Staleness
 from fedmuster.training.aggregation import FedAdam, FedAvg
 from fedmuster.training.trainer import Trainer
 from fedmuster.training.training import Training
@@ -42,22 +50,22 @@ def halfway(
 def test_an_edge_without_answers_keeps_its_model() -> None:
     trainer = toy(3)
     initial = trainer.parameters.copy()
-    heard, row = trainer.train(answers(1, [0, 2, 5], [0, 2]), edges=at(0, 0, 1))
+    sent, row = play_round(trainer, answers(1, [0, 2, 5], [0, 2]), edges=at(0, 0, 1))
     np.testing.assert_allclose(
         trainer.edge_servers[0].model, halfway(initial, [0, 2], 1), atol=1e-6
     )
     for idle in edge_models(trainer)[1:]:
         np.testing.assert_array_equal(idle, initial)
     assert row.num_aggregated == 2
-    np.testing.assert_array_equal(heard.answered, [True, True, False])
+    np.testing.assert_array_equal(sent.updates.clients, [0, 2])
 
 
 def test_a_round_of_nobody_changes_nothing_but_signals_keep_their_names() -> None:
     trainer = toy(3, global_every=1)
     initial = trainer.parameters.copy()
     for feedback, edges in ((answers(1, [0, 2], []), at(1, 2)), (answers(2, [], []), at())):
-        heard, row = trainer.train(feedback, edges=edges)
-        np.testing.assert_array_equal(heard.signals["loss"], np.full(len(edges), np.nan))
+        sent, row = play_round(trainer, feedback, edges=edges)
+        assert sent.updates.signals["loss"].shape == (0,)
         assert row.num_aggregated == 0
     np.testing.assert_array_equal(trainer.parameters, initial)
 
@@ -66,7 +74,7 @@ def test_each_edge_needs_its_own_answers() -> None:
     trainer = toy(2, min_answers=2)
     initial = trainer.parameters.copy()
     everybody = [0, 1, 3]
-    _, row = trainer.train(answers(1, everybody, everybody), edges=at(1, 0, 1))
+    _, row = play_round(trainer, answers(1, everybody, everybody), edges=at(1, 0, 1))
     np.testing.assert_array_equal(trainer.edge_servers[0].model, initial)
     np.testing.assert_allclose(
         trainer.edge_servers[1].model, halfway(initial, [0, 3], 1), atol=1e-6
@@ -76,11 +84,11 @@ def test_each_edge_needs_its_own_answers() -> None:
 
 def test_an_update_that_is_not_finite_is_missed_at_its_own_edge_only() -> None:
     poisoned, clean = toy(2, engine=ToyEngine(poisoned=[4])), toy(2)
-    heard, row = poisoned.train(answers(1, [4, 1, 2, 3], [1, 2, 3, 4]), edges=at(1, 0, 1, 1))
-    clean.train(answers(1, [4, 1, 2, 3], [1, 2, 3]), edges=at(1, 0, 1, 1))
+    sent, row = play_round(poisoned, answers(1, [4, 1, 2, 3], [1, 2, 3, 4]), edges=at(1, 0, 1, 1))
+    play_round(clean, answers(1, [4, 1, 2, 3], [1, 2, 3]), edges=at(1, 0, 1, 1))
     np.testing.assert_array_equal(edge_models(poisoned), edge_models(clean))
     np.testing.assert_array_equal(row.rejected, [4])
-    np.testing.assert_array_equal(heard.answered, [False, True, True, True])
+    np.testing.assert_array_equal(sent.usable, [False, True, True, True])
     assert row.num_aggregated == 3
 
 
@@ -93,7 +101,7 @@ def test_edges_are_averaged_after_every_so_many_rounds() -> None:
     for t in range(1, 11):
         asked, edges = [0, 4, 5], at(0, 0, t % 2)
         for trainer in (often, seldom):
-            trainer.train(answers(t, asked, asked), edges=edges)
+            play_round(trainer, answers(t, asked, asked), edges=edges)
         groups = [np.array(asked)[edges == edge] for edge in (0, 1)]
         together = np.mean([halfway(together, group, t) for group in groups], axis=0)
         w = [halfway(model, group, t) for model, group in zip(w, groups, strict=True)]
@@ -112,9 +120,9 @@ def test_each_edge_has_a_server_with_a_memory_of_its_own() -> None:
     server = FedAdam(learning_rate=0.1)
     both, first, second = (toy(2, server=server) for _ in range(3))
     for t in range(1, 4):
-        both.train(answers(t, [0, 1, 2], [0, 1, 2]), edges=at(0, 1, 1))
-        first.train(answers(t, [0], [0]), edges=at(0))
-        second.train(answers(t, [1, 2], [1, 2]), edges=at(1, 1))
+        play_round(both, answers(t, [0, 1, 2], [0, 1, 2]), edges=at(0, 1, 1))
+        play_round(first, answers(t, [0], [0]), edges=at(0))
+        play_round(second, answers(t, [1, 2], [1, 2]), edges=at(1, 1))
     np.testing.assert_array_equal(both.edge_servers[0].model, first.edge_servers[0].model)
     np.testing.assert_array_equal(both.edge_servers[1].model, second.edge_servers[1].model)
 
@@ -129,15 +137,15 @@ def test_clients_are_released_once_a_round_in_their_order_wherever_they_are() ->
     private, plain = toy(2), toy(2)
     feedback, edges = answers(1, [5, 0, 3, 2], [5, 3, 2]), at(1, 0, 0, 1)
     initial = plain.parameters.copy()
-    heard, row = private.train(feedback, release=release, edges=edges)
-    plain.train(feedback, edges=edges)
+    sent, row = play_round(private, feedback, release=release, edges=edges)
+    play_round(plain, feedback, edges=edges)
     assert len(calls) == 1
     clients, deltas = calls[0]
     np.testing.assert_array_equal(clients, [5, 3, 2])
     np.testing.assert_array_equal(deltas, ToyEngine().train(initial, clients, 1).deltas)
-    for sent, kept in zip(edge_models(private), edge_models(plain), strict=True):
-        np.testing.assert_allclose(sent, kept + 1, atol=1e-6)
-    assert not heard.signals
+    for noisy, kept in zip(edge_models(private), edge_models(plain), strict=True):
+        np.testing.assert_allclose(noisy, kept + 1, atol=1e-6)
+    assert sent.updates.signals == {}
     assert np.isnan(row.train_loss)
 
 
@@ -150,7 +158,7 @@ def test_whoever_sets_the_global_model_sets_every_edge() -> None:
 
 def test_a_flat_training_goes_on_from_before_there_were_edges() -> None:
     flat, other = toy(1), toy(1)
-    flat.train(answers(1, [0, 1], [0, 1]))
+    play_round(flat, answers(1, [0, 1], [0, 1]))
     arrays, meta = states.from_bytes(flat.to_bytes(), source="here")
     assert {"parameters", "server.momentum"} < arrays.keys()
     other.load(states.to_bytes(arrays, {"format": meta["format"]}), source="there")
@@ -168,19 +176,19 @@ def test_edges_that_do_not_fit_are_refused_before_anything_changes(edges: Any) -
     trainer = toy(3, global_every=1)
     before = trainer.to_bytes()
     with pytest.raises(DataError, match=r"(?s)edges is .* expected an integer 0 … 2 for each"):
-        trainer.train(answers(1, [0, 1], [0, 1]), edges=edges)
+        play_round(trainer, answers(1, [0, 1], [0, 1]), edges=edges)
     assert trainer.to_bytes() == before
 
 
 def test_with_several_edges_they_must_be_told() -> None:
     with pytest.raises(DataError, match=r"edges is None, expected .* there are 2 edge servers"):
-        toy(2).train(answers(1, [0, 1], [0, 1]))
+        play_round(toy(2), answers(1, [0, 1], [0, 1]))
 
 
-@pytest.mark.parametrize("late", [Stale(), Cached()])
-def test_staleness_belong_to_flat_fl(late: Staleness) -> None:
-    with pytest.raises(ConfigError, match=f"'{late.name}'; refl and safa .* choose another policy"):
-        Training().start(num_clients=5, seed=1, staleness=late, num_edges=2)
+@pytest.mark.parametrize("staleness", [AgeAndNovelty(), CachedModels()])
+def test_rules_that_compare_answers_belong_to_flat_fl(staleness: Staleness) -> None:
+    with pytest.raises(ConfigError):
+        Training().start(num_clients=5, seed=1, staleness=staleness, num_edges=2)
 
 
 @pytest.mark.parametrize("name", ["num_edges", "global_every"])

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.training.toy_federation import play_round
 
 from fedmuster.core.records import Feedback
 from fedmuster.training.aggregation import FedAvg
@@ -33,14 +34,14 @@ def test_two_edges_train_a_network(network: Any) -> None:
         edges = np.roll([0, 1, 1, 0], t)
         before = [trainer.edge_servers[edge].model.copy() for edge in (0, 1)]
         feedback = Feedback(round=t, clients=CLIENTS, latency_seconds=np.ones(4))
-        heard, row = trainer.train(feedback, edges=edges, evaluate=True)
+        sent, row = play_round(trainer, feedback, edges=edges, evaluate=True)
         after = []
         for edge in (0, 1):
-            sent = trainer.engine.train(before[edge], CLIENTS[edges == edge], t)
+            alone = trainer.engine.train(before[edge], CLIENTS[edges == edge], t)
             np.testing.assert_array_equal(
-                heard.signals["loss"][edges == edge], sent.signals["loss"]
+                sent.updates.signals["loss"][edges == edge], alone.signals["loss"]
             )
-            after.append(before[edge] + sent.deltas.mean(axis=0, dtype=np.float64))
+            after.append(before[edge] + alone.deltas.mean(axis=0, dtype=np.float64))
         if t == 2:
             after = [(after[0] + after[1]) / 2] * 2
         for edge in (0, 1):
@@ -58,8 +59,8 @@ def test_own_data_and_modules_have_edges_too() -> None:
     )
     trainer = own.start(num_clients=7, seed=2, num_edges=2)
     feedback = Feedback(round=1, clients=CLIENTS, latency_seconds=np.ones(4))
-    trainer.train(feedback, edges=np.array([0, 0, 1, 1]))
+    play_round(trainer, feedback, edges=np.array([0, 0, 1, 1]))
     assert not np.array_equal(trainer.edge_servers[0].model, trainer.edge_servers[1].model)
     plain = Training(model=Logistic()).with_own(data=data).start(num_clients=7, seed=2, num_edges=2)
-    plain.train(feedback, edges=np.array([0, 0, 1, 1]))
+    play_round(plain, feedback, edges=np.array([0, 0, 1, 1]))
     np.testing.assert_array_equal(plain.edge_servers[0].model, plain.edge_servers[1].model)

@@ -11,14 +11,15 @@ from tests.training.toy_federation import (
     SIZES,
     ToyEngine,
     answers,
-    late,
+    play_round,
+    still_at_work,
     toy_trainer,
 )
 
 from fedmuster.core.errors import ConfigError, StateError
-from fedmuster.core.staleness import Cached
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.training import late_merging as cache
+from fedmuster.core.staleness import CachedModels
+from fedmuster.training import stale_merging as cache
 from fedmuster.training.aggregation import Aggregation, FedAdam, FedAvg
 from fedmuster.training.data import Digits
 from fedmuster.training.local_sgd import LocalSGD
@@ -97,12 +98,12 @@ def test_the_model_is_that_of_a_plain_implementation(
     seed: int, tolerance: int, server: FedAvg
 ) -> None:
     rng = np.random.default_rng(seed)
-    trainer = toy_trainer(Cached(lag_tolerance=tolerance), server=server)
+    trainer = toy_trainer(CachedModels(lag_tolerance=tolerance), server=server)
     weights = SIZES.astype(np.float64) if server.weights == "data" else np.ones(CLIENTS)
     plain = PlainSAFA(trainer.parameters.astype(np.float64), tolerance, weights)
     for t in range(1, 41):
         busy = [k for k, device in enumerate(plain.devices) if device.on_its_way is not None]
-        np.testing.assert_array_equal(np.sort(trainer.busy.clients), busy)
+        np.testing.assert_array_equal(np.sort(still_at_work(trainer)), busy)
         asked = [k for k in range(CLIENTS) if k not in busy and rng.random() < 0.6]
         # 0: crashes, 1: late, 2: undrafted, 3: picked; always somebody to pick, or nothing moves.
         fate = {k: int(rng.integers(4)) for k in asked}
@@ -115,7 +116,7 @@ def test_the_model_is_that_of_a_plain_implementation(
         if not picked:
             continue
         feedback = answers(t, asked, [*picked, *undrafted], used=picked)
-        trainer.train(feedback, late=late(slow), ends_at_seconds=float(t))
+        play_round(trainer, feedback, arrivals=slow, ends_at_seconds=float(t))
         plain.play(t, asked, picked, undrafted, slow, float(t))
         np.testing.assert_allclose(trainer.parameters, plain.model, atol=1e-5)
 
@@ -127,7 +128,9 @@ class WatchedEngine(ToyEngine):
         super().__init__()
         self.start: dict[int, Parameters] = {}
 
-    def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
+    def train(
+        self, parameters: Parameters, clients: IntArray, round_number: int, order: int | None = None
+    ) -> Updates:
         self.start.update(dict.fromkeys(clients.tolist(), parameters.copy()))
         return super().train(parameters, clients, round_number)
 
@@ -135,7 +138,7 @@ class WatchedEngine(ToyEngine):
 def test_lag_tolerant_distribution_by_hand() -> None:
     """Client 0 answers every round, 1 answers once and is away, 2 is asked and crashes."""
     engine = WatchedEngine()
-    trainer = toy_trainer(Cached(lag_tolerance=2), engine=engine)
+    trainer = toy_trainer(CachedModels(lag_tolerance=2), engine=engine)
     models = [trainer.parameters]
     rounds = [  # asked, answered
         ([0, 1, 2], [0, 1, 2]),
@@ -149,7 +152,7 @@ def test_lag_tolerant_distribution_by_hand() -> None:
     starts = []
     for t, (asked, answered) in enumerate(rounds, start=1):
         engine.start.clear()
-        trainer.train(answers(t, asked, answered), ends_at_seconds=float(t))
+        play_round(trainer, answers(t, asked, answered), ends_at_seconds=float(t))
         models.append(trainer.parameters)
         starts.append(dict(engine.start))
     own = models[0] + 0.5 * (GOALS[1] + np.float32(0.1) - models[0])
@@ -161,33 +164,33 @@ def test_lag_tolerant_distribution_by_hand() -> None:
 
 def test_three_steps_of_aggregation_by_hand() -> None:
     """Two of six are picked, one is undrafted: it counts from the next round on."""
-    trainer = toy_trainer(Cached(), server=FedAvg(weights="uniform"))
+    trainer = toy_trainer(CachedModels(), server=FedAvg(weights="uniform"))
     w0 = trainer.parameters
-    trainer.train(answers(1, [0, 1, 2], [0, 1, 2], used=[0, 1]), ends_at_seconds=1.0)
+    play_round(trainer, answers(1, [0, 1, 2], [0, 1, 2], used=[0, 1]), ends_at_seconds=1.0)
     first = [w0 + 0.5 * (GOALS[k] + np.float32(0.1) - w0) for k in range(3)]
     w1 = (first[0] + first[1] + 4 * w0) / 6
     np.testing.assert_allclose(trainer.parameters, w1, atol=1e-6)
-    trainer.train(answers(2, [0], [0]), ends_at_seconds=2.0)
+    play_round(trainer, answers(2, [0], [0]), ends_at_seconds=2.0)
     again = w1 + 0.5 * (GOALS[0] + np.float32(0.2) - w1)
     w2 = (again + first[1] + first[2] + 3 * w0) / 6
     np.testing.assert_allclose(trainer.parameters, w2, atol=1e-6)
 
 
 def test_work_of_a_client_that_becomes_deprecated_on_the_way_is_lost() -> None:
-    trainer = toy_trainer(Cached(lag_tolerance=1))
-    trainer.train(answers(1, [0, 1], [0]), late=late({1: 99.0}), ends_at_seconds=1.0)
-    np.testing.assert_array_equal(trainer.busy.clients, [1])
-    trainer.train(answers(2, [0], [0]), ends_at_seconds=2.0)
-    np.testing.assert_array_equal(trainer.busy.clients, [1])
-    trainer.train(answers(3, [0], [0]), ends_at_seconds=3.0)
-    assert len(trainer.busy.clients) == 0
+    trainer = toy_trainer(CachedModels(lag_tolerance=1))
+    play_round(trainer, answers(1, [0, 1], [0]), arrivals={1: 99.0}, ends_at_seconds=1.0)
+    np.testing.assert_array_equal(still_at_work(trainer), [1])
+    play_round(trainer, answers(2, [0], [0]), ends_at_seconds=2.0)
+    np.testing.assert_array_equal(still_at_work(trainer), [1])
+    play_round(trainer, answers(3, [0], [0]), ends_at_seconds=3.0)
+    assert len(still_at_work(trainer)) == 0
 
 
 def test_other_servers_take_the_change_for_a_gradient() -> None:
-    adam, plain = toy_trainer(Cached(), server=FedAdam()), toy_trainer(Cached())
+    adam, plain = toy_trainer(CachedModels(), server=FedAdam()), toy_trainer(CachedModels())
     before = adam.parameters.copy()
     for trainer in (adam, plain):
-        trainer.train(answers(1, [0, 1], [0, 1]), ends_at_seconds=1.0)
+        play_round(trainer, answers(1, [0, 1], [0, 1]), ends_at_seconds=1.0)
     delta = plain.parameters - before
     second_moment = 0.99 * 1e-6 + 0.01 * delta.astype(np.float64) ** 2
     expected = before + 0.01 * 0.1 * delta / (np.sqrt(second_moment) + 1e-3)
@@ -195,12 +198,12 @@ def test_other_servers_take_the_change_for_a_gradient() -> None:
 
 
 def test_with_too_few_answers_the_model_stays_and_the_cache_learns() -> None:
-    trainer = toy_trainer(Cached(), min_answers=2, server=FedAvg(weights="uniform"))
+    trainer = toy_trainer(CachedModels(), min_answers=2, server=FedAvg(weights="uniform"))
     w0 = trainer.parameters
-    _, row = trainer.train(answers(1, [0], [0]), ends_at_seconds=1.0)
+    _, row = play_round(trainer, answers(1, [0], [0]), ends_at_seconds=1.0)
     assert row.num_aggregated == 0
     np.testing.assert_array_equal(trainer.parameters, w0)
-    trainer.train(answers(2, [1, 2], [1, 2]), ends_at_seconds=2.0)
+    play_round(trainer, answers(2, [1, 2], [1, 2]), ends_at_seconds=2.0)
     trained: NDArray[np.float32] = np.array(
         [w0 + 0.5 * (GOALS[k] + np.float32(0.1 * t) - w0) for k, t in ((0, 1), (1, 2), (2, 2))]
     )
@@ -208,31 +211,31 @@ def test_with_too_few_answers_the_model_stays_and_the_cache_learns() -> None:
 
 
 def test_a_round_in_which_nobody_answers_is_survived() -> None:
-    trainer = toy_trainer(Cached())
+    trainer = toy_trainer(CachedModels())
     before = trainer.parameters.copy()
-    heard, row = trainer.train(answers(1, [0, 1], []), ends_at_seconds=1.0)
+    sent, row = play_round(trainer, answers(1, [0, 1], []), ends_at_seconds=1.0)
     assert row.num_aggregated == 0
-    assert np.isnan(heard.signals["loss"]).all()
+    assert sent.updates.signals["loss"].shape == (0,)
     np.testing.assert_array_equal(trainer.parameters, before)
 
 
 def test_a_cache_that_would_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_MOST_BYTES", CLIENTS * 4 * 4)
-    toy_trainer(Cached())
+    toy_trainer(CachedModels())
     monkeypatch.setattr(cache, "_MOST_BYTES", CLIENTS * 4 * 4 - 1)
     with pytest.raises(ConfigError, match=r"6 clients with 4 parameters .* fewer clients"):
-        toy_trainer(Cached())
+        toy_trainer(CachedModels())
 
 
 @pytest.mark.parametrize("server", [FedAvg(clip_norm=1.0), FedAdam(clip_norm=1.0)])
 def test_clipping_is_refused(server: Aggregation) -> None:
     with pytest.raises(ConfigError, match="clip_norm") as caught:
-        toy_trainer(Cached(), server=server)
+        toy_trainer(CachedModels(), server=server)
     assert caught.value.key == ("server", "clip_norm")
 
 
 def test_a_cache_of_other_clients_is_refused() -> None:
     training = Training(data=Digits(train_limit=200), model=Logistic(), local=LocalSGD())
-    few, many = (training.start(num_clients=k, seed=1, staleness=Cached()) for k in (3, 4))
+    few, many = (training.start(num_clients=k, seed=1, staleness=CachedModels()) for k in (3, 4))
     with pytest.raises(StateError, match="other clients"):
         few.load(many.to_bytes(), source="there")

@@ -1,10 +1,11 @@
-"""One round of training: who counts, what the policy hears, what is saved."""
+"""One round of training: which updates count, what clients send, what is saved."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.training.toy_federation import play_round
 
 from fedmuster.core.errors import StateError
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem
@@ -49,7 +50,9 @@ class PoisonedEngine:
         self.evaluate = trainer.engine.evaluate
         self.close = trainer.engine.close
 
-    def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
+    def train(
+        self, parameters: Parameters, clients: IntArray, round_number: int, order: int | None = None
+    ) -> Updates:
         updates = self._engine.train(parameters, clients, round_number)
         updates.deltas[updates.clients == self._client, 7] = np.nan
         return updates
@@ -59,24 +62,24 @@ def test_only_those_who_answered_train_and_the_average_is_weighted_by_data() -> 
     trainer = start(partition=ExponentialQuality())
     before = trainer.parameters.copy()
     updates = trainer.engine.train(before, np.array([1, 4]), 1)
-    feedback, row = trainer.train(answers(1, [1, 2, 4], [True, False, True]))
+    sent, row = play_round(trainer, answers(1, [1, 2, 4], [True, False, True]))
     weights = trainer.data.sizes[[1, 4]]
     expected = before + (weights @ updates.deltas.astype(np.float64)) / weights.sum()
     np.testing.assert_allclose(trainer.parameters, expected, atol=1e-6)
     assert row.num_aggregated == 2
     assert row.train_loss == pytest.approx(updates.signals["loss"].mean())
-    np.testing.assert_array_equal(feedback.signals["loss"][[0, 2]], updates.signals["loss"])
-    assert np.isnan(feedback.signals["loss"][1])
+    np.testing.assert_array_equal(sent.updates.clients, [1, 4])
+    np.testing.assert_array_equal(sent.updates.signals["loss"], updates.signals["loss"])
 
 
 def test_an_update_that_is_not_finite_is_left_out_and_its_sender_recorded() -> None:
     poisoned, clean = start(), start()
     poisoned.engine = PoisonedEngine(poisoned, client=4)
-    feedback, row = poisoned.train(answers(1, [1, 2, 4], [True, True, True]))
-    _, expected = clean.train(answers(1, [1, 2, 4], [True, True, False]))
+    sent, row = play_round(poisoned, answers(1, [1, 2, 4], [True, True, True]))
+    _, expected = play_round(clean, answers(1, [1, 2, 4], [True, True, False]))
     np.testing.assert_array_equal(poisoned.parameters, clean.parameters)
     np.testing.assert_array_equal(row.rejected, [4])
-    np.testing.assert_array_equal(feedback.answered, [True, True, False])
+    np.testing.assert_array_equal(sent.usable, [True, True, False])
     assert row.num_aggregated == expected.num_aggregated == 2
     assert row.train_loss == expected.train_loss
 
@@ -85,29 +88,30 @@ def test_an_update_that_is_not_finite_is_left_out_and_its_sender_recorded() -> N
 def test_with_too_few_answers_the_model_stays(completed: list[bool]) -> None:
     trainer = start(min_answers=3)
     before = trainer.parameters.copy()
-    feedback, row = trainer.train(answers(1, [1, 2, 4], completed))
+    sent, row = play_round(trainer, answers(1, [1, 2, 4], completed))
     np.testing.assert_array_equal(trainer.parameters, before)
     assert row.num_aggregated == 0
-    np.testing.assert_array_equal(feedback.answered, completed)
+    assert len(sent.updates.clients) == sum(completed)
 
 
 def test_evaluation_is_due_every_so_often_or_on_demand() -> None:
     trainer = start(evaluate_every=3)
     asked = [1, 2]
-    rows = [trainer.train(answers(t, asked, [True, True]))[1] for t in range(1, 7)]
+    rows = [play_round(trainer, answers(t, asked, [True, True])).row for t in range(1, 7)]
     assert [bool(np.isfinite(row.loss)) for row in rows] == [False, False, True] * 2
-    assert np.isfinite(trainer.train(answers(7, asked, [True, True]), evaluate=True)[1].accuracy)
+    last = play_round(trainer, answers(7, asked, [True, True]), evaluate=True).row
+    assert np.isfinite(last.accuracy)
 
 
 def test_a_restored_trainer_goes_on_with_the_same_bits() -> None:
     settings = {"server": FedAdam(learning_rate=0.01), "model": MLP(hidden=(8,))}
     one, two = start(**settings), start(**settings)
     for t in range(1, 4):
-        one.train(answers(t, [0, 3, 5], [True, True, True]))
+        play_round(one, answers(t, [0, 3, 5], [True, True, True]))
     two.load(one.to_bytes(), source="here")
     for t in range(4, 7):
         for trainer in (one, two):
-            trainer.train(answers(t, [1, 2, 7], [True, True, True]))
+            play_round(trainer, answers(t, [1, 2, 7], [True, True, True]))
     np.testing.assert_array_equal(one.parameters, two.parameters)
 
 
@@ -128,7 +132,7 @@ def test_the_policy_is_told_of_data_only_where_clients_differ() -> None:
 
 def test_what_a_polled_client_answers_is_the_loss_of_the_global_model() -> None:
     trainer = start(local=LocalSGD(learning_rate=1e-9, epochs=1, measure_gain=True))
-    trainer.train(answers(1, [0, 1, 2], [True, True, True]))
+    play_round(trainer, answers(1, [0, 1, 2], [True, True, True]))
     asked = trainer.ask_loss(np.array([2, 5]))
     updates = trainer.engine.train(trainer.parameters, np.array([2, 5]), 2)
     np.testing.assert_allclose(asked, updates.signals["loss_before"], rtol=1e-5)

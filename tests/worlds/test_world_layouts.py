@@ -1,5 +1,7 @@
 """Layouts: group sizes, means, clusters and data of each world."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -10,6 +12,7 @@ from fedmuster.worlds import (
     BSFLRates,
     ContextualWorld,
     ExponentialSizes,
+    Fixed,
     LatencyWorld,
     PauseGroups,
 )
@@ -109,6 +112,43 @@ def test_latency_world_spacing() -> None:
     logs = np.log10(drawn.realise(1).truth.mean_latency_seconds)
     assert stats.kstest(logs, stats.uniform(-1, 2).cdf).pvalue > 1e-3
     np.testing.assert_array_equal(np.bincount(drawn.groups), [500] * 10)
+
+
+def test_zipf_spacing_scales_a_power_of_the_rank() -> None:
+    """Ranks 1, 2, 3, 4 with the exponent 1: 1, 1/2, 1/3, 1/4, scaled from [1/4, 1] to [15, 180]."""
+    world = LatencyWorld(
+        num_clients=4,
+        cohort_size=2,
+        spacing="zipf",
+        exponent=1.0,
+        distribution=Fixed(),
+        fastest_seconds=15.0,
+        slowest_seconds=180.0,
+        tau_min_seconds=10.0,
+    )
+    ladder = [15.0, 15.0 + 165.0 / 9, 15.0 + 165.0 / 3, 180.0]
+    run = world.start(1)
+    means = run.realise(1).truth.mean_latency_seconds
+    assert np.sort(means) == pytest.approx(ladder)
+    np.testing.assert_array_equal(run.realise(1).latency_seconds, means)
+    np.testing.assert_array_equal(run.realise(2).latency_seconds, means)
+    slowest = {int(np.argmax(world.start(seed).typical_latency_seconds())) for seed in range(40)}
+    assert slowest == {0, 1, 2, 3}
+    alone = replace(world, num_clients=1, cohort_size=1).start(1)
+    assert alone.typical_latency_seconds() == pytest.approx([15.0])
+    equal = replace(world, slowest_seconds=15.0).start(1)
+    assert equal.typical_latency_seconds() == pytest.approx([15.0] * 4)
+
+
+def test_pisces_published_latencies_are_mostly_short() -> None:
+    world = LatencyWorld(
+        num_clients=200, spacing="zipf", fastest_seconds=15.0, slowest_seconds=180.0
+    )
+    means = np.sort(world.start(3).realise(1).truth.mean_latency_seconds)
+    weight = np.arange(200, 0, -1) ** -1.2
+    expected = 15.0 + 165.0 * (weight - weight[0]) / (1.0 - weight[0])
+    assert means == pytest.approx(expected)
+    assert np.count_nonzero(means < 20.0) == 183
 
 
 def test_speed_groups_are_tenths_with_the_fastest_first() -> None:

@@ -30,6 +30,7 @@ TRIED: dict[str, World] = {
     "bsfl-rates dropout": BSFLRates(dropout=0.2, deadline_seconds=0.8),
     "pause-groups": PauseGroups(num_clusters=6, availability=Bernoulli(probability=0.7)),
     "latency exponential": LatencyWorld(num_clients=40, data=ExponentialSizes()),
+    "latency zipf": LatencyWorld(num_clients=40, distribution=Normal(), spacing="zipf"),
     "latency log-normal": LatencyWorld(num_clients=40, distribution=LogNormal(), spacing="even"),
     "latency normal": LatencyWorld(num_clients=40, distribution=Normal()),
     "contextual": ContextualWorld(num_clients=40),

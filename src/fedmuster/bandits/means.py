@@ -177,7 +177,8 @@ class DiscountedMean(_Mean):
         self, state: MeanState, rows: IntArray | slice, *, round_: int
     ) -> IntArray | FloatArray:
         """How much weight of samples stands behind each mean."""
-        age = round_ - state.memory[rows, 1]
+        # Without rounds a client may be asked again in the round in which it answered.
+        age = np.maximum(round_ - state.memory[rows, 1], 0.0)
         weight: FloatArray = state.memory[rows, 0] * self.discount**age
         return weight
 

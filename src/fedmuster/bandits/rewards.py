@@ -71,13 +71,15 @@ def empty_queues(num_clients: int, first_round: int = 1) -> QueueState:
 def queue_length(state: QueueState, rows: IntArray | slice, round_: int, rate: float) -> FloatArray:
     """Queue lengths at the start of ``round_``, after ``round_ - 1`` arrivals of ``rate``.
 
+    A queue that was served in ``round_``, as happens without rounds, has had its arrival.
+
     Example:
         >>> queues = empty_queues(2)
         >>> serve(queues, np.array([0]), round_=1, rate=0.25)
         >>> queue_length(queues, slice(None), 3, 0.25)
         array([0.25, 0.5 ])
     """
-    return state.length[rows] + rate * (round_ - 1 - state.served[rows])
+    return state.length[rows] + rate * np.maximum(round_ - 1 - state.served[rows], 0)
 
 
 def serve(state: QueueState, clients: IntArray, *, round_: int, rate: float) -> None:
@@ -167,6 +169,16 @@ class CohortReward:
 
     def _spares(self, privacy_left: FloatArray) -> FloatArray:
         return self.gamma * privacy_left  # PAUSE Eq. 9, 18
+
+    @property
+    def rounds_only(self) -> str | None:
+        """Why a policy with this reward needs rounds; None where it does not."""
+        if self.rho == 0:
+            return None
+        return (
+            f"rho = {self.rho:g} charges for clients of one cluster in a cohort, and clients that "
+            "are asked one by one are in no cohort together; rho = 0 works without rounds"
+        )
 
     @property
     def penalty(self) -> float:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from fedmuster.core.records import Problem
 from fedmuster.experiments import sweep
 from fedmuster.experiments.journal import Standing
-from fedmuster.federation import Horizon
+from fedmuster.experiments.spec import Experiment
+from fedmuster.federation import Federation, Horizon
 
 console = Console()
 
@@ -69,17 +71,43 @@ def _show_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
             say(f"  {name:<{width}}  {cell}")
 
 
+def counted_in(cells: Iterable[Experiment]) -> str:
+    """What the ends of these runs are counted in: rounds; where one has none, aggregations."""
+    return "rounds" if all(map(_in_rounds, cells)) else "aggregations"
+
+
+def _in_rounds(cell: Experiment) -> bool:
+    """Whether all policies of an experiment work in rounds; its world need not be started."""
+    for label, policy in cell.policies.items():
+        given = cell.federation_of(label) or Federation()
+        slots: int = given.concurrency or getattr(cell.world, "cohort_size", None) or 1
+        if not given.settled(policy, Problem(num_clients=slots, cohort_size=slots)).in_rounds:
+            return False
+    return True
+
+
+def horizon_in_words(experiment: Experiment) -> str:
+    """How long each run of an experiment is."""
+    return str(experiment.horizon).replace("rounds", counted_in([experiment]))
+
+
 @contextmanager
-def progress_shown(horizon: Horizon) -> Iterator[sweep.Progress]:
-    """Show how far runs are: bars in a terminal, else a line on stderr now and then."""
+def progress_shown(horizon: Horizon, step: str = "rounds") -> Iterator[sweep.Progress]:
+    """Show how far runs are: bars in a terminal, else a line on stderr now and then.
+
+    Args:
+        horizon: when each run is over.
+        step: what is counted where runs do not end by time, see :func:`counted_in`.
+    """
+    unit = step if horizon.seconds is None else "simulated seconds"
     if not console.is_terminal:
-        yield _Lines(horizon)
+        yield _Lines(horizon, unit)
         return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn(_unit(horizon)),
+        TextColumn(unit),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as bars:
@@ -97,8 +125,10 @@ def progress_shown(horizon: Horizon) -> Iterator[sweep.Progress]:
 class _Lines:
     """Progress for files and pipes, every tenth or ten seconds."""
 
-    def __init__(self, horizon: Horizon, clock: Callable[[], float] = time.monotonic) -> None:
-        self._horizon = horizon
+    def __init__(
+        self, horizon: Horizon, unit: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._horizon, self._unit = horizon, unit
         self._clock = clock
         self._began = self._told_at = clock()
         self._first: float | None = None
@@ -122,14 +152,10 @@ class _Lines:
             left = f", about {rest:,.0f} s left"
         sys.stderr.write(
             f"{share:4.0%} of {len(standings)} runs: {done:,.0f} of {whole:,.0f} "
-            f"{_unit(self._horizon)} after {seconds:,.0f} s{left}\n"
+            f"{self._unit} after {seconds:,.0f} s{left}\n"
         )
         sys.stderr.flush()
         self._told, self._told_at = share, now
-
-
-def _unit(horizon: Horizon) -> str:
-    return "rounds" if horizon.seconds is None else "simulated seconds"
 
 
 def _done_and_whole(
@@ -143,7 +169,7 @@ def _done_and_whole(
         if horizon.seconds is not None:
             whole = horizon.seconds
             done = min(run.elapsed_seconds, whole)
-        if run.ending is not None:  # privacy ended it: there is no more to come
+        if run.ending is not None:  # the run ended before its horizon
             whole = done
         before = sums.get(cell.parent.name, (0.0, 0.0))
         sums[cell.parent.name] = before[0] + done, before[1] + whole

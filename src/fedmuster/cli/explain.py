@@ -10,11 +10,20 @@ if TYPE_CHECKING:
     from fedmuster.experiments.replay import Replayed
     from fedmuster.report.cells import Cell
     from fedmuster.report.explain import Explanation
+    from fedmuster.report.points import Point
 
 
 @click.command()
 @click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--round", "round_number", type=int, required=True, help="Which round: 1, 2, …")
+@click.option(
+    "--round",
+    "round_number",
+    type=int,
+    help="Which round: 1, 2, …; without rounds, the last decision before that aggregation.",
+)
+@click.option(
+    "--time", "time_seconds", type=float, help="The last decision at or before this second."
+)
 @click.option("--client", help="A client's number, or its name in a federation.")
 @click.option("--policy", help="Which policy's run, if RUN is an experiment.")
 @click.option("--seed", type=int, help="The run of which seed, if RUN is an experiment.")
@@ -33,7 +42,8 @@ if TYPE_CHECKING:
 )
 def explain(
     folder: Path,
-    round_number: int,
+    round_number: int | None,
+    time_seconds: float | None,
     client: str | None,
     policy: str | None,
     seed: int | None,
@@ -42,27 +52,35 @@ def explain(
 ) -> None:
     """Show why a client was or was not chosen, term by term.
 
-    RUN is the folder of a run, or of an experiment (then say which run by --policy and --seed). A
-    simulation whose journal does not hold enough is played again up to that round, which takes as
-    long as it took; the run itself is not touched.
+    RUN is the folder of a run, or of an experiment (then say which run by --policy and --seed). Say
+    when by --round or by --time. A simulation whose journal does not hold enough is played again up
+    to then, which takes as long as it took; the run itself is not touched.
     """
+    from fedmuster.core.errors import ConfigError
     from fedmuster.report.explain import explain as explained
     from fedmuster.report.explain import find_run
+    from fedmuster.report.points import point_at, point_of_round
 
     cell = find_run(folder, policy=policy, seed=seed)
-    moment, note = _moment(cell, round_number, client, source)
+    if round_number is not None and time_seconds is None:
+        point = point_of_round(cell, round_number)
+    elif time_seconds is not None and round_number is None:
+        point = point_at(cell, time_seconds)
+    else:
+        raise ConfigError("say what to explain: give either --round or --time")
+    moment, note = _moment(cell, point, client, source)
     number = None if client is None else moment.client(client)
     _show(explained(moment, client=number, rows=rows), note)
 
 
 def _moment(
-    cell: "Cell", round_number: int, client: str | None, source: Literal["journal", "replay"] | None
+    cell: "Cell", point: "Point", client: str | None, source: Literal["journal", "replay"] | None
 ) -> "tuple[Moment, str | None]":
-    """The round, and how it is known, where that has to be said."""
+    """The round or decision, and how it is known, where that has to be said."""
     from fedmuster.core.errors import ConfigError
     from fedmuster.report.explain import from_journal, from_replay, suffices, why_not_replayed
 
-    written = from_journal(cell, round_number)
+    written = from_journal(cell, point)
     if client is not None:
         written.client(client)  # before anything is played again for somebody who does not exist
     if source == "journal" or (source is None and suffices(written)):
@@ -75,11 +93,11 @@ def _moment(
         )
     if refusal is not None:
         return written, f"Not played again: {refusal}."
-    replayed, note = _played_again(cell.folder, round_number)
-    return from_replay(cell, round_number, replayed), note
+    replayed, note = _played_again(cell.folder, point)
+    return from_replay(cell, point, replayed), note
 
 
-def _played_again(folder: Path, round_number: int) -> "tuple[Replayed, str]":
+def _played_again(folder: Path, point: "Point") -> "tuple[Replayed, str]":
     import time
 
     from rich.progress import Progress
@@ -90,13 +108,17 @@ def _played_again(folder: Path, round_number: int) -> "tuple[Replayed, str]":
 
     began = time.monotonic()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task("playing the run again", total=round_number)
+        task = bars.add_task("playing the run again", total=point.round)
         replayed = replay(
-            folder, round_number, progress=lambda done: bars.update(task, completed=done)
+            folder,
+            point.round,
+            decision=point.number,
+            progress=lambda done: bars.update(task, completed=done),
         )
-    rounds, seconds = several(round_number, "round"), time.monotonic() - began
-    note = f"Played {rounds} again in {seconds:.1f} s: the same cohorts as in the journal."
-    return replayed, note
+    seconds = time.monotonic() - began
+    step, same = ("round", "cohorts") if point.decision is None else ("aggregation", "jobs")
+    played = several(point.round, step)
+    return replayed, f"Played {played} again in {seconds:.1f} s: the same {same} as in the journal."
 
 
 def _show(explanation: "Explanation", note: str | None) -> None:

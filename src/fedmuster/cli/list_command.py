@@ -61,6 +61,18 @@ _KINDS: Final = {
         "[training.partition]",
         "--training 'partition={table}'",
     ),
+    "triggers": _Kind(
+        "trigger",
+        "federation.triggers:TRIGGERS",
+        "[federation.trigger]",
+        "--federation 'concurrency=20,trigger={table}'",
+    ),
+    "staleness": _Kind(
+        "staleness rule",
+        "core.staleness:STALENESS",
+        "[federation.staleness]",
+        "--federation 'concurrency=20,buffer=5,staleness={table}'",
+    ),
     "schedules": _Kind(
         "privacy schedule",
         "privacy.schedules:SCHEDULES",
@@ -119,6 +131,7 @@ def show(name: str) -> None:
 
     NAME is one of those that `fedmuster list` prints, or module:Class, or file.py:Class.
     """
+    from fedmuster.cli.display import say
     from fedmuster.core.errors import UnknownNameError
     from fedmuster.core.registry import did_you_mean, is_outside, outside_class
 
@@ -137,7 +150,9 @@ def show(name: str) -> None:
             f"nothing is called {name!r}{did_you_mean(name, known)}; `fedmuster list` prints all "
             "names"
         )
-    for plural, kind in found.items():
+    for number, (plural, kind) in enumerate(found.items()):
+        if number > 0:
+            say("")
         _show_class(plural, name, kind)
 
 
@@ -283,7 +298,7 @@ def _wrapped(text: str, indent: str = "", hanging: str | None = None) -> str:
 
 def _summary(kind: type[Any]) -> str:
     """The first line of the docstring."""
-    return _sections(kind)[""].splitlines()[0].rstrip(".")
+    return _sections(kind)[""].splitlines()[0].rstrip(".").replace("``", "")
 
 
 def _paper(kind: type[Any]) -> str:

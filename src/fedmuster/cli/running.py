@@ -187,12 +187,12 @@ def show_comparison(
 
 
 def _run_and_show(experiment: "Experiment", out: Path, where: Where, baseline: str | None) -> None:
-    from fedmuster.cli.display import say
+    from fedmuster.cli.display import horizon_in_words, say
     from fedmuster.experiments.sweep import lay_out
 
     with where.start(experiment) as play:
         cells = lay_out(out, experiment)
-        say(f"{len(cells)} runs of {experiment.horizon} in {out}")
+        say(f"{len(cells)} runs of {horizon_in_words(experiment)} in {out}")
         _say_what_is_kept(cells, experiment)
         _say_what_is_over(cells)
         _warn_of_other_versions(cells)

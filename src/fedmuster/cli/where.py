@@ -89,12 +89,13 @@ def where_to_run(command: Callable[..., None]) -> Callable[..., None]:
 
 def _play(run_cells: Callable[..., None], cells: "Cells") -> None:
     """Run the cells whose classes can be imported; then refuse the others that are not over."""
-    from fedmuster.cli.display import progress_shown
+    from fedmuster.cli.display import counted_in, progress_shown
     from fedmuster.experiments.sweep import unfinished
 
     folders = list(cells)
     folder = folders[0] if len(folders) == 1 else folders[0].parent.parent
-    with progress_shown(cells[folders[0]].horizon) as progress, _interruptible(folder):
+    horizon, step = cells[folders[0]].horizon, counted_in(cells.values())
+    with progress_shown(horizon, step) as progress, _interruptible(folder):
         playable = {path: cell for path, cell in cells.items() if not cell.unavailable}
         run_cells(playable, progress=progress)
     for cell in unfinished(cells).values():

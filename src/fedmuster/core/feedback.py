@@ -41,7 +41,7 @@ class FeedbackReport:
     not_completed: IntArray
 
 
-class _Message(NamedTuple):
+class Message(NamedTuple):
     """What a message says, row by row, each column of the right type and length."""
 
     clients: IntArray
@@ -52,9 +52,43 @@ class _Message(NamedTuple):
     used: BoolArray | None
     round_seconds: float | None
 
+    def part(self, rows: IntArray) -> "Message":
+        """These rows alone."""
+        if len(rows) == len(self.clients):
+            return self
+        return Message(
+            clients=self.clients[rows],
+            latency=self.latency[rows],
+            completed=self.completed[rows],
+            signals={name: values[rows] for name, values in self.signals.items()},
+            sketches=None if self.sketches is None else self.sketches[rows],
+            used=None if self.used is None else self.used[rows],
+            round_seconds=self.round_seconds,
+        )
+
 
 def clean(
-    feedback: Feedback, selection: Selection, *, sketch_size: int = 0, heard_in: int | None = None
+    feedback: Feedback, selection: Selection, *, sketch_size: int = 0
+) -> tuple[Feedback, FeedbackReport]:
+    """What came back from the cohort of a round, as :func:`clean_rows` has it.
+
+    Args:
+        feedback: what came.
+        selection: who was asked.
+        sketch_size: how long sketches are; where it is 0 nobody wants them, and they are dropped.
+    """
+    if not isinstance(feedback, Feedback):
+        raise FeedbackError(f"feedback is {type(feedback).__name__}, expected a Feedback")
+    if not is_integer(feedback.round, least=1) or feedback.round != selection.round:
+        raise FeedbackError(
+            f"feedback is for round {feedback.round!r}, but round {selection.round} is open: it "
+            "came late or was sent twice; drop it"
+        )
+    return clean_rows(read(feedback, sketch_size), selection, heard_in=selection.round)
+
+
+def clean_rows(
+    message: Message, selection: Selection, *, heard_in: int
 ) -> tuple[Feedback, FeedbackReport]:
     """One row for each selected client, in the order of the selection, and what was refused.
 
@@ -62,26 +96,15 @@ def clean(
     signals and sketches of NaN, which a policy must not read where ``completed`` is False.
 
     Args:
-        feedback: what came.
+        message: what came.
         selection: who was asked.
-        sketch_size: how long sketches are; where it is 0 nobody wants them, and they are dropped.
-        heard_in: the round in which the answers are heard, where tickets say what they answer;
-            None where the feedback must be for the round of the selection.
+        heard_in: the round in which it came.
     """
-    if not isinstance(feedback, Feedback):
-        raise FeedbackError(f"feedback is {type(feedback).__name__}, expected a Feedback")
-    told = heard_in is None and is_integer(feedback.round, least=1)
-    if heard_in is None and not (told and feedback.round == selection.round):
-        raise FeedbackError(
-            f"feedback is for round {feedback.round!r}, but round {selection.round} is open: it "
-            "came late or was sent twice; drop it"
-        )
-    columns = _columns(feedback, sketch_size)
-    clients, latency, completed, signals, sketches, used, round_seconds = columns
+    clients, latency, completed, signals, sketches, used, round_seconds = message
     refused: dict[str, int] = {}
-    everything = _is_clean(columns, selection)
+    everything = _is_clean(message, selection)
     row = np.arange(len(clients)) if everything else np.searchsorted(selection.clients, clients)
-    good = completed if everything else _good_rows(row, columns, selection, refused)
+    good = completed if everything else _good_rows(row, message, selection, refused)
     answered = good & completed
 
     def spread(values: NDArray[Any], missing: float | bool) -> NDArray[Any]:
@@ -103,7 +126,7 @@ def clean(
         not_completed=selection.clients[~done],
     )
     cleaned = Feedback(
-        round=selection.round if heard_in is None else heard_in,
+        round=heard_in,
         clients=selection.clients,
         latency_seconds=spread(latency, np.inf),
         completed=done,
@@ -115,22 +138,8 @@ def clean(
     return cleaned, report
 
 
-def answers_of(feedback: Feedback, rows: IntArray, *, sketch_size: int) -> Feedback:
-    """Some rows of a message, whose columns must be of one length; see :func:`clean`."""
-    columns = _columns(feedback, sketch_size)
-    return Feedback(
-        clients=columns.clients[rows],
-        latency_seconds=columns.latency[rows],
-        completed=columns.completed[rows],
-        signals={name: values[rows] for name, values in columns.signals.items()},
-        sketches=None if columns.sketches is None else columns.sketches[rows],
-        used=None if columns.used is None else columns.used[rows],
-        round_seconds=columns.round_seconds,
-    )
-
-
 def _good_rows(
-    row: IntArray, columns: _Message, selection: Selection, refused: dict[str, int]
+    row: IntArray, columns: Message, selection: Selection, refused: dict[str, int]
 ) -> BoolArray:
     """bool[n], the rows that count; the others are counted by reason."""
     clients, latency, completed, signals, sketches, *_ = columns
@@ -151,7 +160,7 @@ def _good_rows(
     return _without_duplicates(row, good, columns, refused)
 
 
-def _is_clean(columns: _Message, selection: Selection) -> bool:
+def _is_clean(columns: Message, selection: Selection) -> bool:
     """Whether every client answered, in order, with sane numbers: the usual case."""
     clients, latency, completed, signals, sketches, *_ = columns
     if len(clients) != len(selection.clients) or len(clients) == 0:
@@ -166,7 +175,8 @@ def _is_clean(columns: _Message, selection: Selection) -> bool:
     )
 
 
-def _columns(feedback: Feedback, sketch_size: int) -> _Message:
+def read(feedback: Feedback, sketch_size: int) -> Message:
+    """The columns of a message; a :class:`FeedbackError` where they do not fit together."""
     clients = _as_array("clients", feedback.clients)
     if clients.ndim != 1 or not (np.issubdtype(clients.dtype, np.integer) or clients.size == 0):
         raise FeedbackError(
@@ -185,7 +195,7 @@ def _columns(feedback: Feedback, sketch_size: int) -> _Message:
         name: _column(f"signals[{name!r}]", values, np.float64, size)
         for name, values in feedback.signals.items()
     }
-    return _Message(
+    return Message(
         clients=clients.astype(np.int64, copy=False),
         latency=latency,
         completed=completed,
@@ -262,7 +272,7 @@ def _cell_by_cell(values: Any) -> FloatArray:
 
 
 def _without_duplicates(
-    row: IntArray, good: BoolArray, columns: _Message, refused: dict[str, int]
+    row: IntArray, good: BoolArray, columns: Message, refused: dict[str, int]
 ) -> BoolArray:
     """Copies of one answer count once; answers that contradict each other count not at all."""
     rows = np.flatnonzero(good)

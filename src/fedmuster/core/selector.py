@@ -12,15 +12,8 @@ from fedmuster.core import state as states
 from fedmuster.core.checking import checked_view, cohort_fault, warn_if_everyone
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.edges import EdgeView
-from fedmuster.core.errors import (
-    CallOrderError,
-    ConfigError,
-    DataError,
-    FeedbackError,
-    PolicyError,
-    StateError,
-)
-from fedmuster.core.feedback import FeedbackReport, answers_of, clean
+from fedmuster.core.errors import CallOrderError, ConfigError, DataError, PolicyError, StateError
+from fedmuster.core.feedback import FeedbackReport, clean, clean_rows, read
 from fedmuster.core.files import write_file
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
@@ -149,13 +142,13 @@ class Selector(Generic[S]):
             self._require_round_less(count, cohort_size)
         if self.round == 1 and cohort_size is None and count is None:
             warn_if_everyone(self.policy, self.problem)
-        asked = self._asked
+        round_number, asked = self.round, self._asked
         if count is not None and asked >= self.problem.cohort_size:
-            self.round, asked = self.round + 1, 0
+            round_number, asked = round_number + 1, 0
         view = checked_view(
             self.policy,
             self.problem,
-            self.round,
+            round_number,
             available=available,
             busy=self.tickets.busy if len(self.tickets) > 0 else None,
             cohort_size=cohort_size if count is None else count,
@@ -167,7 +160,7 @@ class Selector(Generic[S]):
             forecast=forecast,
         )
         # A round's further choices have streams of their own.
-        key = (self.round,) if asked == 0 else (self.round, self.decisions)
+        key = (round_number,) if asked == 0 else (round_number, self.decisions)
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, *key))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
@@ -179,7 +172,7 @@ class Selector(Generic[S]):
             self.pending = selection
         else:
             selection = self.tickets.open(selection)
-        self._asked = asked + len(selection.clients)
+        self.round, self._asked = round_number, asked + len(selection.clients)
         self.decisions += 1
         self._open = view
         return selection
@@ -235,10 +228,10 @@ class Selector(Generic[S]):
         """
         parts, refused = self.tickets.sort(tickets, None)
         nobody = np.empty(0, dtype=np.int64)
+        silence = read(Feedback(clients=nobody, latency_seconds=np.empty(0)), sketch_size=0)
         reports = []
         for part in parts:
-            empty = Feedback(clients=nobody, latency_seconds=np.empty(0))
-            cleaned, report = clean(empty, part.selection, heard_in=self.round)
+            cleaned, report = clean_rows(silence, part.selection, heard_in=self.round)
             self._learn(part.selection, cleaned, given_up=True)
             reports.append(report)
         return self._closed(reports, refused)
@@ -256,30 +249,26 @@ class Selector(Generic[S]):
             )
 
     def _observe_tickets(self, feedback: Feedback, sketch_size: int) -> FeedbackReport:
-        clients, tickets = np.asarray(feedback.clients), np.asarray(feedback.tickets)
-        if tickets.shape != clients.shape or clients.ndim != 1:
-            raise FeedbackError(
-                f"feedback.tickets has shape {tickets.shape}, expected one ticket for "
-                f"each of the {clients.size} rows of feedback.clients"
-            )
-        parts, refused = self.tickets.sort(tickets, clients)
-        messages = []
-        for part in parts:  # all before the first is learned: an unreadable message changes nothing
-            answers = feedback
-            if len(part.rows) < len(tickets):
-                answers = answers_of(feedback, part.rows, sketch_size=sketch_size)
-            messages.append(
-                clean(answers, part.selection, sketch_size=sketch_size, heard_in=self.round)
-            )
-        for part, (cleaned, _) in zip(parts, messages, strict=True):
+        message = read(feedback, sketch_size)  # before all else: if it fails, nothing changes
+        parts, refused = self.tickets.sort(feedback.tickets, message.clients)
+        reports = []
+        for part in parts:
+            answers = message.part(part.rows)
+            cleaned, report = clean_rows(answers, part.selection, heard_in=self.round)
             self._learn(part.selection, cleaned, given_up=False)
-        return self._closed([report for _, report in messages], refused)
+            reports.append(report)
+        return self._closed(reports, refused)
 
     def _learn(self, selection: Selection, cleaned: Feedback, *, given_up: bool) -> None:
         self.policy.observe(self.state, selection, cleaned)
         lost = np.full(len(selection.clients), given_up)
         self.tickets.close(selection, given_up=lost)
         self._open = None
+
+    @property
+    def _decided_in_rounds(self) -> int:
+        """How often clients were chosen, if it was once in each round."""
+        return self.round if self.pending is not None else self.round - 1
 
     def _closed(self, reports: list[FeedbackReport], refused: dict[str, int]) -> FeedbackReport:
         """One report of several parts of a message."""
@@ -364,7 +353,7 @@ class Selector(Generic[S]):
         }
         if self.pending is not None and self.pending.deadline_seconds is not None:
             meta["deadline_seconds"] = self.pending.deadline_seconds
-        if self.tickets.next > 0:
+        if self.tickets.next > 0 or self.decisions != self._decided_in_rounds:
             arrays |= {f"tickets.{name}": a for name, a in self.tickets.arrays().items()}
             meta |= {"asked": self._asked, "decisions": self.decisions}
         return states.to_bytes(arrays, meta)
@@ -392,8 +381,7 @@ class Selector(Generic[S]):
             pending |= {"quota": meta["quota"], "deadline_seconds": meta.get("deadline_seconds")}
             selector.pending = Selection(round=selector.round, **pending)
         selector.tickets.load(states.under("tickets.", arrays))
-        in_rounds = selector.round if selector.pending is not None else selector.round - 1
-        selector.decisions = meta.get("decisions", in_rounds)
+        selector.decisions = meta.get("decisions", selector._decided_in_rounds)
         selector._asked = meta.get("asked", 0)
         return selector
 

@@ -62,23 +62,26 @@ class Tickets:
         numbers = np.arange(self.next, self.next + len(selection.clients))
         selection = replace(selection, tickets=numbers)
         if len(numbers) > 0:
-            self._open[self.next] = selection
+            # Answers are learned from one by one: what is about the whole of them is left out.
+            kept = replace(selection, order=None, quota=None, preferred=None)
+            self._open[self.next] = kept
             self._selection_of.update(dict.fromkeys(numbers.tolist(), self.next))
             self.busy[selection.clients] = True
             self.next += len(numbers)
         return selection
 
     def sort(self, tickets: Any, clients: IntArray | None) -> tuple[list[Part], dict[str, int]]:
-        """The open tickets that a message is about, by selection, and the rows that count not.
+        """Group the rows of a message by selection, and count those that are refused, by reason.
 
         Args:
             tickets: int[n], as they came; the same may stand there twice.
             clients: int[n], who says that it answers; None where nobody does.
         """
-        numbers = np.asarray(tickets)
-        if numbers.ndim != 1 or not (np.issubdtype(numbers.dtype, np.integer) or not numbers.size):
+        numbers = _numbers(tickets)
+        if clients is not None and numbers.shape != clients.shape:
             raise FeedbackError(
-                f"tickets is {numbers.dtype}{numbers.shape}, expected a list of ticket numbers"
+                f"feedback.tickets has shape {numbers.shape}, expected one ticket for each of the "
+                f"{len(clients)} rows of feedback.clients"
             )
         refused: dict[str, int] = {}
         rows: dict[int, list[int]] = {}
@@ -129,6 +132,8 @@ class Tickets:
             columns[f"{key}.round"] = np.array(selection.round)
             told = {name: getattr(selection, name) for name in _COLUMNS}
             columns |= {f"{key}.{name}": a for name, a in told.items() if a is not None}
+            if selection.deadline_seconds is not None:
+                columns[f"{key}.deadline_seconds"] = np.array(selection.deadline_seconds)
         return columns
 
     def load(self, arrays: Mapping[str, Array]) -> None:
@@ -141,6 +146,8 @@ class Tickets:
             if column != "round":
                 continue
             told: dict[str, Any] = {item: arrays.get(f"{key}.{item}") for item in _COLUMNS}
+            if f"{key}.deadline_seconds" in arrays:
+                told["deadline_seconds"] = float(arrays[f"{key}.deadline_seconds"])
             self._open[int(key)] = Selection(round=int(arrays[name]), **told)
             self._selection_of.update(dict.fromkeys(told["tickets"].tolist(), int(key)))
             self.busy[told["clients"]] = True
@@ -151,12 +158,26 @@ class Tickets:
             return UNKNOWN
         key = self._selection_of.get(number)
         if key is None:
-            late = np.flatnonzero(self._given_up == number)
-            if len(late) == 0:
+            owners = np.flatnonzero(self._given_up == number)
+            if client is None or len(owners) == 0:
                 return AGAIN
-            self._given_up[late] = _NEVER  # a second copy is not late but repeated
+            if client != owners[0]:
+                return OTHER
+            self._given_up[client] = _NEVER  # a second copy is not late but repeated
             return LATE
         tickets = self._open[key].tickets
         assert tickets is not None
         owner = self._open[key].clients[np.searchsorted(tickets, number)]
         return OTHER if client is not None and client != owner else None
+
+
+def _numbers(tickets: Any) -> IntArray:
+    try:
+        numbers = np.asarray(tickets)
+    except ValueError as error:  # lists of different lengths
+        raise FeedbackError(f"tickets is no list of numbers: {error}") from None
+    if numbers.ndim != 1 or not (np.issubdtype(numbers.dtype, np.integer) or not numbers.size):
+        raise FeedbackError(
+            f"tickets is {numbers.dtype}{numbers.shape}, expected a list of ticket numbers"
+        )
+    return numbers

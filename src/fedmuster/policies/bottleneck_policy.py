@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -115,6 +115,7 @@ class BottleneckPolicy(PolicyTraits):
         "privacy": "gamma p: p is the share of its privacy budget that is left",
         "cluster": "clients of one cluster count less together",
     }
+    rounds_only: ClassVar[Any] = property(lambda policy: CohortReward.of(policy).rounds_only)
 
     def __post_init__(self) -> None:
         check_types(self)

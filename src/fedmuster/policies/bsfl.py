@@ -38,6 +38,9 @@ class BSFL(BottleneckPolicy):
         2. Eq. 17 puts the sum inside the minimum; Eq. 13, where it is outside, is right.
         3. A client that was asked and did not complete counts as a sample of speed 0.
         4. Without ``tau_min_seconds`` the running minimum takes its place.
+        5. Without rounds, as many clients as a cohort has make up a round, of which t counts the
+           number. m in the index and in Eq. 13 is the number of clients that are chosen at once:
+           where slots are filled one by one, ``ucb + alpha g`` decides, with the index of UCB1.
 
     References:
         D. Ben Ami, K. Cohen, Q. Zhao, Client Selection for Generalization in Accelerated

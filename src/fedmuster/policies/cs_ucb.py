@@ -38,6 +38,9 @@ class CSUCB(PolicyTraits):
     Deviations:
         1. A client that was asked and did not complete earns reward 0.
         2. Without ``tau_max_seconds`` the running maximum takes its place.
+        3. Without rounds, as many clients as a cohort has make up a round, and m in the index is
+           the number of clients that are chosen at once: 1 where slots are filled one by one, as
+           in UCB1.
 
     References:
         W. Xia, T. Quek, K. Guo, W. Wen, H. Yang, H. Zhu, Multi-Armed Bandit-Based Client
@@ -129,6 +132,8 @@ class CSUCBQ(PolicyTraits):
         1. As CS-UCB.
         2. The paper leaves c_k and b to the user; half the equal share and b = 0.5 by default.
         3. When clients join, the equal share shrinks, also in what is owed for past rounds.
+        4. Without rounds, as many clients as a cohort has make up a round. A client that is chosen
+           twice in a round serves its queue twice, which grows once.
 
     References:
         W. Xia, T. Quek, K. Guo, W. Wen, H. Yang, H. Zhu, Multi-Armed Bandit-Based Client

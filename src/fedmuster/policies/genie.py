@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from operator import attrgetter
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -74,6 +75,7 @@ class Genie(PolicyTraits):
         "true_speed": "the true expected speed, which only oracles know",
     }
     oracle: ClassVar[bool] = True
+    rounds_only: ClassVar[Any] = property(attrgetter("_reward.rounds_only"))
 
     alpha: float = 2.0
     beta: float = 1.0

@@ -52,6 +52,8 @@ class LinUCB(PolicyTraits):
            anything of clients never seen.
         3. The optimism of a decision is the sum of that of its pairs, which is no less.
         4. Where the server sees no features, x is 1, and all clients are alike.
+        5. Without rounds, "decisions" are clients that were chosen together and are heard of
+           together.
 
     References:
         L. Li, W. Chu, J. Langford, R. E. Schapire, A Contextual-Bandit Approach to Personalized

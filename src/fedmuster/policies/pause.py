@@ -49,6 +49,8 @@ class PAUSE(BottleneckPolicy):
         4. A client that was asked and did not complete counts as a sample of speed 0, and as a
            participation.
         5. A policy only selects: noise and debits are the business of ``fedmuster.privacy``.
+        6. Without rounds: deviation 5 of BSFL. Clusters (``rho > 0``) need rounds, because clients
+           that are asked one by one are in no cohort together.
 
     References:
         O. Peleg, N. Lang, D. Ben Ami, S. Rini, N. Shlezinger, K. Cohen, PAUSE: Low-Latency and

@@ -57,6 +57,8 @@ class PowerOfChoice(PolicyTraits):
         1. A client that is asked to train and reports no loss counts, until it does, as the median
            of the others; or else one that never answers would be chosen for ever.
         2. A candidate that answers with something that is no finite number comes last.
+        3. Without rounds, m is the number of clients that are chosen at once, and d candidates are
+           drawn for each choice: where slots are filled one by one, a d of 2 to 5 is the paper's.
 
     References:
         Y. J. Cho, J. Wang, G. Joshi, Client Selection in Federated Learning: Convergence Analysis

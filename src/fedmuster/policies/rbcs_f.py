@@ -22,7 +22,10 @@ from fedmuster.solvers.bottleneck_problem import BruteForce, Solver, best_cohort
 
 @dataclass(slots=True)
 class RBCSFState:
-    """Of each client a ridge regression, its queue and its last round; the longest latency."""
+    """Of each client a ridge regression, its queue and the round in which its last job ended.
+
+    And the longest latency.
+    """
 
     latency: RidgeState
     queue: QueueState
@@ -55,6 +58,9 @@ class RBCSF(PolicyTraits):
         1. Where the server sees no features, the context is (1, took part in the last round).
         2. A client that was asked and did not complete counts as the longest latency seen.
         3. The best set is found exactly; which of several equal ones is taken, chance decides.
+        4. Without rounds, as many clients as a cohort has make up a round. A client took part in
+           the last round if its last job ended in this round or in the one before. A client that
+           is chosen twice in a round serves its queue twice, which grows once.
 
     References:
         T. Huang, W. Lin, W. Wu, L. He, K. Li, A. Zomaya, An Efficiency-Boosting Client Selection
@@ -123,7 +129,7 @@ class RBCSF(PolicyTraits):
         context = _context(features, state.last_round[feedback.clients], selection.round)
         learn(state.latency, feedback.clients, context, latency)
         serve(state.queue, selection.clients, round_=selection.round, rate=self.beta)
-        state.last_round[selection.clients] = selection.round
+        state.last_round[selection.clients] = feedback.round
 
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""
@@ -166,6 +172,6 @@ def _optimistic(expected: FloatArray, bonus: FloatArray) -> FloatArray:
 
 def _context(features: FloatArray | None, last_round: IntArray, round_: int) -> FloatArray:
     """The features (or an intercept) and whether the client took part in the last round."""
-    took_part = (last_round == round_ - 1) & (last_round > 0)
+    took_part = (last_round >= round_ - 1) & (last_round > 0)
     first = np.ones((len(last_round), 1)) if features is None else features
     return np.column_stack([first, took_part])

@@ -13,17 +13,21 @@ from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.staleness import AgeAndNovelty, Staleness
-from fedmuster.core.state import shared
+from fedmuster.core.state import given, shared
 from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.solvers.top_k import highest
 
 
 @dataclass(slots=True)
 class REFLState:
-    """When each client last took part (0 for never), and how long a round takes (0: unknown)."""
+    """When each client last took part (0 for never), and how long a round takes (0: unknown).
+
+    And the cohort size.
+    """
 
     last_round: IntArray
     window_seconds: FloatArray = shared()
+    cohort_size: IntArray = given()
 
 
 @POLICIES.register
@@ -61,6 +65,9 @@ class REFL(PolicyTraits):
            optional adaptive target): a policy does not hear of them before they come.
         5. Faults of the public code that are not repeated: fewer clients than there are places for,
            and resting clients that are skipped by a loop over a list that it shortens.
+        6. Without rounds, as many clients as a cohort has make up a round. A client rests from the
+           round in which it answered. w is how long a job takes: a moving average of latencies in
+           which each answer weighs as one of m, so that m answers keep the share a of the past.
 
     References:
         A. M. Abdelmoniem, A. N. Sahu, M. Canini, S. A. Fahmy, REFL: Resource-Efficient Federated
@@ -108,7 +115,9 @@ class REFL(PolicyTraits):
     def init(self, problem: Problem) -> REFLState:
         """No client took part yet."""
         return REFLState(
-            last_round=np.zeros(problem.num_clients, dtype=np.int64), window_seconds=np.array(0.0)
+            last_round=np.zeros(problem.num_clients, dtype=np.int64),
+            window_seconds=np.array(0.0),
+            cohort_size=np.array(problem.cohort_size),
         )
 
     def select(self, state: REFLState, view: RoundView, rng: Generator) -> Selection:
@@ -118,9 +127,15 @@ class REFL(PolicyTraits):
 
     def observe(self, state: REFLState, selection: Selection, feedback: Feedback) -> None:
         """Note who took part, and how long it took."""
-        state.last_round[feedback.clients[feedback.answered]] = selection.round
-        if (seconds := feedback.lasted_seconds) > 0:
-            memory = self.memory if state.window_seconds > 0 else 0.0
+        answered = feedback.answered
+        state.last_round[feedback.clients[answered]] = feedback.round
+        seconds, memory = feedback.lasted_seconds, self.memory
+        if selection.tickets is not None:
+            jobs = np.sort(feedback.latency_seconds[answered])
+            seconds = float(jobs.mean()) if len(jobs) else 0.0
+            memory **= len(jobs) / int(state.cohort_size)
+        if seconds > 0:
+            memory = memory if state.window_seconds > 0 else 0.0
             state.window_seconds *= memory
             state.window_seconds += (1 - memory) * seconds
 

@@ -13,7 +13,7 @@ from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Moment, Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
-from fedmuster.core.state import shared
+from fedmuster.core.state import given, shared
 from fedmuster.core.words import number, percent, several
 from fedmuster.policies.score_columns import EVERYBODY
 from fedmuster.solvers.top_k import highest, nobody
@@ -142,11 +142,15 @@ class TierOdds:
 
 @dataclass(slots=True)
 class TiFLState:
-    """Latencies and tiers, the odds of each tier, each client's last accuracy (-inf: unheard)."""
+    """Latencies and tiers, the odds of each tier, each client's last accuracy (-inf: unheard).
+
+    And the cohort size.
+    """
 
     tiers: TierState
     odds: OddsState
     accuracy: FloatArray
+    cohort_size: IntArray = given()
 
 
 @POLICIES.register
@@ -182,6 +186,9 @@ class TiFL(PolicyTraits):
            "accuracy_before", or else minus the loss. The paper tests each tier every round.
         5. The paper leaves open by how much probabilities change; shares by rank are what public
            implementations have. If all credits are spent, they are given anew.
+        6. Without rounds, a tier is drawn for each choice, and m answers make up a round: every
+           m-th answer costs its tier a credit, and every I m-th is followed by a look at tiers and
+           probabilities.
 
     References:
         Z. Chai et al., TiFL: A Tier-based Federated Learning System, HPDC 2020.
@@ -225,6 +232,7 @@ class TiFL(PolicyTraits):
             tiers=self._tiers.init(problem.num_clients),
             odds=self._odds.init(),
             accuracy=np.full(problem.num_clients, -np.inf),
+            cohort_size=np.array(problem.cohort_size),
         )
 
     def select(self, state: TiFLState, view: RoundView, rng: Generator) -> Selection:
@@ -252,7 +260,8 @@ class TiFL(PolicyTraits):
 
     def observe(self, state: TiFLState, selection: Selection, feedback: Feedback) -> None:
         """Count latencies, remember accuracies; every I rounds look at tiers and odds again."""
-        clients, due = selection.clients, feedback.round % self.interval == 0
+        clients = selection.clients
+        draws, due = self._passed(state, selection, feedback)
         profiled = clients[state.tiers.latency.asked[clients] >= self.profiling_rounds]
         members = np.bincount(self._tiers.tier(state.tiers, profiled), minlength=self.num_tiers)
         # Tiers without credits cannot have been drawn: they have fewer votes than an open one, even
@@ -269,10 +278,21 @@ class TiFL(PolicyTraits):
         if due or len(profiled) < len(clients):
             self._tiers.divide(state.tiers)
         if len(profiled) > 0:
-            self._odds.spend(state.odds, at_hand)
+            for _ in range(draws):
+                self._odds.spend(state.odds, at_hand)
             if due:
                 accuracy = self._tiers.means(state.tiers, state.accuracy)
                 self._odds.adapt(state.odds, at_hand, accuracy)
+
+    def _passed(
+        self, state: TiFLState, selection: Selection, feedback: Feedback
+    ) -> tuple[int, bool]:
+        """How many rounds end with these answers, and whether an interval of I rounds does."""
+        if selection.tickets is None:
+            return 1, feedback.round % self.interval == 0
+        size, before = int(state.cohort_size), int(state.tiers.latency.asked.sum())
+        rounds = (before // size, (before + len(selection.clients)) // size)
+        return rounds[1] - rounds[0], rounds[1] // self.interval > rounds[0] // self.interval
 
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""

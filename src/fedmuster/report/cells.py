@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.words import span
+from fedmuster.core.words import several, span
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import SPEC_NAME
 from fedmuster.experiments.spec import Experiment, first_difference
 from fedmuster.experiments.spec_tables import table_of
 from fedmuster.experiments.sweep import Cells, find_cells
-from fedmuster.federation import Horizon
+from fedmuster.federation import Federation, Horizon
 from fedmuster.privacy.budget import Privacy
 
 
@@ -47,6 +47,11 @@ class Cell:
         if self.spec.privacy is None or self.spec.unprotected:
             return None
         return replace(self.spec.privacy, ledger=None)
+
+    @property
+    def federation(self) -> Federation | None:
+        """When clients are asked, when the server aggregates, what old answers are worth."""
+        return self.spec.federation_of(self.label)
 
 
 def find_comparable(paths: Iterable[Path] | Cells) -> dict[str, dict[int, Cell]]:
@@ -81,12 +86,20 @@ def together(cells: Sequence[Cell], seeds: tuple[int, ...]) -> Experiment:
         return cells[0].spec
     privacy = next((cell.privacy for cell in cells if cell.privacy is not None), None)
     unprotected = {cell.label for cell in cells if cell.privacy is None}
+    federation, *others = dict.fromkeys(cell.spec.federation for cell in cells)
+    federations = {label: own for cell in cells for label, own in cell.spec.federations.items()}
+    if others:  # each contestant has its own way of working
+        ways = {cell.label: cell.federation for cell in cells}
+        federation = None
+        federations = {label: way for label, way in ways.items() if way not in (None, Federation())}
     return replace(
         cells[0].spec,
         policies={cell.label: cell.spec.policies[cell.label] for cell in cells},
         seeds=seeds,
         privacy=privacy,
         unprotected=frozenset() if privacy is None else frozenset(unprotected),
+        federation=federation,
+        federations=federations,
     )
 
 
@@ -148,6 +161,11 @@ def _by_label(cells: Sequence[Cell]) -> dict[str, dict[int, Cell]]:
                 f"{twin.folder} and {cell.folder} are both called {cell.label!r}, but only one of "
                 "them has privacy: give one of them a label of its own"
             )
+        if cell.federation != twin.federation:
+            raise ConfigError(
+                f"{twin.folder} and {cell.folder} are both called {cell.label!r}, but their "
+                "federations work differently: give one of them a label of its own"
+            )
         if cell.seed in seeds:
             raise ConfigError(
                 f"{seeds[cell.seed].folder} and {cell.folder} are the same run (policy "
@@ -171,9 +189,9 @@ class Ending(NamedTuple):
 
 
 def compared_rounds(
-    horizon: Horizon, names: Sequence[str], journals: Sequence[JournalReader]
+    horizon: Horizon, names: Sequence[str], journals: Sequence[JournalReader], *, step: str
 ) -> tuple[list[int], tuple[str, ...]]:
-    """How many rounds of each run to compare, and what to say of it.
+    """How many rounds of each run to compare, and what to say of it; ``step`` is their name.
 
     All, where every run is over, be it at its horizon or before; else as many as the unfinished
     runs have, or those within the simulated time that they have reached.
@@ -190,7 +208,7 @@ def compared_rounds(
     if horizon.seconds is None:
         last = min(unfinished, key=lambda place: done[place])
         kept = [min(rounds, done[last]) for rounds in done]
-        extent = f"{done[last]:,} of {horizon.rounds:,} rounds"
+        extent = f"{done[last]:,} of {several(horizon.rounds, step)}"
     else:
         last = min(unfinished, key=lambda place: float(elapsed[place][-1]))
         end = float(elapsed[last][-1])
@@ -203,7 +221,9 @@ def compared_rounds(
     return kept, (note,)
 
 
-def ending_notes(endings: Sequence[Ending], *, seeds: int, runs: int) -> tuple[str, ...]:
+def ending_notes(
+    endings: Sequence[Ending], *, seeds: int, runs: int, step: str = "round"
+) -> tuple[str, ...]:
     """At most one note, however many runs ended early: what all have in common, and one in full.
 
     Example:
@@ -214,12 +234,12 @@ def ending_notes(endings: Sequence[Ending], *, seeds: int, runs: int) -> tuple[s
         return ()
     first, who = endings[0], f"{endings[0].label}, seed {endings[0].seed}"
     if len(endings) == 1:
-        return (f"{who}, ended after {first.rounds:,} rounds: {first.reason}.",)
+        return (f"{who}, ended after {first.rounds:,} {step}s: {first.reason}.",)
     by_label: dict[str, list[int]] = {}
     for ending in endings:
         by_label.setdefault(ending.label, []).append(ending.rounds)
     listed = ", ".join(
-        f"{label} after {span(min(rounds), max(rounds))} rounds"
+        f"{label} after {span(min(rounds), max(rounds))} {step}s"
         + (f" ({len(rounds)} of {seeds} seeds)" if len(rounds) < seeds else "")
         for label, rounds in by_label.items()
     )

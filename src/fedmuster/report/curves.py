@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.words import several
+from fedmuster.report.costs import started_updates
 from fedmuster.report.promise import cap_in_sight, cap_text, spent_title
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import mean_and_half_width
 from fedmuster.report.target import Target
 
-Axis = Literal["round", "seconds", "spent_max"]
-"""Rounds, simulated time, or the privacy spent by the client that spent most."""
+Axis = Literal["round", "seconds", "spent_max", "updates"]
+"""Rounds, simulated time, the privacy spent by the client that spent most, or client updates."""
 
 N = TypeVar("N", bound=np.number)
 
@@ -149,7 +150,9 @@ def _places(run: Run, axis: Axis) -> FloatArray:
     if axis == "round":
         return np.arange(1.0, run.rounds + 1)
     if axis == "seconds":
-        return np.cumsum(run.columns["seconds"])
+        return run.elapsed_seconds
+    if axis == "updates":
+        return started_updates(run).astype(np.float64)
     return run.columns[axis]
 
 
@@ -166,9 +169,9 @@ def spans_decades(curves: Sequence[Curve]) -> bool:
 
 TIME_AND_ROUNDS: tuple[Axis, Axis] = ("seconds", "round")
 _MOVING_TITLES = {
-    "participants": "Participants a round",
+    "participants": "Participants {}",
     "budget_share": "Share of the budgets spent",
-    "num_completed": "Answers a round",
+    "num_completed": "Answers {}",
 }
 
 
@@ -194,6 +197,7 @@ class Chart:
         curves: in the order of the policies.
         percent: whether heights are shares, told in per cent.
         most: which no height can exceed.
+        floor: a height from which the axis begins at the latest; None to fit the curves.
         logarithmic: whether only a logarithmic axis shows all heights.
         mark: a height to compare with.
         smoothed: over how many rounds means go, in words; empty for 1.
@@ -208,6 +212,7 @@ class Chart:
     curves: Sequence[Curve]
     percent: bool = False
     most: float = math.inf
+    floor: float | None = None
     logarithmic: bool = False
     mark: Mark | None = None
     smoothed: str = ""
@@ -223,6 +228,8 @@ def all_charts(comparison: Comparison, target: Target | None) -> Iterator[Chart]
     learned = [("accuracy", comparison.classifies), ("loss", comparison.trained)]
     for column in (column for column, measured in learned if measured):
         yield from (learning(comparison, column, axis, target) for axis in TIME_AND_ROUNDS)
+        if comparison.round_less:
+            yield learning(comparison, column, "updates", target)
     if comparison.privacy is not None:
         for column in ("spent_max", "spent_mean"):
             yield from (spending(comparison, column, axis) for axis in TIME_AND_ROUNDS)
@@ -239,7 +246,7 @@ def all_charts(comparison: Comparison, target: Target | None) -> Iterator[Chart]
 def learning(
     comparison: Comparison, column: str, axis: Axis, target: Target | None = None
 ) -> Chart:
-    """Accuracy or loss against time, rounds or privacy spent, with the target as a mark."""
+    """Accuracy or loss against time, rounds, privacy spent or client updates; marks the target."""
     what = f"{comparison.evaluated_on}{column}"
     curves = evaluations(comparison, column, axis)
     mark = None
@@ -286,14 +293,14 @@ def total(comparison: Comparison, column: str) -> Chart:
     title, y_title = {
         "utility": ("Cumulative utility", "cumulative utility"),
         "regret": (f"Cumulative regret{best}", "cumulative regret"),
-        "seconds": (f"{clock.capitalize()} over rounds", f"{clock} (s)"),
+        "seconds": (f"{clock.capitalize()} over {comparison.step}s", f"{clock} (s)"),
     }[column]
     return Chart(
         name=f"{column}-total",
         kind="total",
         title=title,
         axis="round",
-        x_title="round",
+        x_title=comparison.step if column == "seconds" else "round",
         y_title=y_title,
         curves=running_totals(comparison, column),
     )
@@ -301,14 +308,14 @@ def total(comparison: Comparison, column: str) -> Chart:
 
 def moving(comparison: Comparison, column: str) -> Chart:
     """Participants, budgets spent or answers, averaged over neighbouring rounds."""
-    title, width = _MOVING_TITLES[column], window(comparison)
-    smoothed = f"mean of {several(width, 'round')}" if width > 1 else ""
+    title, width = _MOVING_TITLES[column].format(comparison.a_step), window(comparison)
+    smoothed = f"mean of {several(width, comparison.step)}" if width > 1 else ""
     return Chart(
         name=f"{column}-round",
         kind="moving",
         title=f"{title}, {smoothed}" if smoothed else title,
         axis="round",
-        x_title="round",
+        x_title=comparison.step,
         y_title=title.lower(),
         curves=moving_means(comparison, column),
         percent=column == "budget_share",
@@ -318,11 +325,17 @@ def moving(comparison: Comparison, column: str) -> Chart:
 
 def against(comparison: Comparison, axis: Axis) -> str:
     """For titles, e.g. "against simulated time"."""
-    names = {"seconds": comparison.clock, "round": "rounds", "spent_max": "privacy spent"}
+    names = {
+        "seconds": comparison.clock,
+        "round": f"{comparison.step}s",
+        "spent_max": "privacy spent",
+        "updates": "client updates",
+    }
     return f"against {names[axis]}"
 
 
 def _x_title(comparison: Comparison, axis: Axis) -> str:
     if axis == "spent_max" and comparison.privacy is not None:
         return spent_title(comparison.privacy, axis)
-    return "round" if axis == "round" else f"{comparison.clock} (s)"
+    titles = {"round": comparison.step, "updates": "client updates started"}
+    return titles.get(axis, f"{comparison.clock} (s)")

@@ -21,7 +21,8 @@ class NetworkHistory:
         in_time: bool[n], whose answer came by the deadline.
         cost: [n], what was paid for each.
         place_km: [n, 2], where each was; None where clients are nowhere.
-        budget: [R, M], what each edge could have spent; infinite for no limit.
+        budget: [R, M], what each edge could have spent in a round; infinite for no limit, and
+            without rounds.
         spent: [R, M], what it did: the correctly rounded sum.
         participants: int64[R], how many were in time.
         edge_km: [M, 2], where the edges stand; None where they stand nowhere.
@@ -81,6 +82,8 @@ def read_network(reader: JournalReader, rounds: int) -> NetworkHistory | None:
     cost = np.concatenate([row.cost for row in rows])
     places = [row.position_km for row in rows if row.position_km is not None]
     budget = np.stack([row.budget for row in rows])
+    if reader.jobs is not None:  # it is for a period of several aggregations, not for each
+        budget = np.full(budget.shape, np.inf)
     cells = round_ * budget.shape[1] + edges
     radius = clients.get("edge_radius_km")
     return NetworkHistory(

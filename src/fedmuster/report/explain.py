@@ -1,4 +1,4 @@
-"""Why a client was or was not chosen, term by term.
+"""Why a client was or was not chosen, term by term: in a round, or in a decision without rounds.
 
 The journal, or the run played again, says what the policy saw (:class:`Moment`). The policy says
 how it chooses (:class:`Rule`). This module puts both into sentences and tables.
@@ -7,6 +7,7 @@ how it chooses (:class:`Rule`). This module puts both into sentences and tables.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +15,14 @@ from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.explaining import COMMON_TERMS, Moment, Rule, rank
 from fedmuster.core.words import capital, number, several
-from fedmuster.experiments.journal import JournalReader, rounds_done
-from fedmuster.experiments.replay import Replayed
+from fedmuster.experiments.journal import JournalReader
+from fedmuster.experiments.replay import Choice, Replayed
 from fedmuster.experiments.sweep import find_cells
 from fedmuster.federation import EdgeRow
 from fedmuster.policies.explaining.simple_rules import BY_SCORE, Untold, rule_of
 from fedmuster.report.cells import Cell
+from fedmuster.report.jobs import read_jobs
+from fedmuster.report.points import Point
 from fedmuster.report.tables import Table
 from fedmuster.worlds.real_federation import RealFederation
 
@@ -64,22 +67,11 @@ def find_run(folder: Path, *, policy: str | None = None, seed: int | None = None
     )
 
 
-def open_journal(cell: Cell, round_number: int) -> JournalReader:
-    """The journal, which must hold that round."""
-    done = rounds_done(cell.folder)
-    if done == 0:
-        raise StateError(f"{cell.folder} has no rounds yet: there is nothing to explain")
-    if not 1 <= round_number <= done:
-        raise ConfigError(
-            f"--round {round_number}: {cell.folder} has played rounds 1 … {done:,}; give one of "
-            "them"
-        )
-    return JournalReader(cell.folder)
-
-
-def from_journal(cell: Cell, round_number: int) -> Moment:
-    """What the journal itself says of the round."""
-    reader = open_journal(cell, round_number)
+def from_journal(cell: Cell, point: Point) -> Moment:
+    """What the journal itself says of the round or decision."""
+    reader, round_number = JournalReader(cell.folder), point.round
+    if point.decision is not None:
+        return _from_jobs(cell, reader, point)
     columns, known = _written(reader, round_number)
     told = "available" in columns
     there = columns.get("available", np.ones(len(known)))
@@ -95,7 +87,7 @@ def from_journal(cell: Cell, round_number: int) -> Moment:
     return _moment(
         cell,
         reader,
-        round_number,
+        point,
         columns={**columns, "available": there},
         known=known,
         network=None if reader.edge_rows is None else reader.edge_rows[round_number - 1],
@@ -114,25 +106,67 @@ def _missing(known: BoolArray, *, joined: BoolArray) -> list[str]:
     return [f"{watched}; ranks are among these."]
 
 
-def from_replay(cell: Cell, round_number: int, replayed: Replayed) -> Moment:
+def from_replay(cell: Cell, point: Point, replayed: Replayed) -> Moment:
     """What the policy saw when the run was played again."""
-    reader = open_journal(cell, round_number)
+    reader = JournalReader(cell.folder)
     notes: tuple[str, ...] = ()
     if not replayed.same_model:
         notes = (
             "The model was trained otherwise than in the journal (secure noise is never repeated): "
             "terms that follow from losses are not those of the run.",
         )
+    choice = replayed.choice
+    if choice is not None:
+        _check_same_clients(cell, point, choice)
     return _moment(
         cell,
         reader,
-        round_number,
+        point,
         columns=replayed.scores,
         known=np.ones(len(replayed.scores["available"]), dtype=np.bool_),
         network=replayed.network,
         sure=True,
         notes=notes,
+        choice=choice,
     )
+
+
+def _from_jobs(cell: Cell, reader: JournalReader, point: Point) -> Moment:
+    """A decision as the journal's jobs tell it: who was asked, and who was at work."""
+    decision = point.decision
+    assert decision is not None
+    num_clients, now = len(reader.clients["group"]), point.at_seconds
+    jobs = read_jobs(reader, len(reader))
+    assert jobs is not None
+    since = np.full(num_clients, np.nan)
+    ends = np.where(jobs.open, np.inf, jobs.ended_at_seconds)
+    running = (jobs.decision < decision.decision[0]) & (ends > now)
+    since[jobs.client[running]] = jobs.asked_at_seconds[running]
+    busy = ~np.isnan(since)
+    choice = Choice(point.round, decision.client, None, None, since)
+    return _moment(
+        cell,
+        reader,
+        point,
+        columns={"available": (~busy).astype(np.float64), "busy": busy.astype(np.float64)},
+        known=np.zeros(num_clients, dtype=np.bool_),
+        network=None,
+        sure=False,
+        notes=(
+            "The journal says who was asked and who was at work. It does not say who else was "
+            "not available, nor what the policy thought.",
+        ),
+        choice=choice,
+    )
+
+
+def _check_same_clients(cell: Cell, point: Point, choice: Choice) -> None:
+    assert point.decision is not None
+    if not np.array_equal(point.decision.client, choice.clients):
+        raise StateError(
+            f"{cell.folder} cannot be played again: decision {point.number} asked "
+            f"{point.decision.client.tolist()} in the journal, and {choice.clients.tolist()} now"
+        )
 
 
 def suffices(moment: Moment) -> bool:
@@ -149,38 +183,71 @@ def why_not_replayed(cell: Cell) -> str | None:
     return next((config.reason for config in cell.spec.unavailable), None)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class DecisionMoment(Moment):
+    """All that is known of one decision of a run without rounds.
+
+    Args:
+        decision: its number.
+        at_seconds: when it was made.
+        aggregations: how often the server had aggregated before.
+        busy_since_seconds: [K], since when each busy client was at work; NaN for the others.
+    """
+
+    decision: int
+    at_seconds: float
+    aggregations: int
+    busy_since_seconds: FloatArray
+
+
 def _moment(
     cell: Cell,
     reader: JournalReader,
-    round_number: int,
+    point: Point,
     *,
     columns: Mapping[str, FloatArray],
     known: BoolArray,
     network: EdgeRow | None,
     sure: bool,
     notes: tuple[str, ...],
+    choice: Choice | None = None,
 ) -> Moment:
     identities = reader.clients.get("identity")
     absent = _reasons(columns, simulated=not isinstance(cell.spec.world, RealFederation))
-    if network is not None:
-        nowhere = _unplaceable(columns, network.budget, columns["available"] == 1)
+    edges = None if network is None else network.edges
+    budget = None if network is None else network.budget
+    cohort, round_number = reader.cohorts[point.round - 1], point.round
+    if choice is not None:
+        cohort, round_number = choice.clients, choice.round
+        edges, budget = choice.edges, choice.budget
+    if budget is not None:
+        nowhere = _unplaceable(columns, budget, columns["available"] == 1)
         absent |= {name: absent.get(name, False) | mask for name, mask in nowhere.items()}
     policy = cell.spec.policies[cell.label]
-    return Moment(
-        rule=rule_of(policy),
-        meaning={**COMMON_TERMS, **policy.terms},
-        label=cell.label,
-        round=round_number,
-        cohort=reader.cohorts[round_number - 1],
-        available=~np.logical_or.reduce(list(absent.values())),
-        absent=absent,
-        terms={name: of for name, of in columns.items() if name not in _MARKS},
-        known=known,
-        sure=sure,
-        names=None if identities is None else tuple(map(str, identities)),
-        edges=None if network is None else network.edges,
-        budget=None if network is None else network.budget,
-        notes=notes,
+    told: dict[str, Any] = {
+        "rule": rule_of(policy),
+        "meaning": {**COMMON_TERMS, **policy.terms},
+        "label": cell.label,
+        "round": round_number,
+        "cohort": cohort,
+        "available": ~np.logical_or.reduce(list(absent.values())),
+        "absent": absent,
+        "terms": {name: of for name, of in columns.items() if name not in _MARKS},
+        "known": known,
+        "sure": sure,
+        "names": None if identities is None else tuple(map(str, identities)),
+        "edges": edges,
+        "budget": budget,
+        "notes": notes,
+    }
+    if choice is None or point.number is None:
+        return Moment(**told)
+    return DecisionMoment(
+        **told,
+        decision=point.number,
+        at_seconds=point.at_seconds,
+        aggregations=point.round - 1,
+        busy_since_seconds=choice.busy_since_seconds,
     )
 
 
@@ -299,8 +366,15 @@ def _with_infinity(moment: Moment, unlimited: tuple[str, ...]) -> Moment:
 
 
 def _who(moment: Moment) -> str:
+    when = f"Round {moment.round:,}"
+    if isinstance(moment, DecisionMoment):
+        where = "" if moment.edges is None else f" for edge {moment.edges[0]}"
+        when = (
+            f"Decision {moment.decision:,}{where} at {moment.at_seconds:.6g} s, after "
+            f"{several(moment.aggregations, 'aggregation')}"
+        )
     told = (
-        f"Round {moment.round:,}: {len(moment.cohort):,} chosen of {moment.num_available:,} that "
+        f"{when}: {len(moment.cohort):,} chosen of {moment.num_available:,} that "
         f"were available, of {several(moment.num_clients, 'client')}"
     )
     reasons = [
@@ -316,7 +390,7 @@ def _verdict(moment: Moment, client: int) -> str:
     name = capital(name) if moment.names is None else name
     if not moment.available[client]:
         reason = next(reason for reason, mask in moment.absent.items() if mask[client])
-        why = _ABSENT.get(reason) or _too_dear(moment, client)
+        why = _why_absent(moment, client, reason)
         return f"{name} could not be chosen: {why}."
     edge = moment.edge_of(client)
     where = "" if edge is None else f" for edge {edge}"
@@ -325,12 +399,24 @@ def _verdict(moment: Moment, client: int) -> str:
     return f"{name} was not chosen: {rule.passed_over(moment, client)}."
 
 
+def _why_absent(moment: Moment, client: int, reason: str) -> str:
+    if isinstance(moment, DecisionMoment):
+        if reason == "busy":
+            return f"it was busy since {moment.busy_since_seconds[client]:.6g} s"
+        if reason == "out_of_reach":
+            return "the edge server that asked does not cover it"
+    return _ABSENT.get(reason) or _too_dear(moment, client)
+
+
 def _too_dear(moment: Moment, client: int) -> str:
     """It costs more than any edge that covers it may spend at all."""
     assert moment.budget is not None
     cost = moment.at_edges("cost")[client]
+    budget = "the whole budget of"
+    if isinstance(moment, DecisionMoment):
+        budget = "what it could still spend,"
     told = (
-        f"at edge {edge} it costs {number(float(cost[edge]))}, more than the whole budget of "
+        f"at edge {edge} it costs {number(float(cost[edge]))}, more than {budget} "
         f"{number(float(moment.budget[edge]))}"
         for edge in np.flatnonzero(np.isfinite(cost)).tolist()
     )

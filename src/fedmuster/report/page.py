@@ -18,6 +18,7 @@ from fedmuster.report.tables import Table, difference_text, mean_text, tables, t
 
 _FIRST = (
     "seconds_to_target",
+    "answers_a_second",
     "utility",
     "utility_a_round",
     "rounds",
@@ -99,7 +100,7 @@ _STYLES = ("uPlot-1.6.32.min.css", "page.css")
 _LIBRARY = "uPlot-1.6.32.min.js"
 _SCRIPTS = (
     *("dom", "policies", "charts", "bars", "canvases", "heatmaps"),
-    *("network", "scores", "clients", "start"),
+    *("jobs", "network", "scores", "clients", "start"),
 )
 
 _SIMULATED = "Save it as a file and run it again with <code>fedmuster run</code>."
@@ -129,12 +130,23 @@ def to_html(summary: Summary) -> str:
         notes=_notes(comparison.notes),
         first_table="" if summary.target is None else _table(target_table(summary)),
         tables="\n".join(map(_table, tables(summary))),
+        groups_hint=_groups_hint(comparison),
         how_to_repeat=_REAL if comparison.real else _SIMULATED,
         spec=escape(comparison.experiment.to_toml()),
         versions=_versions(comparison.versions),
         data=_json(page_data(summary)),
         style=style,
         script=script,
+    )
+
+
+def _groups_hint(comparison: Comparison) -> str:
+    share = "In which share of the rounds a client of each group is chosen"
+    if comparison.round_less:
+        share = "Which share of all client updates a client of each group made"
+    return (
+        f"{share}; groups from fast to slow, by their mean latency. The dashed line: all clients "
+        "alike. A bar with an arrow is higher than the axis."
     )
 
 

@@ -18,6 +18,14 @@ from fedmuster.report.edge_views import (
     spread_of_shares,
     usual_success,
 )
+from fedmuster.report.job_views import (
+    FATES,
+    SlotChart,
+    age_shares,
+    job_charts,
+    slot_charts,
+    work_done,
+)
 from fedmuster.report.participation import choice_densities, group_shares, tells_groups_apart
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.score_series import (
@@ -42,17 +50,21 @@ _EQUAL = 128
 def page_data(summary: Summary) -> dict[str, Any]:
     """Everything that the scripts read."""
     comparison = summary.comparison
+    charts = list(all_charts(comparison, summary.target))
+    if comparison.round_less:
+        charts += [chart for chart in job_charts(comparison) if chart.curves]
     return {
         "policies": list(comparison.labels),
         "seeds": len(comparison.seeds),
         "level": round(100 * LEVEL),
-        "charts": [_chart(chart, comparison) for chart in all_charts(comparison, summary.target)],
+        "charts": [_chart(chart, comparison) for chart in charts],
         "groups": _groups(comparison),
         "maps": _heat_maps(comparison),
         "network": _network(comparison),
         "ranking": comparison.ranking,
         "clients": client_tables(comparison),
         "scores": score_data(comparison),
+        **({"jobs": job_data(comparison)} if comparison.round_less else {}),
     }
 
 
@@ -82,6 +94,7 @@ def _chart(chart: Chart, comparison: Comparison) -> dict[str, Any]:
         "steps": chart.steps,
         "logarithmic": chart.logarithmic,
         "mark": None if chart.mark is None else chart.mark._asdict(),
+        **({} if chart.floor is None else {"floor": chart.floor}),
         "x": rounded(grid, 7),
         "curves": [
             {
@@ -174,6 +187,49 @@ def _seed(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
+# Without rounds: ages of answers, who trains when, what became of the work.
+
+
+def job_data(comparison: Comparison) -> dict[str, Any]:
+    """Where a contestant has no rounds. Slots are of the first seed, ages and work of all."""
+    ages, done = age_shares(comparison), work_done(comparison)
+    return {
+        "step": comparison.step,
+        "fates": list(FATES.values()),
+        "ages": {
+            "names": list(ages.names),
+            "shares": [
+                rounded(ages.shares[label]) if label in ages.shares else None
+                for label in comparison.labels
+            ],
+        },
+        "slots": [
+            {"policy": comparison.labels.index(label), **_slots(chart)}
+            for label, chart in slot_charts(comparison).items()
+        ],
+        "seed": comparison.seeds[0],
+        "work": {
+            "updates": [rounded(own) for own in done.updates],
+            "seconds": [None if np.isnan(own).any() else rounded(own) for own in done.seconds],
+        },
+    }
+
+
+def _slots(chart: SlotChart) -> dict[str, Any]:
+    return {
+        "begin": chart.begin_seconds,
+        "end": chart.end_seconds,
+        "slots": chart.slots,
+        "allSlots": chart.all_slots,
+        "slot": chart.slot.tolist(),
+        "client": chart.client.tolist(),
+        "from": rounded(chart.asked_at_seconds, 9),
+        "to": rounded(chart.ended_at_seconds, 9),
+        "fate": chart.fate.tolist(),
+        "aggregated": rounded(chart.aggregated_at_seconds, 9),
+    }
+
+
 # The network: maps of policies, and what edge servers spent of their budgets.
 
 
@@ -238,7 +294,8 @@ def score_data(comparison: Comparison) -> dict[str, Any]:
     return {
         "seed": comparison.seeds[0],
         "lines": [
-            _score_chart(number(label), label, own) for label, own in scored(comparison).items()
+            _score_chart(number(label), label, own, comparison.step)
+            for label, own in scored(comparison).items()
         ],
         "timelines": [
             *(_timeline_chart(at, comparison.labels[at], own) for at, own in lines.items()),
@@ -248,7 +305,7 @@ def score_data(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _score_chart(policy: int, label: str, lines: Sequence[ScoreLine]) -> dict[str, Any]:
+def _score_chart(policy: int, label: str, lines: Sequence[ScoreLine], step: str) -> dict[str, Any]:
     grid = thinned(np.unique(np.concatenate([line.rounds for line in lines])))
     curves = []
     for look, line in enumerate(lines):
@@ -256,7 +313,7 @@ def _score_chart(policy: int, label: str, lines: Sequence[ScoreLine]) -> dict[st
         mean = np.where(np.isin(grid, line.rounds), found, np.nan)
         name = f"client {line.client:,}"
         curves.append({"policy": policy, "look": look, "name": name, "mean": rounded(mean)})
-    return _line_chart(f"score-{policy}", label, "score", grid, curves)
+    return _line_chart(f"score-{policy}", label, "score", grid, curves, step=step)
 
 
 def _timeline_chart(policy: int, label: str, line: Timeline) -> dict[str, Any]:
@@ -283,13 +340,19 @@ def _validity_chart(lines: Mapping[int, Timeline]) -> list[dict[str, Any]]:
 
 
 def _line_chart(
-    name: str, title: str, y: str, grid: FloatArray, curves: list[dict[str, Any]]
+    name: str,
+    title: str,
+    y: str,
+    grid: FloatArray,
+    curves: list[dict[str, Any]],
+    *,
+    step: str = "round",
 ) -> dict[str, Any]:
     return {
         "name": name,
         "title": title,
         "axis": "round",
-        "xTitle": "round",
+        "xTitle": step,
         "yTitle": y,
         "steps": not name.startswith("score"),
         "x": grid.astype(np.int64).tolist(),

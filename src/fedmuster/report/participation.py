@@ -20,9 +20,10 @@ class GroupShares(NamedTuple):
     latencies: FloatArray
     """[G], mean latency of the clients of a group over seeds."""
     shares: FloatArray
-    """[policies, G], in which share of the rounds a client of the group was chosen."""
+    """[policies, G], in which share of the rounds a client of the group was chosen; where a
+    contestant has no rounds, which share of all client updates a client of the group made."""
     equal: float
-    """In which share of the rounds a client is chosen if all are chosen alike."""
+    """The share of a client if all are chosen alike."""
 
 
 class ChoiceDensity(NamedTuple):
@@ -38,13 +39,18 @@ def group_shares(comparison: Comparison) -> GroupShares:
     latencies = _group_means(first, [run.typical_latency_seconds for run in first])
     shares = np.stack(
         [
-            _group_means(runs, [run.selection_counts() / run.rounds for run in runs])
+            _group_means(runs, [run.selection_counts() / _times(run, comparison) for run in runs])
             for runs in comparison.runs.values()
         ]
     )
     present = ~np.isnan(latencies)
-    equal = comparison.usual_cohort_size / comparison.num_clients
-    return GroupShares(latencies[present], shares[:, present], equal)
+    equal = 1 if comparison.round_less else comparison.usual_cohort_size
+    return GroupShares(latencies[present], shares[:, present], equal / comparison.num_clients)
+
+
+def _times(run: Run, comparison: Comparison) -> int:
+    """Of how many a share is: aggregations of different contestants use different numbers."""
+    return max(len(run.chosen), 1) if comparison.round_less else run.rounds
 
 
 def tells_groups_apart(comparison: Comparison) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
-from fedmuster.core.words import plain, several
+from fedmuster.core.words import plain, several, span
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import Cells
@@ -25,13 +25,14 @@ from fedmuster.report.cells import (
 )
 from fedmuster.report.edge_rows import NetworkHistory, Scores, read_network, read_scores
 from fedmuster.report.federated_runs import check_clients, match_clients
+from fedmuster.report.jobs import JobHistory, read_jobs
 from fedmuster.report.promise import statement
 from fedmuster.worlds.real_federation import RealFederation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Run:
-    """The first rounds of one policy under one seed.
+    """The first rounds of one policy under one seed; without rounds, its first aggregations.
 
     Args:
         label: of the policy.
@@ -39,7 +40,8 @@ class Run:
         columns: those of :class:`JournalReader`, one entry a round; with edge servers also
             ``participants`` (in time), their ``utility``, and ``budget_share``, the mean part of
             the budgets that was spent.
-        cohort_sizes: how many clients were chosen in each round.
+        cohort_sizes: how many clients were chosen in each round; without rounds, how many jobs
+            ended before each aggregation.
         chosen: those clients, one round after the other.
         cohort_size: m.
         groups: [K], speed group of each client.
@@ -55,6 +57,8 @@ class Run:
         identities: the names of real clients, None in a simulation.
         answered: [K], whether a latency was ever seen, None in a simulation, where all are known.
         present: [K], whether the client was in this run at all, None for all.
+        jobs: every job that was asked for, None in rounds.
+        slots: how many jobs may be open at once, None in rounds.
     """
 
     label: str
@@ -76,6 +80,8 @@ class Run:
     identities: tuple[str, ...] | None = None
     answered: BoolArray | None = None
     present: BoolArray | None = None
+    jobs: JobHistory | None = None
+    slots: int | None = None
 
     @property
     def rounds(self) -> int:
@@ -91,6 +97,11 @@ class Run:
     def private(self) -> bool:
         """Whether a ledger was kept."""
         return not np.isnan(self.columns["spent_max"][-1])
+
+    @property
+    def elapsed_seconds(self) -> FloatArray:
+        """[rounds], the time at the end of each round, or of each aggregation."""
+        return np.cumsum(self.columns["seconds"])
 
     @property
     def at_edges(self) -> NetworkHistory:
@@ -164,13 +175,13 @@ class Comparison:
 
     @property
     def network(self) -> NetworkHistory | None:
-        """Of the first run; None where there are no edge servers."""
-        return self.every_run[0].network
+        """Of the first run, in rounds if any is; None where there are no edge servers."""
+        return self.runs[(*self.in_rounds, *self.labels)[0]][0].network
 
     @property
     def usual_cohort_size(self) -> float:
-        """m, or with edge servers, whose budgets decide, the mean of all rounds."""
-        if self.network is None:
+        """m, or the mean of all rounds where budgets of edge servers or single answers decide."""
+        if self.network is None and not self.round_less:
             return self.cohort_size
         return float(np.concatenate([run.cohort_sizes for run in self.every_run]).mean())
 
@@ -185,9 +196,12 @@ class Comparison:
     def who_is_chosen(self) -> str:
         """How many of how many; with edge servers, whose budgets decide how many, at how many."""
         clients = f"{self.num_clients:,} clients"
-        if self.network is None:
+        if self.network is not None:
+            return f"{clients} at {several(self.network.num_edges, 'edge server')}"
+        if not self.round_less:
             return f"{self.cohort_size:,} of {clients} a round"
-        return f"{clients} at {several(self.network.num_edges, 'edge server')}"
+        at_once = [run.cohort_size if run.slots is None else run.slots for run in self.every_run]
+        return f"{span(min(at_once), max(at_once))} of {clients} at a time"
 
     def column(self, label: str, name: str) -> FloatArray:
         """[seeds, rounds]: a column of the journals of a policy, the rounds that all runs have."""
@@ -196,6 +210,26 @@ class Comparison:
     def judged(self, label: str) -> bool:
         """Whether regret of this policy was measured."""
         return not np.isnan(self.column(label, "regret")).any()
+
+    @property
+    def round_less(self) -> tuple[str, ...]:
+        """The contestants that work without rounds."""
+        return tuple(label for label, (run, *_) in self.runs.items() if run.jobs is not None)
+
+    @property
+    def in_rounds(self) -> tuple[str, ...]:
+        """The contestants that work in rounds."""
+        return tuple(label for label in self.labels if label not in self.round_less)
+
+    @property
+    def step(self) -> str:
+        """What a row of a journal is: a round; where a contestant has none, an aggregation."""
+        return "aggregation" if self.round_less else "round"
+
+    @property
+    def a_step(self) -> str:
+        """The same, for "answers a round"."""
+        return f"an {self.step}" if self.round_less else f"a {self.step}"
 
     @property
     def any_judged(self) -> bool:
@@ -237,7 +271,7 @@ class Comparison:
         """How much was run, for titles."""
         if self.experiment.seconds is not None:
             return f"{plain(self.experiment.seconds)} s"
-        return "up to " * self.uneven + several(self.most_rounds, "round")
+        return "up to " * self.uneven + several(self.most_rounds, self.step)
 
     @property
     def protected(self) -> tuple[str, ...]:
@@ -297,7 +331,9 @@ def load(paths: Iterable[Path] | Cells) -> Comparison:
     journals = [_journal(cell) for cell in kept]
     real = isinstance(kept[0].spec.world, RealFederation)
     client_notes = match_clients(journals) if real else ()
-    lengths, notes = compared_rounds(kept[0].spec.horizon, [c.name for c in kept], journals)
+    step = "round" if all(journal.jobs is None for journal in journals) else "aggregation"
+    names = [cell.name for cell in kept]
+    lengths, notes = compared_rounds(kept[0].spec.horizon, names, journals, step=step)
     runs = [
         _run(cell, journal, rounds)
         for cell, journal, rounds in zip(kept, journals, lengths, strict=True)
@@ -322,7 +358,7 @@ def load(paths: Iterable[Path] | Cells) -> Comparison:
         cohort_size=min(runs[0].cohort_size, runs[0].num_clients),
         notes=(
             *notes,
-            *ending_notes(endings, seeds=len(seeds), runs=len(runs)),
+            *ending_notes(endings, seeds=len(seeds), runs=len(runs), step=step),
             *seed_notes,
             *client_notes,
             *statement(experiment),
@@ -372,13 +408,25 @@ def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:
         identities=None if names is None else tuple(names.tolist()),
         answered=reader.clients.get("answered"),
         present=reader.clients.get("present"),
+        jobs=read_jobs(reader, rounds),
+        slots=None if reader.jobs is None else _slots(cell, reader, network),
     )
+
+
+def _slots(cell: Cell, reader: JournalReader, network: NetworkHistory | None) -> int:
+    """How many jobs may be open at once, at all edge servers together."""
+    at_one = None if cell.federation is None else cell.federation.concurrency
+    servers = 1 if network is None else network.num_edges
+    return servers * (int(reader.clients["cohort_size"]) if at_one is None else at_one)
 
 
 def _edge_columns(
     reader: JournalReader, spec: Experiment, network: NetworkHistory | None
 ) -> dict[str, FloatArray]:
-    """None without edge servers. Unlike the journal's reward, utility needs no judge."""
+    """None without edge servers. Unlike the journal's reward, utility needs no judge.
+
+    Utility is of a round: NaN for all aggregations of a run without rounds.
+    """
     utility = spec.reward if isinstance(spec.reward, EdgeUtility) else None
     if (network is None) != (utility is None):
         raise StateError(
@@ -387,10 +435,13 @@ def _edge_columns(
         )
     if network is None or utility is None:
         return {}
-    worth = [utility.of(n, num_edges=network.num_edges) for n in network.participants.tolist()]
+    worth = np.full(len(network.participants), np.nan)
+    if reader.jobs is None:
+        edges = network.num_edges
+        worth[:] = [utility.of(n, num_edges=edges) for n in network.participants.tolist()]
     return {
         "participants": network.participants.astype(np.float64),
-        "utility": np.array(worth),
+        "utility": worth,
         "budget_share": network.mean_share,
     }
 

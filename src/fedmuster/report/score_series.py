@@ -142,14 +142,20 @@ class Timeline(NamedTuple):
 
 def planes(comparison: Comparison) -> dict[str, Plane]:
     """Of each policy that bounds validity and utility of anybody, in the first seed."""
-    found = comparison.watched(*_BOUNDS, *_DEPARTURES)
+    found = _departing(comparison, *_BOUNDS)
     known = {label: plane(run) for label, run in found.items()}
     return {label: own for label, own in known.items() if len(own.clients) > 0}
 
 
 def timelines(comparison: Comparison) -> dict[str, Timeline]:
     """Of each policy whose candidates may leave, in the first seed."""
-    return {label: timeline(run) for label, run in comparison.watched(*_DEPARTURES).items()}
+    return {label: timeline(run) for label, run in _departing(comparison).items()}
+
+
+def _departing(comparison: Comparison, *names: str) -> dict[str, Run]:
+    """Runs that publish these scores and who has left; policies count that in rounds."""
+    found = comparison.watched(*names, *_DEPARTURES)
+    return {label: run for label, run in found.items() if run.jobs is None}
 
 
 def plane(run: Run) -> Plane:

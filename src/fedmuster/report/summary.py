@@ -2,19 +2,21 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.privacy.budget import Privacy
+from fedmuster.report.costs import costs, costs_to_target, end_mean, end_swing
 from fedmuster.report.runs import Comparison, Run
 from fedmuster.report.statistics import Difference, Interval, interval, paired
 from fedmuster.report.target import Target, final, find_target
 
+About = Literal["learning", "costs", "costs_to_target", "privacy", "network", "selection"]
 _LEVELS, _SPEEDS = ("lower", "higher"), ("faster", "slower")
 _COUNTS, _AMOUNTS = ("fewer", "more"), ("less", "more")
 
@@ -33,21 +35,27 @@ class Metric:
         better: whether less or more of it is good; None where neither is.
         unit: e.g. "s"; empty for a plain number.
         may_be_missing: whether a run may lack it although it was measured: a target never reached.
+        absent: what tables say in place of a number that a run cannot have; empty if it can.
     """
 
     key: str
     title: str
-    about: Literal["learning", "privacy", "network", "selection"]
+    about: About
     of: Callable[[Run], float]
     words: tuple[str, str] | None = None
     better: Literal["lower", "higher"] | None = None
     unit: str = ""
     may_be_missing: bool = False
+    absent: Callable[[Run], str] = lambda _: ""
 
     @property
     def heading(self) -> str:
         """The title with its unit."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    def value(self, run: Run) -> float:
+        """The number of a run; NaN where it has none."""
+        return math.nan if self.absent(run) else self.of(run)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,12 +67,14 @@ class PolicySummary:
         values: one number a seed.
         means: over the seeds; NaN where a seed has none.
         differences: to the baseline, where there are any.
+        absent: what tables say in place of numbers that its runs cannot have.
     """
 
     label: str
     values: Mapping[str, FloatArray]
     means: Mapping[str, Interval]
     differences: Mapping[str, Difference]
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def reached(self, key: str) -> int:
         """In how many seeds there is such a number."""
@@ -117,7 +127,7 @@ def summarise(
         )
     measured = tuple(metrics(comparison, aim))
     values = {
-        label: {metric.key: np.array([metric.of(run) for run in runs]) for metric in measured}
+        label: {metric.key: np.array([metric.value(run) for run in runs]) for metric in measured}
         for label, runs in comparison.runs.items()
     }
     base = values[against]
@@ -132,6 +142,11 @@ def summarise(
                 if metric.words is not None
                 and label != against
                 and not np.isnan(own[metric.key] - base[metric.key]).any()
+            },
+            absent={
+                metric.key: words
+                for metric in measured
+                if (words := metric.absent(comparison.runs[label][0]))
             },
         )
         for label, own in values.items()
@@ -160,19 +175,36 @@ def evenness(counts: IntArray) -> float:
 def metrics(comparison: Comparison, target: Target | None) -> Iterator[Metric]:
     """The numbers that the runs of a comparison have, in the order of the tables' columns."""
     yield from _learning(comparison, target)
+    if comparison.round_less:
+        yield from _costs(comparison, target)
     if comparison.privacy is not None:
         yield from _spending(comparison.privacy, comparison.num_parameters)
     if comparison.network is not None:
         yield from _at_edges(comparison, limited=comparison.network.limited)
-    if comparison.uneven:
+    if comparison.round_less:
+        yield Metric(
+            "answers_a_second",
+            "Answers used a second",
+            "selection",
+            lambda run: _ratio(costs(run).used, costs(run).seconds),
+            _COUNTS,
+            "higher",
+        )
+    elif comparison.uneven:
         yield Metric(
             "rounds", "Rounds", "selection", lambda run: float(run.rounds), _COUNTS, "higher"
         )
     yield from _time(comparison)
     if comparison.any_judged:
-        yield _total("regret", "selection", "lower", a_round=comparison.uneven)
+        yield _total("regret", "selection", "lower", comparison)
         if comparison.network is None:  # with edge servers reward is the utility, told above
-            yield Metric("reward", "Mean reward", "selection", lambda run: _mean(run, "reward"))
+            yield Metric(
+                "reward",
+                "Mean reward",
+                "selection",
+                lambda run: _mean(run, "reward"),
+                absent=_judged_in_rounds,
+            )
     yield Metric("completed_percent", "Completed", "selection", _completed_percent, unit="%")
     yield Metric("evenness", "Evenness", "selection", _evenness)
 
@@ -188,6 +220,8 @@ def _learning(comparison: Comparison, target: Target | None) -> Iterator[Metric]
             "higher",
             unit="%",
         )
+    if comparison.round_less and comparison.evaluated:
+        yield from _at_the_end(comparison)
     if comparison.trained:
         yield Metric(
             "final_loss", "Final loss", "learning", lambda run: final(run, "loss"), _LEVELS, "lower"
@@ -209,6 +243,71 @@ def _learning(comparison: Comparison, target: Target | None) -> Iterator[Metric]
             unit="s",
             may_be_missing=True,
         )
+
+
+def _at_the_end(comparison: Comparison) -> Iterator[Metric]:
+    """How good the model is in the last tenth of a run, and how much that swings."""
+    column = "accuracy" if comparison.classifies else "loss"
+    times, unit = (100, "%") if comparison.classifies else (1, "")
+    ending = "_percent" * comparison.classifies
+    yield Metric(
+        f"end_{column}{ending}",
+        f"{column.capitalize()} in the last tenth",
+        "learning",
+        lambda run: times * end_mean(run, column),
+        _LEVELS,
+        "higher" if comparison.classifies else "lower",
+        unit=unit,
+    )
+    yield Metric(
+        f"end_{column}_swing{ending}",
+        "Swing",
+        "learning",
+        lambda run: times * end_swing(run, column),
+        _LEVELS,
+        "lower",
+        unit=unit,
+    )
+
+
+_COST_TITLES: Final = {
+    "started": ("Updates started", 1.0, ""),
+    "used": ("Used", 1.0, ""),
+    "wasted": ("Wasted", 1.0, ""),
+    "server_updates": ("Server updates", 1.0, ""),
+    "bytes_down": ("Down", 1e-6, "MB"),
+    "bytes_up": ("Up", 1e-6, "MB"),
+    "client_seconds": ("Client work", 1.0, "s"),
+    "lost_client_seconds": ("Work lost", 1.0, "s"),
+    "mean_concurrency": ("Mean concurrency", 1.0, ""),
+}
+"""Of the fields of :class:`Costs`: what they are called, in which unit of how many."""
+
+
+def _costs(comparison: Comparison, target: Target | None) -> Iterator[Metric]:
+    """What runs cost until their end, and until their target."""
+
+    def of(run: Run, name: str, times: float, about: About) -> float:
+        spent = costs(run) if about == "costs" else costs_to_target(run, target)
+        return math.nan if spent is None else times * float(getattr(spent, name))
+
+    def unknown(run: Run, name: str) -> str:
+        return "not known" if name.endswith("client_seconds") and run.jobs is None else ""
+
+    tables: tuple[About, ...] = ("costs",) if target is None else ("costs", "costs_to_target")
+    for about in tables:
+        for name, (title, times, unit) in _COST_TITLES.items():
+            if name.startswith("bytes") and comparison.num_parameters is None:
+                continue
+            yield Metric(
+                f"{about}_{name.replace('bytes', 'megabytes')}",
+                title,
+                about,
+                partial(of, name=name, times=times, about=about),
+                unit=unit,
+                may_be_missing=about == "costs_to_target",
+                absent=partial(unknown, name=name),
+            )
 
 
 def _spending(privacy: Privacy, num_parameters: int | None) -> Iterator[Metric]:
@@ -248,10 +347,11 @@ def _spending(privacy: Privacy, num_parameters: int | None) -> Iterator[Metric]:
 
 
 def _at_edges(comparison: Comparison, *, limited: bool) -> Iterator[Metric]:
-    yield _total("utility", "network", "higher", a_round=comparison.uneven)
+    if comparison.in_rounds:
+        yield _total("utility", "network", "higher", comparison)
     yield Metric(
         "participants_a_round",
-        "Participants a round",
+        f"Participants {comparison.a_step}",
         "network",
         lambda run: _mean(run, "participants"),
     )
@@ -268,10 +368,12 @@ def _at_edges(comparison: Comparison, *, limited: bool) -> Iterator[Metric]:
 def _time(comparison: Comparison) -> Iterator[Metric]:
     """Where all runs end by time there is nothing to compare in it.
 
-    A run that ended early has not been faster: then compare how long a round takes.
+    A run that ended early has not been faster: then compare how long a round takes. Rounds and
+    other aggregations take different amounts of work, so their times compare nothing.
     """
-    tested = not comparison.uneven
-    ended_early = comparison.uneven and not comparison.by_time
+    alike = not comparison.round_less
+    tested = alike and not comparison.uneven
+    ended_early = alike and comparison.uneven and not comparison.by_time
     yield Metric(
         "wall_clock_seconds" if comparison.real else "simulated_seconds",
         comparison.clock.capitalize(),
@@ -283,7 +385,7 @@ def _time(comparison: Comparison) -> Iterator[Metric]:
     )
     yield Metric(
         "round_seconds",
-        "Mean round",
+        "Mean round" if alike else "Mean time to an aggregation",
         "selection",
         lambda run: _mean(run, "seconds"),
         _SPEEDS if ended_early else None,
@@ -296,10 +398,10 @@ def _total(
     column: str,
     about: Literal["network", "selection"],
     better: Literal["lower", "higher"],
-    *,
-    a_round: bool,
+    comparison: Comparison,
 ) -> Metric:
     """The sum over all rounds, or its mean where runs differ in their number of rounds."""
+    a_round = comparison.uneven
     return Metric(
         f"{column}_a_round" if a_round else column,
         column.capitalize() + " a round" * a_round,
@@ -307,7 +409,17 @@ def _total(
         lambda run: float(run.columns[column].sum()) / (run.rounds if a_round else 1),
         _LEVELS,
         better,
+        absent=_judged_in_rounds,
     )
+
+
+def _judged_in_rounds(run: Run) -> str:
+    """Regret, reward and utility judge cohorts."""
+    return "" if run.jobs is None else "rounds only"
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else math.nan
 
 
 def _at_end(column: str, run: Run) -> float:

@@ -9,16 +9,22 @@ from dataclasses import dataclass
 from fedmuster.core.words import percent, plus_minus, several
 from fedmuster.report.edge_views import budget_check, utility_words
 from fedmuster.report.promise import in_words
+from fedmuster.report.runs import Comparison
 from fedmuster.report.statistics import LEVEL
 from fedmuster.report.summary import Metric, PolicySummary, Summary
 
 _TITLES = {
     "learning": ("What the model learned: {}", "Learning compared with {}, seed by seed"),
+    "costs": ("What it cost until the end: {}", ""),
+    "costs_to_target": ("What it cost until {target}: {}", ""),
     "privacy": ("What it cost in privacy: {}", "Privacy compared with {}, seed by seed"),
     "network": ("At the edge servers: {}", "At the edge servers, compared with {}, seed by seed"),
     "selection": ("{}", "Compared with {}, seed by seed"),
 }
-"""Of the means and of the differences, by what metrics are about."""
+"""Of the means and of the differences, by what metrics are about; costs are not tested."""
+_LAST = ("final_accuracy_percent", "final_loss")
+_AT_END = ("end_accuracy_percent", "end_accuracy_swing_percent", "end_loss", "end_loss_swing")
+"""Beside the time to the target. A model that swings is not judged by its last evaluation."""
 _REGRET_WORDS = (
     "Regret: what the best placement within coverage and budgets has more in expected utility "
     "(COCS Eq. 11)."
@@ -44,7 +50,8 @@ def tables(summary: Summary) -> tuple[Table, ...]:
     kinds = [kind for kind in _TITLES if any(metric.about == kind for metric in summary.metrics)]
     shown = [_means(summary, kind, last=kind == kinds[-1]) for kind in kinds]
     if len(summary.policies) > 1:
-        shown += [_differences(summary, kind, last=kind == kinds[-1]) for kind in kinds]
+        tested = [kind for kind in kinds if any(metric.about == kind for metric in summary.tested)]
+        shown += [_differences(summary, kind, last=kind == tested[-1]) for kind in tested]
     return tuple(shown)
 
 
@@ -52,7 +59,8 @@ def target_table(summary: Summary) -> Table:
     """Time to accuracy and its distance to the baseline, where a model was trained."""
     by_key = {metric.key: metric for metric in summary.metrics}
     time = by_key["seconds_to_target"]
-    others = [by_key[key] for key in ("final_accuracy_percent", "final_loss") if key in by_key]
+    at_end = _AT_END if any(key in by_key for key in _AT_END) else _LAST
+    others = [by_key[key] for key in at_end if key in by_key]
     base, rivals = summary.base, len(summary.policies) - 1
     return Table(
         title=f"Time to {summary.target.text if summary.target else ''}",
@@ -125,8 +133,10 @@ def _means(summary: Summary, kind: str, *, last: bool) -> Table:
         for metric in summary.metrics
         if metric.about == kind and not _goes_without_saying(metric, summary)
     ]
+    setting = f"{comparison.length}, {seeds}, {comparison.who_is_chosen}"
+    target = "" if summary.target is None else summary.target.text
     return Table(
-        title=_TITLES[kind][0].format(f"{comparison.length}, {seeds}, {comparison.who_is_chosen}"),
+        title=_TITLES[kind][0].format(setting, target=target),
         columns=("Policy", *(metric.heading for metric in shown)),
         rows=tuple(
             (policy.label, *(mean_text(metric, policy) for metric in shown))
@@ -146,14 +156,23 @@ def _explanations(summary: Summary, kind: str) -> Iterable[str]:
         judged = any(metric.key.startswith("regret") for metric in summary.metrics)
         if judged and summary.comparison.network is not None:
             yield _REGRET_WORDS
+        if judged and summary.comparison.round_less:
+            yield "Regret and reward judge cohorts: they are defined for rounds only."
         yield "Evenness: Jain's index of how often each client was chosen; 1 if all alike."
     elif kind == "network":
         yield utility_words(summary.comparison)
         if check := budget_check(summary.comparison):
             yield check
+        if summary.comparison.round_less:
+            yield (
+                "Without rounds a budget is for a period of several aggregations, so no share of "
+                "it is told, and utility is not defined."
+            )
+    elif kind == "costs":
+        yield from _cost_words(summary.comparison)
     elif kind == "privacy":
         yield from in_words(summary.comparison.experiment, summary.comparison.num_parameters)
-    elif summary.target is not None:
+    elif kind == "learning" and summary.target is not None:
         first = "at least" if summary.target.column == "accuracy" else "at most"
         real = summary.comparison.real
         kind_of_seconds = "seconds on the server's clock" if real else "simulated seconds"
@@ -161,6 +180,38 @@ def _explanations(summary: Summary, kind: str) -> Iterable[str]:
         yield (
             f"Time to {summary.target.text}: {kind_of_seconds} until the first evaluation{where} "
             f"with {first} this {summary.target.column}."
+        )
+        if summary.comparison.round_less:
+            yield from _end_words(summary.comparison)
+
+
+def _end_words(comparison: Comparison) -> Iterable[str]:
+    yield (
+        "The last tenth: the mean of the evaluations in the last tenth of a run by time. Swing: "
+        "their standard deviation."
+    )
+    if not comparison.by_time:
+        yield (
+            "Runs end after equally many aggregations, at different times: end all of them at one "
+            "time (seconds = …) to compare what they come to."
+        )
+
+
+def _cost_words(comparison: Comparison) -> Iterable[str]:
+    yield (
+        "Updates started: client updates that were asked for. Wasted: those that ended without "
+        "being used. The others were used, or were still open."
+    )
+    if comparison.num_parameters is not None:
+        yield "Every client that is asked downloads the model, and every answer uploads one."
+    yield (
+        "Client work: from the question to the answer, or until the server stopped waiting; all "
+        "clients together. Mean concurrency: the clients that are busy, on average over time."
+    )
+    if comparison.in_rounds:
+        yield (
+            "In rounds a server update is a round, every client of a cohort counts as busy until "
+            "its round ends, and the journal does not say how long each client worked."
         )
 
 
@@ -178,7 +229,9 @@ def _goes_without_saying(metric: Metric, summary: Summary) -> bool:
 
 
 def mean_text(metric: Metric, policy: PolicySummary) -> str:
-    """A policy's mean of a metric, or in how many seeds there is one."""
+    """A policy's mean of a metric, or why there is none, or in how many seeds there is one."""
+    if metric.key in policy.absent:
+        return policy.absent[metric.key]
     reached, seeds = policy.reached(metric.key), len(policy.values[metric.key])
     if metric.may_be_missing and reached < seeds:
         return f"reached in {reached} of {several(seeds, 'seed')}" if reached else "never reached"
@@ -189,7 +242,11 @@ def mean_text(metric: Metric, policy: PolicySummary) -> str:
 def _differences(summary: Summary, kind: str, *, last: bool) -> Table:
     base = summary.base
     others = [policy for policy in summary.policies if policy is not base]
-    shown = [metric for metric in summary.tested if metric.about == kind]
+    shown = [
+        metric
+        for metric in summary.tested
+        if metric.about == kind and metric.key not in base.absent
+    ]
     return Table(
         title=_TITLES[kind][1].format(summary.baseline),
         columns=("Policy", *(metric.title for metric in shown)),
@@ -225,7 +282,7 @@ def difference_text(metric: Metric, policy: PolicySummary, base: PolicySummary) 
         missed = [one.label for one in (policy, base) if not one.everywhere(metric.key)]
         if metric.may_be_missing and missed:
             return f"not reached in every seed by {' and '.join(missed)}"
-        return "–"
+        return policy.absent.get(metric.key) or base.absent.get(metric.key, "–")
     around = difference.interval
     signed = plus_minus(around.mean, around.half_width, sign="+")
     # A difference of percentages is in points, and their ratio would only confuse.

@@ -31,11 +31,15 @@ class Target:
 
     def seconds(self, run: Run) -> float:
         """Simulated seconds until the end of the first round that reaches it; NaN if none does."""
+        reached = self.round(run)
+        return math.nan if reached is None else float(run.columns["seconds"][:reached].sum())
+
+    def round(self, run: Run) -> int | None:
+        """The first round that reaches it, or the first aggregation; None if none does."""
         values = run.columns[self.column]
         good = values >= self.value if self.column == "accuracy" else values <= self.value
-        if not good.any():  # NaN, where a round was not evaluated, is never good
-            return math.nan
-        return float(run.columns["seconds"][: int(np.argmax(good)) + 1].sum())
+        # NaN, where a round was not evaluated, is never good.
+        return int(np.argmax(good)) + 1 if good.any() else None
 
 
 def find_target(comparison: Comparison, baseline: str, wanted: float | None = None) -> Target:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.core.files import write_file
+from fedmuster.report.costs import cost_columns
 from fedmuster.report.curves import thinned
 from fedmuster.report.edge_views import network_maps, spread_of_shares
+from fedmuster.report.job_views import jobs_of
 from fedmuster.report.page import to_html
 from fedmuster.report.participation import tells_groups_apart
 from fedmuster.report.runs import Comparison, Run, load
@@ -21,6 +23,7 @@ from fedmuster.report.score_series import planes, scored, timelines
 from fedmuster.report.statistics import quotients
 from fedmuster.report.summary import Summary, summarise
 from fedmuster.report.tables import csv_cell, tables, to_csv, to_markdown
+from fedmuster.report.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,8 +89,8 @@ def write_summary(
         write_file(out / name, text.encode())
     return [
         *(out / name for name in texts),
-        *write_csv(comparison, out),
-        *(write_parquet(comparison, out) if parquet else ()),
+        *write_csv(comparison, out, summary.target),
+        *(write_parquet(comparison, out, summary.target) if parquet else ()),
         *(write_tensorboard(comparison, out) if tensorboard else ()),
         *pictures,
     ]
@@ -105,13 +108,21 @@ def _draw(summary: Summary, out: Path, formats: Sequence[str]) -> list[Path]:
             )
     comparison, target, network = summary.comparison, summary.target, summary.comparison.network
     private, classifies = comparison.privacy is not None, comparison.classifies
+    without_rounds, learned = bool(comparison.round_less), comparison.evaluated
     wanted: dict[str, tuple[bool, Callable[[Comparison], Figure]]] = {
         "overview": (True, lambda shown: figures.overview(shown, target)),
         "accuracy": (classifies, lambda shown: figures.accuracy(shown, target)),
         "loss": (comparison.trained, lambda shown: figures.loss(shown, target)),
         "leakage": (private, figures.leakage),
         "privacy-utility": (private and classifies, figures.privacy_utility),
-        "utility": (network is not None, figures.utility),
+        "accuracy-work" if classifies else "loss-work": (
+            without_rounds and learned,
+            lambda shown: figures.accuracy_work(shown, target),
+        ),
+        "staleness": (without_rounds, figures.staleness),
+        "slots": (without_rounds, figures.slots),
+        "work": (without_rounds, figures.work),
+        "utility": (network is not None and bool(comparison.in_rounds), figures.utility),
         "participants": (network is not None, figures.participants),
         "budget-use": (network is not None and network.limited, figures.budget_use),
         "network-map": (bool(network_maps(comparison).maps), figures.network_map),
@@ -237,10 +248,14 @@ def score_columns(run: Run, *, most_rounds: int) -> Columns:
     }
 
 
-def write_csv(comparison: Comparison, out: Path) -> list[Path]:
-    """Rounds, clients, scores, edges: every number that was measured reads back bit for bit."""
+def write_csv(comparison: Comparison, out: Path, target: Target | None = None) -> list[Path]:
+    """Rounds, clients, scores, edges: every number that was measured reads back bit for bit.
+
+    Where a contestant has no rounds, also its jobs, and what all cost until their end and until
+    the target.
+    """
     written = []
-    for name, (runs, columns_of) in _kinds(comparison).items():
+    for name, (runs, columns_of) in _kinds(comparison, target).items():
         written.append(out / f"{name}.csv")
         with written[-1].open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -255,7 +270,7 @@ def write_csv(comparison: Comparison, out: Path) -> list[Path]:
     return written
 
 
-def write_parquet(comparison: Comparison, out: Path) -> list[Path]:
+def write_parquet(comparison: Comparison, out: Path, target: Target | None = None) -> list[Path]:
     """The rows as typed values; null where there is none."""
     try:
         import pyarrow as arrow
@@ -263,7 +278,7 @@ def write_parquet(comparison: Comparison, out: Path) -> list[Path]:
     except ImportError as error:
         raise MissingExtraError("pyarrow", extra="parquet", purpose="writing Parquet") from error
     written = []
-    for name, (runs, columns_of) in _kinds(comparison).items():
+    for name, (runs, columns_of) in _kinds(comparison, target).items():
         parts = []
         for run in runs:
             columns = columns_of(run)
@@ -312,7 +327,25 @@ def write_tensorboard(comparison: Comparison, out: Path) -> list[Path]:
     return written
 
 
-def _kinds(comparison: Comparison) -> dict[str, tuple[list[Run], Callable[[Run], Columns]]]:
+def job_columns(run: Run) -> Columns:
+    """One entry a job; a job that is open at the end of the run has no end."""
+    jobs = jobs_of(run)
+    return {
+        "client": jobs.client,
+        "edge": jobs.edge,
+        "decision": jobs.decision,
+        "asked_at": jobs.asked_at_seconds,
+        "ended_at": jobs.ended_at_seconds,
+        "answered": jobs.answered,
+        "used": jobs.used,
+        "version": jobs.version,
+        "age": jobs.age,
+    }
+
+
+def _kinds(
+    comparison: Comparison, target: Target | None
+) -> dict[str, tuple[list[Run], Callable[[Run], Columns]]]:
     """By the name of the file: of which runs it tells, and what of each."""
     runs = comparison.every_run
     watched = [run for run in runs if run.scores is not None]
@@ -327,6 +360,9 @@ def _kinds(comparison: Comparison) -> dict[str, tuple[list[Run], Callable[[Run],
         entries_a_round = sum(len(own.clients) * len(own.values) for own in scores)
         most = max(_MOST_SCORE_ROWS // entries_a_round, 1)
         kinds["scores"] = watched, partial(score_columns, most_rounds=most)
+    if comparison.round_less:
+        kinds["jobs"] = [run for run in runs if run.jobs is not None], job_columns
+        kinds["costs"] = runs, partial(cost_columns, target=target)
     if comparison.network is not None:
         kinds["network"] = runs, partial(network_columns, everyone=everyone)
         kinds["edges"] = runs, edge_columns

@@ -1,29 +1,18 @@
-"""Points 2, 9, 11, 13, 16 and 17: valid cohorts, fair ties, newcomers and silent clients."""
+"""Points 2, 9, 11, 13 and 16: valid cohorts, fair ties, newcomers and silent clients."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fedmuster.core.arrays import BoolArray, FloatArray
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.checking import cohort_fault
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import PER_CLIENT
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import POLICY, WORLD, stream
-from fedmuster.testing.playing import (
-    Turn,
-    continue_in,
-    differing,
-    finish,
-    image,
-    nan_fault,
-    play_one_by_one,
-    play_round,
-    select_in,
-)
+from fedmuster.testing.playing import continue_in, finish, join_rest, play_round, select_in
 from fedmuster.testing.tiny_federation import (
     Draw,
     Knowledge,
@@ -126,16 +115,13 @@ def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     """Point 13: whether clients that join mid-run, the fastest of all, are ever tried."""
     seconds = np.append(varied_seconds(RESIDENTS), [0.03, 0.02])
     federation = TinyFederation(mean_seconds=seconds, knowledge=knowledge)
-    problem = federation.problem()
     before = TinyFederation(mean_seconds=seconds[:RESIDENTS], knowledge=knowledge)
     selector = Selector(policy, before.problem(), seed=13)
     for t in range(1, _SETTLED_AFTER + 1):
         draw = federation.draw(t).of_first(RESIDENTS)
         select_in(selector, draw)
         finish(selector, draw)
-    told = {name: getattr(problem, name) for name in PER_CLIENT}
-    joining = {name: of[RESIDENTS:] for name, of in told.items() if of is not None}
-    newcomers = set(selector.join(NEWCOMERS, **joining).tolist())
+    newcomers = set(join_rest(selector, federation.problem()).tolist())
     for cohort in continue_in(selector, federation, PATIENCE):
         newcomers.difference_update(cohort.clients.tolist())
     if newcomers:
@@ -146,58 +132,48 @@ def newcomer_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     return None
 
 
+SILENCE_SEEDS = 3
+SILENCE_ROUNDS = 60
 _SILENT = (2, 5, 8)
-_SILENCE_SEEDS = 3
-_SILENCE_ROUNDS = 60
+
+
+def partly_silent(knowledge: Knowledge, seed: int) -> TinyFederation:
+    """Ten clients, of which three never answer."""
+    return TinyFederation(
+        mean_seconds=varied_seconds(10), knowledge=knowledge, silent=_SILENT, seed=seed
+    )
 
 
 def silence_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     """Point 16: whether silent clients are still chosen when they have been silent for long."""
-    return _silence_fault(policy, knowledge, play_round)
+    if policy.cohort_rule == "everyone":
+        return None
+    settled, late = SILENCE_ROUNDS // 2, []
+    for seed in range(SILENCE_SEEDS):
+        federation = partly_silent(knowledge, seed)
+        state = policy.init(federation.problem())
+        for t in range(1, SILENCE_ROUNDS + 1):
+            cohort = play_round(policy, state, federation.draw(t), seed=seed).selection
+            if t > settled:
+                late.append(cohort.clients)
+    most = len(_SILENT) * settled * SILENCE_SEEDS
+    return too_silent(late, most, f"in rounds {settled + 1} … {SILENCE_ROUNDS}")
 
 
-def singly_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
-    """Point 17: whether it copes with answers that come one by one, and learns from them."""
-    federation = lively(knowledge)
-    state = policy.init(federation.problem())
-    for t in range(1, _ROUNDS + 1):
-        turn = play_one_by_one(policy, state, federation.draw(t))
-        fault = cohort_fault(policy, turn.view, turn.selection) or nan_fault(state)
-        if fault is not None:
-            return f"in round {t}, after answers that came one by one, {fault}"
-    if policy.learns and not differing(image(state), image(policy.init(federation.problem()))):
-        return "answers that came one by one changed nothing; learn from every answer"
-    return _silence_fault(policy, knowledge, play_one_by_one)
-
-
-def _silence_fault(
-    policy: Policy[Any], knowledge: Knowledge, turn: Callable[..., Turn]
-) -> str | None:
-    """Whether silent clients get more than half-way from their fair share to every place.
+def too_silent(cohorts: Sequence[IntArray], most: int, when: str) -> str | None:
+    """Whether silent clients get more than half-way from their fair share to ``most`` places.
 
     That is a mild bar: the published rules of REFL and FedSUV give silent clients more than their
     fair share. A rule that does not count failures gives them nearly every place.
     """
-    if policy.cohort_rule == "everyone":
-        return None
-    settled, chosen, fair = _SILENCE_ROUNDS // 2, 0, 0.0
-    for seed in range(_SILENCE_SEEDS):
-        federation = TinyFederation(
-            mean_seconds=varied_seconds(10), knowledge=knowledge, silent=_SILENT, seed=seed
-        )
-        state = policy.init(federation.problem())
-        for t in range(1, _SILENCE_ROUNDS + 1):
-            clients = turn(policy, state, federation.draw(t), seed=seed).selection.clients
-            if t > settled:
-                chosen += int(np.isin(clients, _SILENT).sum())
-                fair += len(_SILENT) * len(clients) / 10
-    most = len(_SILENT) * settled * _SILENCE_SEEDS
+    everybody = np.concatenate(cohorts)
+    chosen, fair = int(np.isin(everybody, _SILENT).sum()), len(_SILENT) * len(everybody) / 10
     if chosen <= (fair + most) / 2:
         return None
     return (
-        f"clients that never answer were chosen {chosen:,} of {most:,} times in rounds "
-        f"{settled + 1} … {_SILENCE_ROUNDS}, where chance would have chosen them {fair:,.0f} "
-        "times; count a client that does not complete as a bad answer"
+        f"clients that never answer were chosen {chosen:,} of {most:,} times {when}, where chance "
+        f"would have chosen them {fair:,.0f} times; count a client that does not complete as a bad "
+        "answer"
     )
 
 

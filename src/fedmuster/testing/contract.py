@@ -15,7 +15,6 @@ from fedmuster.testing.cohort_checks import (
     newcomer_fault,
     scarcity_fault,
     silence_fault,
-    singly_fault,
     tie_fault,
     validity_fault,
 )
@@ -29,6 +28,7 @@ from fedmuster.testing.repetition_checks import (
     select_fault,
     trajectory_fault,
 )
+from fedmuster.testing.ticket_checks import roundless_fault
 from fedmuster.testing.tiny_federation import Knowledge
 
 
@@ -58,6 +58,7 @@ def _trait_fault(policy: Policy[Any]) -> str | None:
         ("oracle", lambda value: isinstance(value, bool)),
         ("learns", lambda value: isinstance(value, bool)),
         ("assigns_edges", lambda value: isinstance(value, bool)),
+        ("rounds_only", lambda value: value is None or bool(isinstance(value, str) and value)),
     ):
         value = getattr(policy, trait, None)
         if not expected(value):
@@ -96,7 +97,7 @@ class Check:
     """One point of the contract; call it with a policy.
 
     What a point asks depends on the traits that the policy declares (``cohort_rule``, ``oracle``,
-    ``learns``, ``assigns_edges``), never on its name.
+    ``learns``, ``assigns_edges``, ``rounds_only``), never on its name.
 
     Args:
         point: its number.
@@ -162,7 +163,11 @@ CHECKS: Final = (
         learning_fault,
     ),
     Check(16, "a client that never answers does not keep its place", silence_fault),
-    Check(17, "learns from answers that come one by one, in any order", singly_fault),
+    Check(
+        17,
+        "runs round-less: answers one by one, in any order, to tickets of different ages",
+        roundless_fault,
+    ),
 )
 """All points but 15, golden values, which needs the paper: :mod:`fedmuster.testing.playing`."""
 

@@ -139,7 +139,7 @@ def learning_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         fault = _dependence(policy, knowledge)
         if fault is not None:
             return fault
-    return _idleness(policy, knowledge) if policy.learns or policy.oracle else None
+    return idleness(policy, knowledge, _advantage) if policy.learns or policy.oracle else None
 
 
 def _dependence(policy: Policy[Any], knowledge: Knowledge) -> str | None:
@@ -158,13 +158,18 @@ def _dependence(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     return None
 
 
-def _idleness(policy: Policy[Any], knowledge: Knowledge) -> str | None:
+Advantage = Callable[[Policy[Any], Instance, int], float]
+"""How much better than random choice a policy does in an instance, with a seed."""
+
+
+def idleness(policy: Policy[Any], knowledge: Knowledge, advantage: Advantage) -> str | None:
+    """Whether the policy has no significant advantage over random choice in any easy instance."""
     instances = easy_instances(knowledge)
     gains, found = [np.empty(0) for _ in instances], [""] * len(instances)
     for patient in (False, True):  # instances that look hopeless come last: one is enough to pass
         for i, instance in enumerate(instances):
             for seeds, (_, quantile) in LOOKS.items():
-                more = [_advantage(policy, instance, seed) for seed in range(len(gains[i]), seeds)]
+                more = [advantage(policy, instance, seed) for seed in range(len(gains[i]), seeds)]
                 gains[i] = np.append(gains[i], more)
                 mean, error = gains[i].mean(), gains[i].std(ddof=1) / np.sqrt(len(gains[i]))
                 if len(gains[i]) == seeds and mean > max(quantile * error, 1e-9):  # of rounding
@@ -226,9 +231,10 @@ def easy_instances(knowledge: Knowledge) -> tuple[Instance, ...]:
 
 
 @lru_cache(maxsize=64)  # all policies play the same rounds, in which none may write
-def _draws(instance: Instance, seed: int) -> list[Draw]:
+def draws_of(instance: Instance, seed: int, rounds: int) -> list[Draw]:
+    """The first rounds of an instance; nobody may write into them."""
     federation = replace(instance.federation, seed=seed)
-    draws = [federation.draw(t) for t in range(1, _ROUNDS + 1)]
+    draws = [federation.draw(t) for t in range(1, rounds + 1)]
     for array in (getattr(draw, item.name) for draw in draws for item in fields(Draw)):
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
@@ -238,20 +244,23 @@ def _draws(instance: Instance, seed: int) -> list[Draw]:
 def _advantage(policy: Policy[Any], instance: Instance, seed: int) -> float:
     """The mean advantage over random cohorts, which budgets pay for, too, in the same rounds."""
     state, advantage = policy.init(instance.federation.problem()), 0.0
-    for draw in _draws(instance, seed):
+    for draw in draws_of(instance, seed, _ROUNDS):
         chosen = play_round(policy, state, draw, seed=seed).selection
         advantage += gain_over_random(instance, draw, chosen.clients)
     return advantage / _ROUNDS
 
 
 def gain_over_random(instance: Instance, draw: Draw, chosen: IntArray) -> float:
-    """What a cohort is worth, less what random ones with as many at each edge are on average."""
+    """What a cohort is worth, less what random ones with as many at each edge are on average.
+
+    Random cohorts are drawn from the clients that are available.
+    """
     worth, clients = instance.worth(draw), np.arange(_NUM_CLIENTS)
     home, payable = np.zeros_like(clients), np.array([draw.cohort_size])
     if draw.edges is not None:  # each client is covered by one, and costs 1
         home, payable = draw.edges.coverage.argmax(axis=1), draw.edges.budget.astype(np.int64)
         worth = worth if worth.ndim == 1 else worth[clients, home]
-    at_edge = home[:, np.newaxis] == np.arange(len(payable))
+    at_edge = (home[:, np.newaxis] == np.arange(len(payable))) & draw.available[:, np.newaxis]
     count, crowd = at_edge[chosen].sum(axis=0), at_edge.sum(axis=0)
     mean = worth @ at_edge / np.maximum(crowd, 1)
     if instance.of_cohort == "sum":

@@ -11,9 +11,9 @@ from fedmuster.core import state as states
 from fedmuster.core.arrays import IntArray
 from fedmuster.core.errors import PolicyError
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.records import PER_CLIENT, Feedback, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
-from fedmuster.core.streams import POLICY, WORLD, stream
+from fedmuster.core.streams import POLICY, stream
 from fedmuster.testing.tiny_federation import Draw, TinyFederation
 
 
@@ -57,30 +57,6 @@ def play_round(policy: Policy[S], state: S, draw: Draw, *, seed: int = 0) -> Tur
     return Turn(view, selection, feedback)
 
 
-def play_one_by_one(policy: Policy[S], state: S, draw: Draw, *, seed: int = 0) -> Turn:
-    """As :func:`play_round`, but the policy hears the answers singly, in random order."""
-    view = draw.view(policy)
-    selection = policy.select(state, view, stream(seed, POLICY, draw.round))
-    feedback = draw.feedback(selection)
-    for position in stream(seed, WORLD, draw.round, 1).permutation(len(selection.clients)):
-        row = slice(int(position), int(position) + 1)
-        policy.observe(state, one_client(selection, row), feedback_rows(feedback, row))
-    return Turn(view, selection, feedback)
-
-
-def one_client(selection: Selection, row: slice) -> Selection:
-    """The part of a selection that concerns one client."""
-
-    columns = ("clients", "edges", "inclusion", "features", "preferred")
-    told = {name: getattr(selection, name) for name in columns}
-    return replace(
-        selection,
-        order=None if selection.order is None else np.zeros(1, dtype=np.int64),
-        quota=None if selection.quota is None else 1,
-        **{name: values[row] for name, values in told.items() if values is not None},
-    )
-
-
 def feedback_rows(feedback: Feedback, rows: slice | IntArray) -> Feedback:
     """Some rows of what came back, in the order of ``rows``."""
     return replace(
@@ -107,9 +83,10 @@ def trained(policy: Policy[S], federation: TinyFederation, rounds: int) -> S:
     return state
 
 
-def select_in(selector: Selector[Any], draw: Draw) -> Selection:
-    """Open the round with ``draw``; the cohort."""
+def select_in(selector: Selector[Any], draw: Draw, *, count: int | None = None) -> Selection:
+    """Open the round with ``draw``, or ask ``count`` clients while others are out; the cohort."""
     return selector.select(
+        count=count,
         available=draw.available,
         features=draw.features,
         edges=draw.edges,
@@ -135,6 +112,14 @@ def continue_in(
         cohorts.append(select_in(selector, draw))
         finish(selector, draw)
     return cohorts
+
+
+def join_rest(selector: Selector[Any], problem: Problem) -> IntArray:
+    """Let the clients of ``problem`` that the selector does not know yet join; their indices."""
+    first = selector.problem.num_clients
+    told = {name: getattr(problem, name) for name in PER_CLIENT}
+    joining = {name: of[first:] for name, of in told.items() if of is not None}
+    return selector.join(problem.num_clients - first, **joining)
 
 
 def spelled(selection: Selection) -> str:

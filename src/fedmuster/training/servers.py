@@ -110,6 +110,10 @@ class LateUpdates:
         if rows.any():
             self.load({name: a if a.ndim == 0 else a[~rows] for name, a in self.arrays().items()})
 
+    def drop_lost(self, staleness: Staleness, *, round_: int) -> None:
+        """Forget vectors that have arrived and are too old for this round."""
+        self.drop(self.arrived & (staleness.factors(round_ - self.rounds) == 0))
+
     def arrays(self) -> dict[str, Array]:
         """All attributes as arrays, by name."""
         return {name: np.asarray(value) for name, value in vars(self).items()}
@@ -138,7 +142,10 @@ def _with_late(
 
 @dataclass(kw_only=True, eq=False)
 class EdgeServer:
-    """A model, and a server rule with its memory. In rounds, late answers are lost.
+    """A model, and a server rule with its memory.
+
+    Answers that miss the end of their round are lost, unless ``keeps_late`` is set and the
+    staleness rule gives them any worth.
 
     Args:
         model: before the first round. Edge servers may share one vector: none writes into it.
@@ -200,13 +207,16 @@ class EdgeServer:
         """The updates that enter the model, weighted by data, and shortened where they are old."""
         entering = self.entering(answers)
         updates, ages = entering.updates, entering.ages
-        if self.late is not None and self.late.arrived.any():
-            updates, ages = _with_late(updates, ages, self.late, answers.round)
+        if self.late is not None:
+            self.late.drop_lost(self.staleness, round_=answers.round)
+            if self.late.arrived.any():
+                updates, ages = _with_late(updates, ages, self.late, answers.round)
         if self.rule.mixes_models and len(ages) > 0:
             # The client's model minus the server's, in place of what training has changed.
             moved = np.stack(entering.starts) - self.model
             updates = replace(updates, deltas=updates.deltas + moved)
-        scale = self.staleness.factors(ages) if ages.any() else None
+        factors = self.staleness.factors(ages)
+        scale = None if np.all(factors == 1.0) else factors
         return ToCombine(updates, self._weights[updates.clients], len(ages), scale)
 
     def entering(self, answers: Answers) -> Answers:

@@ -68,8 +68,7 @@ class StaleServer(LateServer):
     def merge(self, answers: Answers) -> ToCombine:
         """The fresh updates, and the old ones that have arrived."""
         late, entering = self.late, self.entering(answers)
-        if self.staleness.max_age is not None:
-            late.drop(late.arrived & (answers.round - late.rounds > self.staleness.max_age))
+        late.drop_lost(self.staleness, round_=answers.round)
         fresh = entering.ages == (entering.ages.min() if len(entering.ages) > 0 else 0)
         due, old = late.arrived, entering.some(~fresh)
         num_fresh, num_old = int(fresh.sum()), int(due.sum()) + len(old.ages)
@@ -224,7 +223,7 @@ class CacheServer(LateServer):
 
     def held(self, updates: Updates, starts: Starts) -> Array:
         """[n, P], the trained models."""
-        models = np.empty_like(updates.deltas)
+        models = np.empty((len(updates.clients), len(self.model)), dtype=np.float32)
         for model, start, delta in zip(models, starts, updates.deltas, strict=True):
             np.add(start, delta, out=model)
         return models

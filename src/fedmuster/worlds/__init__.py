@@ -14,7 +14,7 @@ from fedmuster.worlds.availability import (
     Markov,
     OnOff,
 )
-from fedmuster.worlds.heterogeneous import Exponential, LogNormal, Normal
+from fedmuster.worlds.heterogeneous import Exponential, Fixed, LogNormal, Normal
 from fedmuster.worlds.layout import Alike, ExponentialSizes, UniformSizes, speed_groups
 from fedmuster.worlds.mobility import RandomWaypoint, Redrawn
 from fedmuster.worlds.radio import Radio
@@ -30,6 +30,7 @@ __all__ = [
     "Bernoulli",
     "Exponential",
     "ExponentialSizes",
+    "Fixed",
     "LogNormal",
     "Markov",
     "Normal",

@@ -11,12 +11,13 @@ from fedmuster.core.arrays import FloatArray
 from fedmuster.core.config import require
 from fedmuster.core.streams import LAYOUT, stream
 from fedmuster.worlds.laws.latency import (
+    EmpiricalLatency,
     LatencyLaw,
     LogNormalLatency,
     NormalLatency,
     ShiftedExponentialLatency,
 )
-from fedmuster.worlds.layout import log_uniform, speed_groups
+from fedmuster.worlds.layout import log_uniform, speed_groups, zipf_ladder
 from fedmuster.worlds.setting import Setting
 from fedmuster.worlds.world import WORLDS, RoundDraw, WorldRun
 
@@ -64,18 +65,37 @@ class LogNormal:
         return LogNormalLatency(mean=mean, relative_sd=self.relative_sd, floor=floor)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fixed:
+    """Every job of a client takes its mean latency."""
+
+    name: ClassVar[str] = "fixed"
+
+    def law(self, mean: FloatArray, floor: float) -> LatencyLaw:
+        """The latencies of clients with these means, which are above the floor."""
+        return EmpiricalLatency(seconds=mean, counts=np.ones(len(mean), dtype=np.int64))
+
+
 @WORLDS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LatencyWorld(Setting):
-    """Clients of widely different speeds, with exponential, normal or log-normal latencies.
+    """Clients of widely different speeds; latencies vary around each client's mean, or are fixed.
 
     Args:
         num_clients: K.
         fastest_seconds: smallest mean latency; above ``tau_min_seconds``.
         slowest_seconds: largest mean latency.
-        spacing: means are drawn "log-uniform" between the two, or spaced evenly ("even").
-        distribution: of a client's latency around its mean.
+        spacing: means are drawn "log-uniform" between the two, spaced evenly ("even"), or fall with
+            the rank of the client as ``rank^-exponent``, scaled to the two ("zipf"): a few clients
+            are slow, most are nearly as fast as the fastest. Pisces' authors have "zipf" from 15 to
+            180 s.
+        exponent: of "zipf". Pisces: 1.2, and for comparison 1.6 and 2.
+        distribution: of a client's latency around its mean. Pisces: "fixed".
         tau_min_seconds: the shortest latency.
+
+    References:
+        Z. Jiang, W. Wang, B. Li, B. Li, Pisces: Efficient Federated Learning via Guided
+        Asynchronous Training, SoCC 2022; the numbers are in the authors' published code.
 
     Example:
         >>> world = LatencyWorld(num_clients=1_000, distribution=LogNormal(relative_sd=1.0))
@@ -89,8 +109,9 @@ class LatencyWorld(Setting):
     cohort_size: int = 20
     fastest_seconds: float = 0.1
     slowest_seconds: float = 10.0
-    spacing: Literal["log-uniform", "even"] = "log-uniform"
-    distribution: Exponential | Normal | LogNormal = Exponential()
+    spacing: Literal["log-uniform", "even", "zipf"] = "log-uniform"
+    exponent: float = 1.2
+    distribution: Exponential | Normal | LogNormal | Fixed = Exponential()
     tau_min_seconds: float = 0.05
 
     def __post_init__(self) -> None:
@@ -101,6 +122,7 @@ class LatencyWorld(Setting):
         require(fits, self, "fastest_seconds", "a number > tau_min_seconds")
         fits = self.fastest_seconds <= self.slowest_seconds < np.inf
         require(fits, self, "slowest_seconds", "a number >= fastest_seconds")
+        self.require_positive("exponent")
 
     def start(self, seed: int) -> WorldRun:
         """See :class:`~fedmuster.worlds.world.World`."""
@@ -108,6 +130,8 @@ class LatencyWorld(Setting):
         low, high, K = self.fastest_seconds, self.slowest_seconds, self.num_clients
         if self.spacing == "even":
             mean = rng.permutation(np.linspace(low, high, K))
+        elif self.spacing == "zipf":
+            mean = rng.permutation(zipf_ladder(low, high, K, exponent=self.exponent))
         else:
             mean = log_uniform(low, high, K, rng)
         law = self.distribution.law(mean, self.tau_min_seconds)

@@ -32,6 +32,21 @@ def log_uniform(low: float, high: float, size: int, rng: Generator) -> FloatArra
     return np.exp(rng.uniform(np.log(low), np.log(high), size))
 
 
+def zipf_ladder(low: float, high: float, size: int, *, exponent: float) -> FloatArray:
+    """``rank^-exponent`` for the ranks 1 … size, scaled so that it falls from ``high`` to ``low``.
+
+    A single one is ``low``.
+
+    Example:
+        >>> zipf_ladder(10.0, 50.0, 3, exponent=1.0)
+        array([50., 20., 10.])
+    """
+    weight = np.arange(1.0, size + 1) ** -exponent
+    span = weight[0] - weight[-1]
+    share = (weight - weight[-1]) / span if span > 0 else np.zeros(size)
+    return np.asarray(low + (high - low) * share)
+
+
 def beta_law(mean: float, sd: float, size: int, rng: Generator) -> FloatArray:
     """``size`` numbers in [0, 1] from the Beta law of this mean and standard deviation.
 

@@ -82,7 +82,7 @@ def diagonals(boxes: BoxState, rows: IntArray | slice) -> FloatArray:
 
 
 def raise_scale(boxes: BoxState, utilities: FloatArray) -> None:
-    """Let a round's utilities raise the scale, in place.
+    """Let the utilities of a round, or of all clients heard of, raise the scale, in place.
 
     Their 90 % quantile (rounded down to an observation) stands for the maximum, so that one absurd
     value in a round does not make all others look alike. The scale never falls: diagonals would

@@ -16,6 +16,7 @@ from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.policies.mab_cs.explain import ShortSchedule
 from fedmuster.policies.mab_cs.resources import (
+    PLANS_UPLOADS,
     ResourceState,
     blank_seconds,
     check_request,
@@ -36,6 +37,7 @@ class ScheduledByTimes(PolicyTraits, ABC):
         "mean_update_seconds": "how long it takes to train",
         "mean_upload_seconds": "how long it takes to upload",
     }
+    rounds_only: ClassVar[str | None] = PLANS_UPLOADS
     request_fraction: float
 
     @property
@@ -98,7 +100,7 @@ class FedCS(ScheduledByTimes):
         T_inc(S, k) = (Td(S + k) - Td(S)) + max(t_UD - (t - Td(S)), 0) + t_UL    (1)
 
     is by how much k prolongs the round, t its length so far and ``Td(S) = max t_UL`` (2). They
-    upload one after the other, in this order.
+    upload one after the other, in this order, which is one of a whole cohort: it needs rounds.
 
     Args:
         request_fraction: C, which share of the clients is asked for its times. Paper: 0.1.
@@ -144,7 +146,7 @@ class ExtendedFedCS(ScheduledByTimes):
 
     As :class:`FedCS`: Algorithm 1 with ``f = -T_inc`` (1), (2), but
     ``t_UD`` and ``t_UL`` are the moving averages of what each client took, still without any
-    exploration but for the unseen.
+    exploration but for the unseen. It needs rounds.
 
     Args:
         request_fraction: C, which share of the clients is asked for its times. Paper: 0.1.

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.random import Generator
@@ -13,6 +13,9 @@ from fedmuster.core.config import check_types, require
 from fedmuster.core.records import LONGEST_SECONDS, Feedback, RoundView, Selection
 from fedmuster.core.state import shared
 from fedmuster.policies.random import draw
+
+PLANS_UPLOADS: Final = "it plans the order in which the clients of a whole cohort upload"
+"""Why these policies need rounds."""
 
 
 @dataclass(slots=True)

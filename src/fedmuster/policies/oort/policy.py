@@ -22,6 +22,8 @@ from fedmuster.policies.oort.scores import (
     PacerState,
     TrackRecord,
     blank_record,
+    brought_in,
+    learn_answers,
     learn_record,
     not_too_often,
     preferred_seconds,
@@ -76,7 +78,11 @@ class Oort(PolicyTraits):
         4. If ``m eps < 1``, one place is explored with that probability: floor would say never.
         5. The unexplored are drawn by expected speed, as the paper's text has it; by size times
            penalty within a window in the code, which also cuts off at rank e + 1.
-        6. Faults of public code that are avoided: too few or absent clients; IndexError with nobody
+        6. Without rounds, as many clients as a cohort has make up a round, and answers count in the
+           round in which they come. Clients heard of in this round and in the one before stand in
+           for "those who did" and "the round" in 2. The pacer hears of a round when the next one
+           has its first answer: the mean of what its exploited clients brought last.
+        7. Faults of public code that are avoided: too few or absent clients; IndexError with nobody
            explored, or no more than there are places; TypeError when the blacklist is full; loss of
            the last mini-batch only; u scaled by the outliers that were clipped and by sizes of the
            unexplored; newcomers not explored once everybody was.
@@ -149,8 +155,15 @@ class Oort(PolicyTraits):
     def observe(self, state: OortState, selection: Selection, feedback: Feedback) -> None:
         """Remember utility and duration; tell the pacer what the exploited brought."""
         utility = known_utility(feedback, of_rows(state.samples, feedback.clients))
-        brought = learn_record(state.record, feedback, utility)
-        self.pacer.update(state.pacer, brought, round_=feedback.round)
+        if selection.tickets is None:
+            brought = learn_record(state.record, feedback, utility)
+            self.pacer.update(state.pacer, brought, round_=feedback.round)
+            return
+        heard = int(state.record.last_round.max())
+        if 0 < heard < feedback.round:  # with the first answer of a round, the one before is over
+            brought = brought_in(state.record, heard)
+            self.pacer.update(state.pacer, brought, round_=heard, until=feedback.round - 1)
+        learn_answers(state.record, feedback, utility)
 
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""

@@ -61,14 +61,21 @@ class Pacer:
             last_window=np.array(0.0),
         )
 
-    def update(self, state: PacerState, utility: float, *, round_: int) -> None:
-        """Add the ``utility`` of ``round_``; at the end of a window, move R."""
+    def update(
+        self, state: PacerState, utility: float, *, round_: int, until: int | None = None
+    ) -> None:
+        """Add the ``utility`` of ``round_``; at the end of a window, move R.
+
+        ``until`` is the last round that is over, where rounds after ``round_`` brought nothing.
+        """
         state.this_window += utility
-        if round_ % self.window > 0:
+        over = round_ if until is None else until
+        end = over - over % self.window  # of the last window that is over
+        if end < round_:
             return
         last, this = float(state.last_window), float(state.this_window)
         change, percentile = abs(this - last), float(state.percentile)
-        if round_ >= 2 * self.window:  # before, there is no window to compare with
+        if end >= 2 * self.window:  # before, there is no window to compare with
             # As in the authors' code; Oort Alg. 1 adds to T itself when utility falls.
             if change <= self.flat * last:
                 percentile = min(100.0, percentile + self.step)
@@ -145,12 +152,46 @@ def learn_record(record: TrackRecord, feedback: Feedback, utility: FloatArray) -
     again = answered & (record.last_round[clients] > 0)
     brought = _mean(utility[again])
     guessed = _mean(utility[answered]) if answered.any() else record.utility[clients]
+    _enter(record, feedback, utility, guessed, feedback.lasted_seconds)
+    return brought
+
+
+def learn_answers(record: TrackRecord, feedback: Feedback, utility: FloatArray) -> None:
+    """Enter answers that come without rounds.
+
+    For a client that did not answer, the clients heard of in this round and in the one before
+    stand in for its round: it gets their mean utility, and their longest duration, or its own if
+    that is longer. If there are none, it keeps its own.
+    """
+    clients, answered = feedback.clients, feedback.answered
+    recent = record.last_round >= max(feedback.round - 1, 1)
+    recent[clients] = False
+    values = np.concatenate([record.utility[recent], utility[answered]])
+    seconds = np.concatenate([record.seconds[recent], feedback.latency_seconds[answered]])
+    guessed = _mean(values) if len(values) else record.utility[clients]
+    _enter(record, feedback, utility, guessed, float(seconds.max(initial=0.0)))
+
+
+def _enter(
+    record: TrackRecord,
+    feedback: Feedback,
+    utility: FloatArray,
+    guessed: FloatArray | float,
+    seconds: float,
+) -> None:
+    """Clients without an answer get the ``guessed`` utility, and a duration of ``seconds`` at
+    least."""
+    clients, answered = feedback.clients, feedback.answered
     record.utility[clients] = np.where(answered, utility, guessed)
-    at_least = np.maximum(record.seconds[clients], feedback.lasted_seconds)
+    at_least = np.maximum(record.seconds[clients], seconds)
     record.seconds[clients] = np.where(answered, feedback.latency_seconds, at_least)
     record.last_round[clients] = feedback.round
     record.times[clients] += 1
-    return brought
+
+
+def brought_in(record: TrackRecord, round_: int) -> float:
+    """The mean utility of clients last heard of in ``round_`` that had been asked before."""
+    return _mean(record.utility[(record.last_round == round_) & (record.times > 1)])
 
 
 def _mean(values: FloatArray) -> float:

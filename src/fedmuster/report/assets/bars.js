@@ -8,8 +8,8 @@ function makeBars() {
   drawBars(document.getElementById("groups"), { names: latencies.map((latency) => `${number(latency, 3)} s`), what: "Latency", shares, mark: equal });
 }
 
-/** A group of bars for each name, a bar for each policy, and a dashed line at `mark`. */
-function drawBars(section, { names, what, shares, mark, tell = (share) => percent(share) }) {
+/** A group of bars for each name, a bar for each policy that has shares, and a dashed line at `mark`, if there is one. */
+function drawBars(section, { names, what, shares, mark = null, tell = (share) => percent(share) }) {
   section.hidden = false;
   const host = element("div", { class: "map" });
   const plot = element("div", { class: "bars" + (names.length > 6 ? " crowded" : "") });
@@ -17,7 +17,7 @@ function drawBars(section, { names, what, shares, mark, tell = (share) => percen
   section.append(host);
   const box = tip(host);
   const every = Math.ceil(names.length / 12);
-  const seen = (group) => shares.map((own, policy) => [policy, own[group]]).filter(([policy]) => shown[policy]);
+  const seen = (group) => shares.map((own, policy) => [policy, own?.[group]]).filter(([policy, share]) => shown[policy] && share != null);
   const groups = names.map((name, group) => {
     const column = element("div", { class: "group", tabindex: 0 });
     column.append(element("span", { class: "group-name" }, group % every ? "" : name));
@@ -30,12 +30,13 @@ function drawBars(section, { names, what, shares, mark, tell = (share) => percen
     return column;
   });
   follow(() => {
-    const visible = shares.filter((_, policy) => shown[policy]);
-    const modest = visible.filter((own) => Math.max(...own) <= TALL * mark);
+    const visible = shares.filter((own, policy) => own && shown[policy]);
+    const modest = visible.filter((own) => mark == null || Math.max(...own) <= TALL * mark);
     const fitted = modest.length ? modest : visible;
-    const top = Math.min(roundUp(Math.max(mark, ...fitted.flat()) * 1.02), 1) || 1;  // if nobody is ever chosen
+    const top = Math.min(roundUp(Math.max(mark ?? 0, ...fitted.flat()) * 1.02), 1) || 1;  // if nobody is ever chosen
     const lines = [0, 0.25, 0.5, 0.75, 1].map((part) => line(part, percent(part * top)));
-    plot.replaceChildren(...lines, line(mark / top, "", "line equal"), ...groups);
+    if (mark != null) lines.push(line(mark / top, "", "line equal"));
+    plot.replaceChildren(...lines, ...groups);
     groups.forEach((column, group) => {
       column.querySelectorAll(".bar").forEach((bar) => bar.remove());
       for (const [policy, share] of seen(group)) {

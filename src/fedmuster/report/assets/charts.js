@@ -1,6 +1,6 @@
 // Curves with bands: hover for values, drag to zoom; charts with the same x axis go together.
 const ZOOM = 1.6;
-const together = { seconds: [], round: [], spent_max: [] };
+const together = { seconds: [], round: [], spent_max: [], updates: [] };
 
 function makeCharts() {
   const section = document.getElementById("charts");
@@ -88,7 +88,7 @@ function makeChart(grid, chart) {
       .map((curve) => [swatch(look(curve)), nameOf(curve),
         show(curve.mean[at]) + (curve.half?.[at] == null ? "" : " ± " + show(curve.half[at], 2))]);
     if (!rows.length) return box.hide();
-    const where = { round: () => `round ${number(chart.x[at], 9)}`, seconds: () => `${number(chart.x[at], 5)} s` }[chart.axis]?.()
+    const where = { round: () => `${chart.xTitle} ${number(chart.x[at], 9)}`, seconds: () => `${number(chart.x[at], 5)} s` }[chart.axis]?.()
       ?? `${chart.xTitle}: ${number(chart.x[at])}`;
     box.show(self.cursor.left + self.over.offsetLeft, 44, where, rows);
   }
@@ -142,6 +142,7 @@ function heights(chart, low, high) {
   if (chart.mark?.within) return [0, 1.1 * Math.max(high ?? 0, chart.mark.value)];
   if (low == null) return chart.logarithmic ? [0.1, 1] : [0, 1];
   if (chart.logarithmic) return [low / 1.4, high * 1.4];
+  if (chart.floor != null) low = Math.min(low, chart.floor);
   const margin = 0.08 * Math.max(high - low, 1e-3 * Math.abs(high), 1e-12);
   if (chart.name.endsWith("-total")) return [Math.min(0, low - margin), high + margin];
   const top = chart.percent ? Math.min(high + margin, Math.max(1, high)) : high + margin;

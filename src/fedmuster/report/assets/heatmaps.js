@@ -9,8 +9,9 @@ function makeMaps() {
   const section = document.getElementById("maps");
   section.hidden = false;
   const [first, last, order] = data.ranking;
+  const step = data.jobs?.step ?? "round";
   section.append(element("p", { class: "hint" },
-    `Clients from ${first} (top) to ${last}, rounds from left to right. Colours: how often, as a multiple of an equal share.`));
+    `Clients from ${first} (top) to ${last}, ${step}s from left to right. Colours: how often, as a multiple of an equal share.`));
   const scale = element("canvas", { width: 2 * DOUBLINGS * PER_DOUBLING + 1, height: 1, "aria-hidden": "true" });
   section.append(element("div", { class: "scale" }, element("span", {}, `1/${2 ** DOUBLINGS} or less`), scale,
     element("span", {}, `${2 ** DOUBLINGS} or more times an equal share`)));
@@ -20,10 +21,10 @@ function makeMaps() {
     const bytes = Uint8Array.from(atob(code), (letter) => letter.charCodeAt(0));
     const label = data.policies[policy];
     const canvas = element("canvas", { width: bins, height: rows, role: "img",
-      "aria-label": `Heat map of ${label}: how often clients from ${first} (top) to ${last} are chosen, over ${rounds[policy]} rounds` });
+      "aria-label": `Heat map of ${label}: how often clients from ${first} (top) to ${last} are chosen, over ${rounds[policy]} ${step}s` });
     const host = element("div", { class: "map", "data-map": policy });
     host.append(element("h3", { title: label }, label), canvas, element("div", { class: "ends", "aria-hidden": "true" },
-      element("span", {}, "round 1"), element("span", {}, number(rounds[policy], 9))));
+      element("span", {}, `${step} 1`), element("span", {}, number(rounds[policy], 9))));
     grid.append(host);
     tellAt(host, canvas, (x, y, width, height) => {
       const within = (part, count) => Math.min(Math.max(Math.floor(part * count), 0), count - 1);
@@ -32,7 +33,7 @@ function makeMaps() {
       const often = code === 0 ? "never" : `${number(2 ** ((code - EQUAL) / PER_DOUBLING), 2)} × an equal share`;
       return [often, [
         ["", "clients", span(row, rows, clients) + ` of ${number(clients, 9)} by ${order}`],
-        ["", "rounds", span(bin, bins, rounds[policy])],
+        ["", `${step}s`, span(bin, bins, rounds[policy])],
       ]];
     });
     return { host, canvas, bytes };

@@ -1,5 +1,6 @@
 makeSwitches();
 makeCharts();
+makeJobs();
 makeNetwork();
 makeBars();
 makeMaps();

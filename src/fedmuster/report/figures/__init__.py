@@ -16,6 +16,7 @@ try:
         utility,
     )
     from fedmuster.report.figures.edge_figures import budget_use, network_map
+    from fedmuster.report.figures.job_figures import accuracy_work, slots, staleness, work
     from fedmuster.report.figures.score_figures import (
         elimination,
         score_convergence,
@@ -28,6 +29,7 @@ except ImportError as error:
 __all__ = [
     "FORMATS",
     "accuracy",
+    "accuracy_work",
     "budget_use",
     "cohorts",
     "elimination",
@@ -42,6 +44,9 @@ __all__ = [
     "score_convergence",
     "selection_by_group",
     "simulated_time",
+    "slots",
+    "staleness",
     "utility",
     "validity_utility",
+    "work",
 ]

@@ -26,6 +26,8 @@ from fedmuster.report.runs import Comparison
 
 _MOST_DOUBLINGS = 3
 _TICK_CHARACTERS = 18
+_ROW_CHARACTERS = 48
+"""Of all names below half a figure, side by side."""
 _TITLE_CHARACTERS = {1: 40, 2: 26, 3: 16}
 """By the number of panels side by side, in half a figure."""
 _TALL = 4.0
@@ -68,12 +70,16 @@ def draw_bars(axes: Axes, comparison: Comparison) -> None:
     line = axes.axhline(equal, color="#000000", linewidth=0.9, linestyle=(0, (4, 2)))
     _cut_tall_bars(axes, shares, equal)
     axes.grid(visible=False, axis="x")
-    axes.set_ylabel("share of rounds a client is chosen in")
+    of_updates = "share of all client updates, of a client"
+    axes.set_ylabel(
+        of_updates if comparison.round_less else "share of rounds a client is chosen in"
+    )
     axes.yaxis.set_major_formatter(PLAIN)
-    slanted = len(comparison.labels) > 4
+    names = [shortened(label, _TICK_CHARACTERS) for label in comparison.labels]
+    slanted = len(names) > 4 or sum(map(len, names)) > _ROW_CHARACTERS
     axes.set_xticks(
         policies,
-        [shortened(label, _TICK_CHARACTERS) for label in comparison.labels],
+        names,
         rotation=35 if slanted else 0,
         ha="right" if slanted else "center",
         rotation_mode="anchor" if slanted else "default",
@@ -142,7 +148,7 @@ def draw_heat_maps(figure: FigureBase, comparison: Comparison) -> None:
         panel.grid(visible=False)
         number_axis(panel.xaxis, 2 if columns > 2 else 4)
         panel.set_yticks([])
-    figure.supxlabel("round", fontsize=8)
+    figure.supxlabel(comparison.step, fontsize=8)
     first, last, _ = comparison.ranking
     figure.supylabel(f"{last}  ←  clients  →  {first}", fontsize=8)
     bar = figure.colorbar(image, ax=panels, extend="both", aspect=30, pad=0.01)

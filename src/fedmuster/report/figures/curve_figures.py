@@ -18,6 +18,7 @@ from fedmuster.report.curves import (
 from fedmuster.report.edge_views import utility_words
 from fedmuster.report.figures.choice_figures import draw_bars, draw_heat_maps
 from fedmuster.report.figures.style import PLAIN, add_legend, draw_chart, new_figure, styled
+from fedmuster.report.job_views import age_chart, busy_chart
 from fedmuster.report.runs import Comparison
 from fedmuster.report.target import Target
 
@@ -118,7 +119,6 @@ _PANEL_TITLES = {
     "regret": "Cumulative regret",
     "participants": "Participants: chosen and in time",
     "budget_share": "Budgets spent",
-    "num_completed": "Answers a round",
 }
 
 
@@ -157,6 +157,12 @@ def _draw_panel(axes: Axes, panel: str, comparison: Comparison, target: Target |
         title = f"Privacy spent {against(comparison, 'seconds')}"
     elif panel in ("participants", "budget_share", "num_completed"):
         chart = moving(comparison, panel)
+        title = f"Answers {comparison.a_step}" if panel == "num_completed" else title
+    elif panel in ("age", "busy"):
+        chart = age_chart(comparison) if panel == "age" else busy_chart(comparison)
+    elif panel == "work":
+        learned = "accuracy" if comparison.classifies else "loss"
+        chart = learning(comparison, learned, "updates", target)
     else:
         chart = total(comparison, panel)
         title = comparison.clock.capitalize() if panel == "seconds" else title
@@ -169,6 +175,8 @@ def _top_panels(comparison: Comparison) -> tuple[str, str]:
     judged = comparison.any_judged
     if comparison.privacy is not None:
         return (learned if comparison.evaluated else "regret" if judged else "seconds"), "leakage"
+    if comparison.round_less:
+        return (learned, "work") if comparison.evaluated else ("seconds", "busy")
     if not comparison.evaluated:
         # In a real federation nobody knows what would have been best.
         return ("seconds", "num_completed") if comparison.real else ("regret", "seconds")
@@ -185,12 +193,14 @@ def _edge_panels(comparison: Comparison) -> list[str]:
     wanted = {
         "accuracy" if comparison.classifies else "loss": comparison.evaluated,
         "leakage": comparison.privacy is not None,
-        "utility": True,
+        "utility": bool(comparison.in_rounds),
         "regret": comparison.any_judged and not comparison.uneven,
         "participants": True,
         "budget_share": network is not None and network.limited,
         "seconds": True,
         "loss": comparison.trained,
+        "busy": bool(comparison.round_less),
+        "age": bool(comparison.round_less),
     }
     panels = [panel for panel, there in wanted.items() if there]
     return [*panels, "num_completed" if comparison.real else "regret"][:4]

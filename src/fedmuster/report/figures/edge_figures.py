@@ -47,8 +47,8 @@ _MOST_OF_IT = 0.6
 @styled
 def budget_use(comparison: Comparison) -> Figure:
     """What each edge spent of its budget: the mean, and how it spreads over rounds and seeds."""
-    columns, rows = grid_of(len(comparison.labels))
-    uses = {label: spread_of_shares(runs) for label, runs in comparison.runs.items()}
+    uses = {label: spread_of_shares(comparison.runs[label]) for label in comparison.in_rounds}
+    columns, rows = grid_of(len(uses))
     bottom, top = _heights(list(uses.values()))
     figure = new_figure(
         comparison,

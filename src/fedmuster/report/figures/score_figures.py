@@ -54,7 +54,7 @@ def score_convergence(comparison: Comparison) -> Figure:
     for (label, own), panel in zip(lines.items(), panels, strict=False):
         _draw_lines(panel, own, height=0.7 * height / rows)
         panel.set_title(shortened(label, _TITLE_CHARACTERS[columns]))
-    figure.supxlabel("round", fontsize=8)
+    figure.supxlabel(comparison.step, fontsize=8)
     figure.supylabel("score", fontsize=8)
     return figure
 

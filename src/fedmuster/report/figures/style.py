@@ -178,6 +178,8 @@ def _fit_heights(axes: Axes, chart: Chart) -> None:
     means = means[2 * bool(chart.curves) :]
     means = means[np.isfinite(means)]
     low, high = float(means.min()), float(means.max())
+    if chart.floor is not None:
+        low = min(low, chart.floor)
     if chart.logarithmic:
         axes.set_yscale("log")
         axes.set_ylim(low / 1.3, high * 1.3)

@@ -1,0 +1,140 @@
+"""The jobs of a run without rounds: which client was asked when, and what became of its work."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from fedmuster.core import state as states
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.experiments.database import connect, plain_errors
+from fedmuster.experiments.journal import JournalReader
+from fedmuster.federation.jobs import Agenda, Decision, Job, JobRows
+
+_MOST_READS = 10
+"""How often to read the journal of a run that goes on meanwhile."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class JobHistory:
+    """Every job that was asked for until an aggregation; one entry a job.
+
+    Args:
+        client: whose job it is.
+        edge: at which edge server; 0 in flat learning.
+        decision: the number of the decision that asked for it.
+        asked_at_seconds: when.
+        ended_at_seconds: when the answer came, or the server stopped waiting; NaN if it is open,
+            or if its edge server has not aggregated since.
+        answered: whether an answer came.
+        used: whether the answer entered the model.
+        version: the number of aggregations before it was asked for.
+        age: the number of aggregations since then, when the answer was or would be used.
+        row: the number of the aggregation before which it ended; one more than there are if it is
+            open.
+    """
+
+    client: IntArray
+    edge: IntArray
+    decision: IntArray
+    asked_at_seconds: FloatArray
+    ended_at_seconds: FloatArray
+    answered: BoolArray
+    used: BoolArray
+    version: IntArray
+    age: IntArray
+    row: IntArray
+
+    def __len__(self) -> int:
+        return len(self.client)
+
+    @property
+    def open(self) -> BoolArray:
+        """bool[n], the jobs that have not ended."""
+        return np.isnan(self.ended_at_seconds)
+
+    @property
+    def lost(self) -> BoolArray:
+        """bool[n], the answers that came and were not used: too old, or not finite."""
+        return self.answered & ~self.used
+
+    @property
+    def given_up(self) -> BoolArray:
+        """bool[n], the jobs that ended without an answer."""
+        return ~self.answered & ~self.open
+
+    def worked_seconds(self, now_seconds: float) -> FloatArray:
+        """[n], how long each client worked; an open job has gone on until now."""
+        ends = np.where(self.open, now_seconds, self.ended_at_seconds)
+        return np.asarray(ends - self.asked_at_seconds)
+
+    def until(self, aggregations: int) -> "JobHistory":
+        """As it was right after this number of aggregations."""
+        kept = self._some(self.version < aggregations)
+        later = kept.row > aggregations
+        return replace(
+            kept,
+            ended_at_seconds=np.where(later, np.nan, kept.ended_at_seconds),
+            answered=kept.answered & ~later,
+            used=kept.used & ~later,
+            age=np.where(later, aggregations - kept.version, kept.age),
+            row=np.minimum(kept.row, aggregations + 1),
+        )
+
+    def of_decision(self, decision: int) -> "JobHistory":
+        """The jobs of one decision, by client."""
+        found = self._some(self.decision == decision)
+        return found._some(np.argsort(found.client, kind="stable"))
+
+    def _some(self, rows: BoolArray | IntArray) -> "JobHistory":
+        return JobHistory(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
+
+
+def read_jobs(reader: JournalReader, rounds: int) -> JobHistory | None:
+    """The jobs until the aggregation ``rounds``; None for a run in rounds."""
+    if reader.jobs is None:
+        return None
+    for _ in range(_MOST_READS):
+        done, still_open = _open_jobs(reader)
+        if done == len(reader):
+            break
+        reader = JournalReader(reader.path)  # the run has gone on
+    assert reader.jobs is not None
+    return _history(reader.jobs, still_open).until(rounds)
+
+
+def _history(rows: Sequence[JobRows], still_open: Sequence[Job]) -> JobHistory:
+    nobody = np.zeros(len(still_open), dtype=np.bool_)
+    ages = [len(rows) - job.decision.version for job in still_open]
+    last = JobRows.of([(job, np.nan) for job in still_open], nobody, ages)
+    parts = [part.arrays() for part in (*rows, last)]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns["answered"][len(columns["answered"]) - len(still_open) :] = False
+    numbers = np.arange(1, len(parts) + 1)
+    return JobHistory(**columns, row=np.repeat(numbers, [len(part["client"]) for part in parts]))
+
+
+def _open_jobs(reader: JournalReader) -> tuple[int, list[Job]]:
+    """After how many aggregations the last checkpoint was written, and which jobs were open.
+
+    A job that has ended counts as open until its edge server aggregates.
+    """
+    with closing(connect(reader.path)) as database, plain_errors(reader.path):
+        query = "SELECT round, npz FROM checkpoint JOIN loop USING (id)"
+        row = database.execute(query).fetchone()
+    if row is None:
+        return len(reader), []
+    arrays, _ = states.from_bytes(row[1], source=str(reader.path))
+    models = states.under("model.", arrays)
+    in_order = [models[str(number)] for number in range(len(models))]
+    places = {int(name.split(".")[1]) for name in arrays if name.startswith("decision.")}
+    decisions = [
+        Decision.of(states.under(f"decision.{place}.", arrays), in_order)
+        for place in sorted(places)
+    ]
+    agenda = Agenda()
+    agenda.load(states.under("agenda.", arrays), decisions)
+    ended = zip(arrays["ended.decision"].tolist(), arrays["ended.row"].tolist(), strict=True)
+    waiting = [Job(decisions[place], row_of) for place, row_of in ended]
+    return int(row[0]), sorted([*agenda.jobs, *waiting], key=lambda job: job.key)
