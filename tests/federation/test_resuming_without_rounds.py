@@ -123,7 +123,12 @@ CASES = {
         training=replace(TRAINING, local=LocalSGD(momentum=0.9, measure_gain=True)),
         count=8,
     ),
-    "sketches": Played(policy="clustered-sampling", training=TRAINING, count=8),
+    "pisces": Played(
+        policy="pisces",
+        training=TRAINING,
+        federation=Federation(concurrency=5, trigger=Pace(), staleness=PolynomialWorth()),
+        count=20,
+    ),
     "edges": Played(policy="cocs", world=EDGES, federation=Federation(concurrency=4, buffer=2)),
     "edges that train": Played(
         policy="random",
