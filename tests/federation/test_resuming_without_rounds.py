@@ -1,6 +1,5 @@
 """A run without rounds goes on from any checkpoint bit for bit, and what it keeps is bounded."""
 
-import gc
 import itertools
 import weakref
 from dataclasses import dataclass, field, replace
@@ -10,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.federation.row_values import all_jobs, assert_same_row, loop_of, play
+from tests.federation.wanting import Wants
 
 from fedmuster import Random
 from fedmuster.core.errors import StateError
+from fedmuster.core.policy import Policy
 from fedmuster.core.staleness import (
     AgeAndNovelty,
     ConstantWorth,
@@ -55,7 +56,7 @@ SLEEPY = OnOff(share=0.4, intervals_per_period=30.0, period_seconds=4000.0)
 class Played:
     """What is played, and for how many aggregations."""
 
-    policy: str = "random"
+    policy: Policy[Any] | str = "random"
     world: World = field(default_factory=lambda: BSFLRates(num_clients=20))
     federation: Federation = FEW
     training: Training | None = None
@@ -107,6 +108,9 @@ CASES = {
         world=LTECell(num_clients=12, deadline_seconds=250.0, data=Alike()),
         training=TRAINING,
         count=20,
+    ),
+    "a deadline of the policy's own": Played(
+        policy=Wants(deadline_seconds=250.0), world=LTECell(num_clients=12, data=Alike()), count=20
     ),
     "fedbuff": Played(policy="oort", training=TRAINING),
     "hinge": Played(training=TRAINING, federation=_with(HingeWorth(grace=1, max_age=4))),
@@ -228,7 +232,6 @@ def models_alive(simulation: Simulation[Any], found: dict[int, "weakref.ref[Any]
     assert simulation.trainer is not None
     for server in simulation.trainer.edge_servers:
         found[id(server.model)] = weakref.ref(server.model)
-    gc.collect()
     return len({id(ref()) for ref in found.values() if ref() is not None})
 
 
