@@ -12,6 +12,7 @@ from tests.digests.ingredients import (
     MECHANISMS,
     NETWORKS,
     POLICIES,
+    ROUNDLESS,
     SCHEDULES,
     SETTINGS,
     SMALL,
@@ -47,7 +48,7 @@ class Case:
 
 def cases() -> list[Case]:
     """All cases."""
-    found = [*_selection(), *_edges(), *_training(), *_privacy(), *_reports()]
+    found = [*_selection(), *_edges(), *_training(), *_privacy(), *_reports(), *_roundless()]
     names = [case.name for case in found]
     assert len(names) == len(set(names))
     return found
@@ -61,10 +62,11 @@ def _spec(
     training: str = "",
     privacy: str = "",
     watch: str = "",
+    federation: str = "",
     more: str = "",
 ) -> str:
     lines = [f"rounds = {rounds}", more, f"world = {{ {world} }}"]
-    tables = {"training": training, "privacy": privacy, "watch": watch}
+    tables = {"training": training, "privacy": privacy, "watch": watch, "federation": federation}
     lines += [f"{name} = {{ {text} }}" for name, text in tables.items() if text]
     lines += ["policy = ["]
     lines += [f'  {{ label = "{label}", {text} }},' for label, text in policies.items()]
@@ -443,3 +445,13 @@ def _reports() -> Iterator[Case]:
             *("--privacy", 'epsilon=40,mechanism={name="laplace", clip=1.0}'),
         ),
     )
+
+
+def _roundless() -> Iterator[Case]:
+    """Runs without rounds: worlds, triggers, staleness rules, servers, privacy."""
+    for name, (world, policies, settings) in ROUNDLESS.items():
+        yield Case(
+            name=f"roundless/{name}",
+            spec=_spec(world, policies, rounds=12, **settings),
+            quick=name in ("buffer", "stragglers", "edges-training", "fedbuff", "privacy"),
+        )

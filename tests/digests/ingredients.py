@@ -320,3 +320,116 @@ MECHANISMS = {
     "laplace-per-coordinate": 'name = "laplace", mode = "per-coordinate"',
     "gaussian": 'name = "gaussian", delta = 1e-5',
 }
+
+
+def _alike(*names: str) -> dict[str, str]:
+    return {name: f'name = "{name}"' for name in names}
+
+
+_BUFFER = "concurrency = 5, buffer = 2"
+_LATENCY = f'name = "latency", {FLAT_WORLDS["latency"]}'
+_RATES = f'name = "bsfl-rates", {FLAT_WORLDS["bsfl-rates"]}'
+_EDGES = 'name = "edge-network", num_clients = 14, num_edges = 2'
+_AT_EDGES = {name: EDGE_POLICIES[name] for name in ("cocs", "oracle", "random", "lifted-exact")}
+
+ROUNDLESS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "buffer": (
+        _LATENCY,
+        _alike("bsfl", "oort", "refl", "random"),
+        {"federation": _BUFFER, "watch": "every = 4"},
+    ),
+    "every-answer": (
+        _RATES,
+        _alike("cs-ucb", "random"),
+        {"federation": "concurrency = 4, buffer = 1"},
+    ),
+    "refill": (
+        _RATES,
+        _alike("bsfl", "random"),
+        {"federation": "concurrency = 5, refill = 4, buffer = 1"},
+    ),
+    "interval": (
+        _LATENCY,
+        _alike("oort", "random"),
+        {"federation": 'concurrency = 4, trigger = { name = "interval", seconds = 1.5 }'},
+    ),
+    "stragglers": (
+        f"{_LATENCY}, deadline_seconds = 1.5, dropout = 0.2, "
+        'availability = { name = "markov", up = 0.3, down = 0.2 }',
+        _alike("bsfl", "random"),
+        {"federation": _BUFFER},
+    ),
+    "devices": (
+        f'name = "devices", {FLAT_WORLDS["devices"]}',
+        _alike("fedsuv", "random"),
+        {"federation": "concurrency = 3, buffer = 2"},
+    ),
+    "trace": (
+        f'name = "trace", {FLAT_WORLDS["trace"]}',
+        _alike("oort", "random"),
+        {"federation": "concurrency = 3, buffer = 2"},
+    ),
+    "lte-cell": (
+        f'name = "lte-cell", {FLAT_WORLDS["lte-cell"]}, deadline_seconds = 900.0',
+        _alike("oort", "random"),
+        {"federation": "concurrency = 4, buffer = 2"},
+    ),
+    "contextual": (
+        f'name = "contextual", {FLAT_WORLDS["contextual"]}',
+        _alike("rbcs-f", "fastest", "random"),
+        {"federation": _BUFFER},
+    ),
+    "edges": (_EDGES, _AT_EDGES, {"federation": "concurrency = 4, buffer = 2"}),
+    "edges-training": (
+        _EDGES,
+        {name: _AT_EDGES[name] for name in ("cocs", "random")},
+        {"federation": "concurrency = 4, buffer = 2", "training": f"{SMALL}, global_every = 2"},
+    ),
+    "fedbuff": (
+        _RATES,
+        {
+            **_alike("fedbuff", "pisces", "oort"),
+            "in-rounds": 'name = "oort", federation = "rounds"',
+        },
+        {
+            "federation": _BUFFER,
+            "training": f'{SMALL}, partition = {{ name = "dirichlet-labels", alpha = 0.5 }}',
+        },
+    ),
+    "hinge": (
+        _RATES,
+        _alike("random"),
+        {
+            "federation": f'{_BUFFER}, staleness = {{ name = "hinge", grace = 1, max_age = 4 }}',
+            "training": f'{SMALL}, server = {{ name = "fedadam" }}',
+        },
+    ),
+    "novelty": (
+        _RATES,
+        _alike("refl", "random"),
+        {"federation": f'{_BUFFER}, staleness = {{ name = "refl" }}', "training": SMALL},
+    ),
+    "mixing": (
+        _RATES,
+        _alike("random"),
+        {
+            "federation": "concurrency = 4, buffer = 1",
+            "training": f'{SMALL}, server = {{ name = "fedasync" }}',
+        },
+    ),
+    "privacy": (
+        f'name = "pause-groups", {FLAT_WORLDS["pause-groups"]}',
+        {**_alike("pause", "random"), "free": 'name = "random", private = false'},
+        {
+            "federation": _BUFFER,
+            "training": LOGISTIC,
+            "privacy": 'epsilon = 20.0, schedule = { name = "uniform", participations = 2 }',
+        },
+    ),
+    "network": (
+        _RATES.replace("= 16", "= 8"),
+        _alike("random"),
+        {"federation": "concurrency = 3, buffer = 2", "training": NETWORKS["own-network"]},
+    ),
+}
+"""By name: a world, policies, and tables of a run without rounds."""
