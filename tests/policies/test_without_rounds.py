@@ -19,7 +19,6 @@ from fedmuster.policies.cs_ucb import CSUCBQ
 from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
 from fedmuster.policies.fedsuv.policy import FedSUV
 from fedmuster.policies.genie import Genie
-from fedmuster.policies.lifted import Lifted
 from fedmuster.policies.oort.policy import Oort
 from fedmuster.policies.oort.scores import Pacer
 from fedmuster.policies.pause import PAUSE
@@ -297,9 +296,8 @@ class TestFedSUV:
         ]  # fmt: skip
         assert all(found in (explored, exploited) for found in chosen.values())
 
-    def test_every_choice_at_edge_servers_has_a_least_known(self) -> None:
-        problem = Problem(num_clients=6, cohort_size=3, num_edges=2)
-        state = Lifted(policy=self.policy).init(problem)
+    def test_every_choice_has_a_least_known_where_only_budgets_limit_a_cohort(self) -> None:
+        state = self.policy.init(Problem(num_clients=6, cohort_size=6))
         state.boxes.utility_low[:], state.boxes.utility_high[:] = 0.0, np.arange(6.0)
         state.boxes.utility_low[4:] = 3.5
         state.boxes.validity_low[:], state.boxes.validity_high[:] = 0.0, 1.0
