@@ -18,6 +18,7 @@ from fedmuster.core.streams import PARTITION, stream
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation.triggers import Buffer, Pace
 from fedmuster.report.runs import Run
+from fedmuster.training.aggregation import ModelMixing
 from fedmuster.training.data import MNIST
 from fedmuster.training.training_records import DataSet, Shares
 
@@ -92,6 +93,7 @@ def test_the_setting_is_the_authors() -> None:
     latency = run.typical_latency_seconds()
     assert (len(latency), latency.min(), latency.max()) == (200, 15.0, 180.0)
     assert experiment.training is not None
+    assert experiment.training.server == ModelMixing(mixing=1.0)
     local = experiment.training.local
     assert (local.epochs, local.batch_size) == (5, 32)
     assert (local.learning_rate, local.momentum) == (0.01, 0.9)
@@ -126,19 +128,24 @@ def milestones(times: Mapping[str, float] | None = None, *, pisces_end: float = 
     return Milestones(runs=runs, levels=np.full(3, 0.8), horizon_seconds=float(SECONDS))
 
 
-def verdicts(of: Milestones) -> list[bool]:
-    return [finding.holds for finding in pisces.findings(of)]
+def verdicts(mixed: Milestones, added: Milestones | None = None) -> list[bool]:
+    return [finding.holds for finding in pisces.findings(mixed, added or milestones())]
 
 
 def test_every_sentence_can_hold_and_fail() -> None:
-    assert verdicts(milestones()) == [True, True, True, True, True]
-    assert verdicts(milestones({OORT_ROUNDS: 19})) == [False, True, False, True, True]
-    assert verdicts(milestones({FEDBUFF: 19})) == [True, False, True, True, True]
-    assert verdicts(milestones({FEDBUFF: 65})) == [True, True, False, True, True]
-    assert verdicts(milestones({BSFL_4: 19})) == [True, True, True, False, True]
-    assert verdicts(milestones(pisces_end=0.89)) == [True, True, True, True, False]
+    assert verdicts(milestones()) == [True] * 6
+    assert verdicts(milestones({OORT_ROUNDS: 19})) == [False, True, False, True, True, True]
+    assert verdicts(milestones({FEDBUFF: 19})) == [True, False, True, True, True, True]
+    assert verdicts(milestones({FEDBUFF: 65})) == [True, True, False, True, True, True]
+    assert verdicts(milestones({BSFL_4: 19})) == [True, True, True, False, True, True]
+    assert verdicts(milestones(pisces_end=0.89)) == [True, True, True, True, False, True]
     assert verdicts(milestones({PISCES: np.inf}))[:2] == [False, False]
     assert verdicts(milestones({FEDBUFF: np.inf}))[1]  # a rival that never comes is beaten
+
+
+@pytest.mark.parametrize("label", [PISCES, FEDBUFF, BSFL_4])
+def test_the_other_server_is_judged_by_its_own_runs(label: str) -> None:
+    assert verdicts(milestones(), milestones({label: 70.0})) == [True] * 5 + [False]
 
 
 def test_speed_ups_are_ratios_of_times() -> None:
@@ -151,4 +158,5 @@ def test_speed_ups_are_ratios_of_times() -> None:
 
 
 def test_only_the_papers_sentences_decide() -> None:
-    assert [finding.ours for finding in pisces.findings(milestones())] == [False] * 2 + [True] * 3
+    found = pisces.findings(milestones(), milestones())
+    assert [finding.ours for finding in found] == [False] * 2 + [True] * 4

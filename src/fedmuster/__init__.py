@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedmuster.policies.cocs import COCS
     from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
     from fedmuster.policies.cucb import CUCB
+    from fedmuster.policies.fedbuff import FedAsync, FedBuff
     from fedmuster.policies.fedsuv import FedSUV
     from fedmuster.policies.genie import FastestInExpectation, Genie
     from fedmuster.policies.lifted import Lifted
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fedmuster.policies.oort import Oort
     from fedmuster.policies.oracle import Oracle
     from fedmuster.policies.pause import PAUSE
+    from fedmuster.policies.pisces import Pisces
     from fedmuster.policies.power_of_choice import PowerOfChoice
     from fedmuster.policies.random import AllClients, Random
     from fedmuster.policies.rbcs_f import RBCSF
@@ -59,6 +61,8 @@ __all__ = [
     "ElementWiseMABCS",
     "ExtendedFedCS",
     "FastestInExpectation",
+    "FedAsync",
+    "FedBuff",
     "FedCS",
     "FedSUV",
     "FedmusterError",
@@ -72,6 +76,7 @@ __all__ = [
     "NaiveMABCS",
     "Oort",
     "Oracle",
+    "Pisces",
     "Policy",
     "PolicyTraits",
     "PowerOfChoice",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from fedmuster.bandits.utility import participated
 from fedmuster.core.policy import CohortRule, Policy, PolicyTraits
 from fedmuster.core.records import (
     BoolArray,
@@ -86,8 +87,7 @@ class Placer(PolicyTraits):
         place = np.searchsorted(selection.clients, feedback.clients)
         edges = np.zeros_like(place) if selection.edges is None else selection.edges[place]
         state.count[feedback.clients, edges] += 1
-        in_time = feedback.answered & (feedback.signals["in_time"] > 0)
-        state.successes[feedback.clients, edges] += in_time
+        state.successes[feedback.clients, edges] += participated(feedback)
 
 
 config = dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,12 @@
-"""An auditor who trusts nobody: SQLite, SHA-256 and docs/ledger.md, and nothing of fedmuster.
+"""An auditor who trusts nobody: SQLite, SHA-256, NumPy's files and docs/ledger.md, and nothing
+of fedmuster.
 
 Ledger and journals are looked at as they lie on the disk, in copies: opening a file through SQLite
 may move its log, and what a crash left behind shall be found by the run that continues.
 """
 
 import hashlib
+import io
 import json
 import math
 import shutil
@@ -19,6 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
+
 _UNIT = 10**9
 _ROUNDING = 2  # units by which two ways to compute a share may differ
 
@@ -32,6 +36,13 @@ class Release(NamedTuple):
     round: int
     client: str
     digest: str
+
+
+class Job(NamedTuple):
+    """What became of a job of a run without rounds."""
+
+    answered: bool
+    used: bool
 
 
 @dataclass(kw_only=True, slots=True)
@@ -52,6 +63,8 @@ class RunAudit:
     releases: list[Release] = field(default_factory=list)
     aggregated: dict[int, int] = field(default_factory=dict)
     """How many updates entered the model in each round that is committed."""
+    jobs: dict[tuple[int, str], Job] = field(default_factory=dict)
+    """The jobs that are committed, by decision and client; empty in rounds."""
     ending: str | None = None
 
 
@@ -200,6 +213,11 @@ def audit_run(folder: Path, releases: Path, ledger: LedgerAudit) -> RunAudit:
     for round_, cohort in cohorts:
         if unpaid := [k for k in cohort if (audit.run, round_, k) not in ledger.debits]:
             audit.faults.append(f"round {round_}: {', '.join(unpaid)} asked without a debit")
+    for key, job in audit.jobs.items():
+        if job.answered and key not in out:
+            audit.faults.append(f"{key} was answered, but never sent")
+    if audit.jobs:  # where a row is no cohort
+        return audit
     sent = Counter(round_ for round_, _ in out)
     for round_, aggregated in audit.aggregated.items():
         if aggregated > sent[round_]:
@@ -216,14 +234,26 @@ def _read_journal(path: Path, audit: RunAudit, cohorts: list[tuple[int, list[str
         rows = database.execute(
             "SELECT round, num_aggregated, clients FROM rounds ORDER BY round"
         ).fetchall()
+        images = database.execute("SELECT npz FROM jobs").fetchall() if "jobs" in tables else []
         checkpoint = database.execute("SELECT round FROM checkpoint").fetchone()
         (audit.ending,) = database.execute("SELECT reason FROM ending").fetchone() or (None,)
     if [row[0] for row in rows] != list(range(1, len(rows) + 1)):
         audit.faults.append("the journal lacks rounds")
     if (0 if checkpoint is None else checkpoint[0]) != len(rows):
         audit.faults.append(f"{len(rows)} rounds, but the checkpoint is {checkpoint}")
+    for (image,) in images:
+        with np.load(io.BytesIO(image)) as table:
+            columns = [table[name] for name in ("decision", "client", "answered", "used")]
+        for decision, client, answered, used in zip(*columns, strict=True):
+            key = int(decision), f"client-{client}"
+            if key in audit.jobs:
+                audit.faults.append(f"{key} is on record twice")
+            audit.jobs[key] = Job(bool(answered), bool(used))
+    cohorts += [(decision, [client]) for decision, client in audit.jobs]
     for round_, aggregated, clients in rows:
         audit.aggregated[round_] = aggregated
+        if audit.jobs:
+            continue
         numbers = struct.unpack(f"<{len(clients) // 4}i", clients)
         cohorts.append((round_, [f"client-{number}" for number in numbers]))
 

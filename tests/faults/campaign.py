@@ -53,6 +53,8 @@ class Result:
     identical_runs: int = 0
     secure_rounds: int = 0
     lost_rounds: int = 0
+    secure_jobs: int = 0
+    lost_jobs: int = 0
 
     @property
     def total(self) -> int:
@@ -125,7 +127,7 @@ class _Trial:
         self._scenario: Scenario = SCENARIOS[name]
         self._folder = folder
         self._runs = self._scenario.placed(folder)
-        self._hit: dict[Path, set[int]] = {run: set() for run in self._runs}
+        self._hit: dict[Path, list[int]] = {run: [] for run in self._runs}
         for run, experiment in self._runs.items():
             prepare(run, experiment)
 
@@ -172,7 +174,7 @@ class _Trial:
         if code == -signal.SIGKILL:
             result.kills[campaign.board.point] += 1
             result.kills_by_scenario[self._name] += 1
-            self._hit[run].add(campaign.board.round)
+            self._hit[run].append(campaign.board.round)
             campaign.progress(result.total)
             return True
         said = complaint(run)
@@ -204,13 +206,16 @@ class _Trial:
             sent = Counter(round_ for round_, *_ in set(audit.releases))
             result.releases += sent.total()
             result.repeated_releases += len(audit.releases) - sent.total()
-            if self._scenario.secure:
+            if audit.jobs:
+                self._check_jobs(run, audit)
+            elif self._scenario.secure:
                 self._check_losses(run, audit.aggregated, sent)
             if self._scenario.comparable:
                 journal = JournalReader(run)
                 same = (journal.digest(), journal.ending) == (reference.digest, reference.ending)
                 self._require(same, f"{run.name} is not what it would have been")
-                self._require(audit.aggregated.items() >= sent.items(), f"{run.name} lost updates")
+                complete = bool(audit.jobs) or audit.aggregated.items() >= sent.items()
+                self._require(complete, f"{run.name} lost updates")
                 result.identical_runs += same
         if self._scenario.comparable:
             self._require(self._debits(ledger, audits) == debits, "the ledger has other debits")
@@ -224,6 +229,21 @@ class _Trial:
                 0 < many == sent[round_] or round_ in self._hit[run],
                 f"{run.name} lost round {round_}, in which nobody killed it",
             )
+
+    def _check_jobs(self, run: Path, audit: RunAudit) -> None:
+        """Without rounds: what was sent is answered, but for jobs that a kill has hit."""
+        sent = {(release.round, release.client) for release in audit.releases}
+        if not self._scenario.secure:
+            lost = [key for key, job in audit.jobs.items() if key in sent and not job.answered]
+            self._require(not lost, f"{run.name} lost {lost}")
+            return
+        lost = [key for key, job in audit.jobs.items() if not job.answered]
+        self._result.secure_jobs += len(audit.jobs)
+        self._result.lost_jobs += len(lost)
+        # A kill costs the jobs that are open, and those that were paid for since the checkpoint.
+        slots = self._runs[run].federation_of(next(iter(self._runs[run].policies))).slots
+        most = 3 * slots * len(self._hit[run])
+        self._require(len(lost) <= most, f"{run.name} lost {len(lost)} jobs, at most {most}")
 
     def _debits(self, ledger: LedgerAudit, audits: list[RunAudit]) -> dict[Key, int]:
         """By the run's number, for its id is drawn anew each time."""

@@ -15,6 +15,7 @@ from tests.faults.watching import RELEASES, log_releases, wrap
 from tests.forks import FORKS
 
 from fedmuster.core.errors import FedmusterError
+from fedmuster.core.selector import Selector
 from fedmuster.experiments import journal, run
 from fedmuster.experiments.spec import LEDGER_NAME
 from fedmuster.privacy.budget import Budget
@@ -88,6 +89,25 @@ def die(folder: Path, *, nth: int) -> None:
     """By ``kill -9`` in the n-th aggregation."""
     del folder
     _at_nth(Aggregation, "apply", nth, partial(os.kill, os.getpid(), signal.SIGKILL))
+
+
+def die_when_asking(folder: Path, *, nth: int) -> None:
+    """By ``kill -9`` when clients are chosen for the n-th time."""
+    del folder
+    _at_nth(Selector, "select", nth, partial(os.kill, os.getpid(), signal.SIGKILL))
+
+
+def die_after_commit(folder: Path, *, nth: int) -> None:
+    """By ``kill -9`` right after the n-th checkpoint."""
+    del folder
+    calls = count(1)
+
+    def wrapper(original: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        original(*given, **named)
+        if next(calls) == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    wrap(journal.Journal, "append", wrapper)
 
 
 def hold(folder: Path, *, nth: int) -> None:

@@ -60,6 +60,8 @@ def to_table(result: Result) -> dict[str, Any]:
         "identical_runs": result.identical_runs,
         "secure_rounds": result.secure_rounds,
         "lost_rounds": result.lost_rounds,
+        "secure_jobs": result.secure_jobs,
+        "lost_jobs": result.lost_jobs,
         "faults": result.faults,
         "versions": {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version},
     }
@@ -92,6 +94,11 @@ def _facts(result: Result) -> list[tuple[str, str]]:
             "Rounds lost with secure noise",
             f"{result.lost_rounds:,} of {result.secure_rounds:,}, all of them hit by a kill",
         ),
+        (
+            "Jobs lost with secure noise, without rounds",
+            f"{result.lost_jobs:,} of {result.secure_jobs:,}, all of them open when a run was "
+            "killed",
+        ),
         ("Faults", f"{len(result.faults):,}"),
     ]
 
@@ -113,12 +120,12 @@ def _page(result: Result, command: str, *, good: bool) -> str:
         "No release without its debit, no client above its cap, a resumed run bit-identical.",
         "",
         "**What was run.** Private runs that train on digits (PAUSE, random, over-selection with",
-        "dropouts; four schedules; three kinds of noise, seeded and secure; ledgers of one run and",
-        "of two), each in a process of its own that is killed up to 8 times, on a disk and in",
-        "memory in turn. Children say in shared memory where they are, so what a kill hit is read",
-        "after it. After every kill an auditor that uses nothing of fedmuster recomputes the",
-        "ledger from its first entry and compares it with the journals and with a log of every",
-        "update that left a client; then the run is continued.",
+        "dropouts; with rounds and without; four schedules; three kinds of noise, seeded and",
+        "secure; ledgers of one run and of two), each in a process of its own that is killed up to",
+        "8 times, on a disk and in memory in turn. Children say in shared memory where they are:",
+        "what a kill hit is read after it. After every kill an auditor that uses nothing of",
+        "fedmuster recomputes the ledger from its first entry and compares it with the journals",
+        "and with a log of every update that left a client; then the run is continued.",
         "",
         "Full disks, read-only, truncated, tampered, lost and old ledgers, clocks that step back",
         "and two runs at once are in `tests/faults/test_faults.py`: each is refused in one line",

@@ -8,6 +8,7 @@ from typing import Any, Final
 from fedmuster import PAUSE, Random
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
+from fedmuster.federation import Federation
 from fedmuster.privacy.budget import Privacy
 from fedmuster.privacy.mechanisms import Gaussian, Laplace
 from fedmuster.privacy.schedules import Geometric, Harmonic, Listed, Uniform
@@ -81,6 +82,9 @@ _CROWD = PauseGroups(
 )
 # With secure noise nobody knows who would have answered, so a whole cohort must never drop out.
 _RELIABLE = PauseGroups(num_clients=20, cohort_size=4, dropout=0.02, deadline_seconds=1.5)
+# Without a deadline every client answers, and what is not answered was lost with a kill.
+_PROMPT = PauseGroups(num_clients=20, cohort_size=4)
+_SLOTS = Federation(concurrency=4, buffer=2)
 _PAUSE = Privacy(epsilon=40.0, schedule=Geometric(eta=0.04))
 _SCARCE = Privacy(epsilon=9.0, schedule=Uniform(participations=3))
 
@@ -139,6 +143,31 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
                 replace(_SCARCE, noise="secure", mechanism=Gaussian()),
                 world=replace(_RELIABLE, over_selection=1.5),
                 rounds=1000,
+            ),
+        )
+    ),
+    "pause without rounds, geometric": Scenario(
+        runs=(private_run(PAUSE(), _PAUSE, federation=_SLOTS, rounds=40),)
+    ),
+    "random without rounds, uniform, until privacy ends it": Scenario(
+        runs=(
+            private_run(
+                Random(),
+                replace(_SCARCE, mechanism=Gaussian()),
+                federation=_SLOTS,
+                rounds=1000,
+                training=Training(model=Logistic(), evaluate_every=6),
+            ),
+        )
+    ),
+    "random without rounds, secure noise": Scenario(
+        runs=(
+            private_run(
+                Random(),
+                replace(_PAUSE, noise="secure"),
+                world=_PROMPT,
+                federation=_SLOTS,
+                rounds=30,
             ),
         )
     ),

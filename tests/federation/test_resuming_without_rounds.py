@@ -25,7 +25,7 @@ from fedmuster.federation import Federation, Horizon, Simulation, Watch
 from fedmuster.federation.triggers import Interval, Pace
 from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.privacy.schedules import Uniform
-from fedmuster.training.aggregation import FedAdam, FedAsync, FedMedian
+from fedmuster.training.aggregation import FedAdam, FedMedian, ModelMixing
 from fedmuster.training.data.built_in import Digits
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import Logistic
@@ -112,7 +112,7 @@ CASES = {
     "hinge": Played(training=TRAINING, federation=_with(HingeWorth(grace=1, max_age=4))),
     "refl's staleness": Played(training=TRAINING, federation=_with(AgeAndNovelty())),
     "fedasync": Played(
-        training=replace(TRAINING, server=FedAsync()), federation=_with(PolynomialWorth())
+        training=replace(TRAINING, server=ModelMixing()), federation=_with(PolynomialWorth())
     ),
     "fedadam": Played(
         training=replace(TRAINING, server=FedAdam()), federation=_with(ConstantWorth(max_age=3))

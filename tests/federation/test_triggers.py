@@ -87,8 +87,8 @@ def test_pisces_pace_by_hand(
     assert trigger.due_seconds(waiting(seconds=seconds, ages=ages, answers=0)) == NEVER
 
 
-def test_pisces_asks_before_it_aggregates_and_looks_at_running_jobs() -> None:
-    assert {name: (k.asks_first, k.looks_at_jobs) for name, k in TRIGGERS.items()} == {
+def test_with_pisces_contributors_rest_and_it_looks_at_running_jobs() -> None:
+    assert {name: (k.rests, k.looks_at_jobs) for name, k in TRIGGERS.items()} == {
         "buffer": (False, False),
         "interval": (False, False),
         "pace": (True, True),

@@ -39,8 +39,8 @@ def poison(simulation: Simulation[Any], clients: IntArray) -> None:
     engine = simulation.trainer.engine
     train = engine.train
 
-    def poisoned(parameters: Parameters, asked: IntArray, round_number: int) -> Updates:
-        updates = train(parameters, asked, round_number)
+    def poisoned(parameters: Parameters, asked: IntArray, number: int, order: int = 0) -> Updates:
+        updates = train(parameters, asked, number)
         updates.deltas[np.isin(asked, clients), 3] = np.nan
         return updates
 

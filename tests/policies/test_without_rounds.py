@@ -14,10 +14,12 @@ from fedmuster.core.errors import PolicyError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
+from fedmuster.core.streams import POLICY, stream
 from fedmuster.policies.cs_ucb import CSUCBQ
 from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
 from fedmuster.policies.fedsuv.policy import FedSUV
 from fedmuster.policies.genie import Genie
+from fedmuster.policies.lifted import Lifted
 from fedmuster.policies.oort.policy import Oort
 from fedmuster.policies.oort.scores import Pacer
 from fedmuster.policies.pause import PAUSE
@@ -59,9 +61,9 @@ def hear(
     )
 
 
-def view(round_: int, clients: int, **known: Any) -> RoundView:
+def view(round_: int, clients: int, count: int = 1) -> RoundView:
     available = np.ones(clients, dtype=np.bool_)
-    return RoundView(round=round_, cohort_size=1, available=available, **known)
+    return RoundView(round=round_, cohort_size=count, available=available)
 
 
 class TestNeedRounds:
@@ -272,11 +274,43 @@ class TestTiFL:
 
 
 class TestFedSUV:
-    POLICY = FedSUV(delta=0.5, gp=GaussianProcess(fit=False, signal=1.0, noise=0.25))
+    policy = FedSUV(delta=0.5, gp=GaussianProcess(fit=False, signal=1.0, noise=0.25))
+
+    def test_one_client_in_m_is_the_least_known(self) -> None:
+        """m = 3: the first choice, and then every choice after a third client was heard of."""
+        policy, clients = self.policy, 6
+        state = policy.init(Problem(num_clients=clients, cohort_size=3))
+        state.boxes.utility_low[:] = [0.0, 5.0, 0.0, 0.0, 0.0, 0.0]
+        state.boxes.utility_high[:] = [4.0, 6.0, 3.0, 2.0, 1.0, 0.5]
+        state.boxes.validity_low[:], state.boxes.validity_high[:] = 0.0, 1.0
+        chosen = {}
+        for heard in range(8):
+            state.validity.count[0] = heard
+            chosen[heard] = [
+                policy.select(state, view(2, clients, count), stream(0, POLICY, 2)).clients.tolist()
+                for count in (1, 2, 3)
+            ]
+        # Client 0 has the largest diagonal, client 1 the highest upper utility.
+        explored, exploited = [[0], [0, 1], [0, 1, 2]], [[1], [0, 1], [0, 1, 2]]
+        assert [found == explored for found in chosen.values()] == [
+            True, False, False, True, False, False, True, False,
+        ]  # fmt: skip
+        assert all(found in (explored, exploited) for found in chosen.values())
+
+    def test_every_choice_at_edge_servers_has_a_least_known(self) -> None:
+        problem = Problem(num_clients=6, cohort_size=3, num_edges=2)
+        state = Lifted(policy=self.policy).init(problem)
+        state.boxes.utility_low[:], state.boxes.utility_high[:] = 0.0, np.arange(6.0)
+        state.boxes.utility_low[4:] = 3.5
+        state.boxes.validity_low[:], state.boxes.validity_high[:] = 0.0, 1.0
+        for heard in range(5):
+            state.validity.count[0] = heard
+            chosen = self.policy.select(state, view(2, 6, 1), stream(0, POLICY, 2)).clients
+            assert chosen.tolist() == [3]  # not 5, of the highest upper utility
 
     def test_bounds_hold_after_each_client_heard_of(self) -> None:
         """Without attributes: after one answer u, mean = u / 1.25 and variance = 0.25 / 1.25."""
-        policy, clients = self.POLICY, 3
+        policy, clients = self.policy, 3
         state = policy.init(Problem(num_clients=clients, cohort_size=2))
         hear(policy, state, [0], [1.0], heard=4, loss=[1.0])
         radius = utility_radius(clients, 2, 0.5) * math.sqrt(0.2)
@@ -289,12 +323,12 @@ class TestFedSUV:
         assert state.boxes.utility_high[2] == pytest.approx(utility_radius(clients, 2, 0.5))
 
     def test_one_absurd_value_does_not_make_all_others_look_alike(self) -> None:
-        state = self.POLICY.init(Problem(num_clients=4, cohort_size=2))
-        hear(self.POLICY, state, [0], [1.0], heard=1, loss=[3.0])
-        hear(self.POLICY, state, [1], [1.0], heard=1, loss=[1e9])
+        state = self.policy.init(Problem(num_clients=4, cohort_size=2))
+        hear(self.policy, state, [0], [1.0], heard=1, loss=[3.0])
+        hear(self.policy, state, [1], [1.0], heard=1, loss=[1e9])
         assert state.boxes.utility_scale == 3.0
         assert state.utility.tally.mean[1] == 30.0  # ten scales
-        hear(self.POLICY, state, [0], [1.0], heard=1, loss=[5.0])
+        hear(self.policy, state, [0], [1.0], heard=1, loss=[5.0])
         # Of 5 and 30: the new value of client 0, not its mean of 4.
         assert state.boxes.utility_scale == 5.0
 

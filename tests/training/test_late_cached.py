@@ -128,7 +128,9 @@ class WatchedEngine(ToyEngine):
         super().__init__()
         self.start: dict[int, Parameters] = {}
 
-    def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
+    def train(
+        self, parameters: Parameters, clients: IntArray, round_number: int, order: int | None = None
+    ) -> Updates:
         self.start.update(dict.fromkeys(clients.tolist(), parameters.copy()))
         return super().train(parameters, clients, round_number)
 

@@ -26,7 +26,7 @@ from fedmuster.core.staleness import (
     PolynomialWorth,
     Staleness,
 )
-from fedmuster.training.aggregation import FedAdam, FedAsync, FedAvg
+from fedmuster.training.aggregation import FedAdam, FedAvg, ModelMixing
 from fedmuster.training.servers import Answers, EdgeServer
 from fedmuster.training.training_records import Updates
 
@@ -121,7 +121,7 @@ def test_an_optimiser_takes_the_shortened_mean_for_its_gradient() -> None:
 @pytest.mark.parametrize(("age", "mixed"), [(0, 0.6), (3, 0.3)])
 def test_fedasync_mixes_the_client_s_model_into_the_server_s(age: int, mixed: float) -> None:
     """Algorithm 1: (1 - alpha_s) w + alpha_s w_k, and w_k began from an older model."""
-    server = server_of(PolynomialWorth(), server=FedAsync(mixing=0.6))
+    server = server_of(PolynomialWorth(), server=ModelMixing(mixing=0.6))
     before = server.model.copy()
     server.aggregate(buffered(age))
     theirs = STARTS[0] + DELTAS[0]
@@ -129,7 +129,7 @@ def test_fedasync_mixes_the_client_s_model_into_the_server_s(age: int, mixed: fl
 
 
 def test_fedasync_mixes_the_mean_of_a_buffer() -> None:
-    server = server_of(ConstantWorth(), server=FedAsync(mixing=0.5, weights="uniform"))
+    server = server_of(ConstantWorth(), server=ModelMixing(mixing=0.5, weights="uniform"))
     before = server.model.copy()
     server.aggregate(buffered(0, 1, 2))
     assert_allclose(server.model, (before + (STARTS + DELTAS).mean(axis=0)) / 2, atol=1e-6)
@@ -137,12 +137,12 @@ def test_fedasync_mixes_the_mean_of_a_buffer() -> None:
 
 def test_fedasync_does_not_keep_late_answers_of_rounds() -> None:
     with pytest.raises(ConfigError) as caught:
-        toy_trainer(PolynomialWorth(), server=FedAsync())
+        toy_trainer(PolynomialWorth(), server=ModelMixing())
     assert caught.value.key == ("server",)
     with pytest.raises(ConfigError) as caught:
-        toy_trainer(AgeAndNovelty(), server=FedAsync(), keeps_late=False)
+        toy_trainer(AgeAndNovelty(), server=ModelMixing(), keeps_late=False)
     assert caught.value.key == ("server",)
-    toy_trainer(Discard(), server=FedAsync())
+    toy_trainer(Discard(), server=ModelMixing())
 
 
 def test_without_rounds_refl_takes_the_youngest_answers_for_the_fresh_ones() -> None:

@@ -50,7 +50,9 @@ class PoisonedEngine:
         self.evaluate = trainer.engine.evaluate
         self.close = trainer.engine.close
 
-    def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
+    def train(
+        self, parameters: Parameters, clients: IntArray, round_number: int, order: int | None = None
+    ) -> Updates:
         updates = self._engine.train(parameters, clients, round_number)
         updates.deltas[updates.clients == self._client, 7] = np.nan
         return updates

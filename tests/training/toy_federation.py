@@ -35,7 +35,9 @@ class ToyEngine:
     def initial(self) -> Parameters:
         return np.linspace(0, 1, NUM_PARAMETERS, dtype=np.float32)
 
-    def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
+    def train(
+        self, parameters: Parameters, clients: IntArray, round_number: int, order: int | None = None
+    ) -> Updates:
         deltas = 0.5 * (GOALS[clients] + np.float32(0.1 * round_number) - parameters)
         deltas[np.isin(clients, self._poisoned)] = np.nan
         return Updates(
@@ -157,6 +159,7 @@ def play_round(
     count, train_loss = work.aggregate(
         usable,
         feedback.entered[[job.row for job in usable]],
+        np.zeros(len(usable), dtype=np.int64),
         round_number=round_number,
         asked=cohort,
         now_seconds=ends_at_seconds,

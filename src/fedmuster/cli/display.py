@@ -169,7 +169,7 @@ def _done_and_whole(
         if horizon.seconds is not None:
             whole = horizon.seconds
             done = min(run.elapsed_seconds, whole)
-        if run.ending is not None:  # privacy ended it: there is no more to come
+        if run.ending is not None:  # the run ended before its horizon
             whole = done
         before = sums.get(cell.parent.name, (0.0, 0.0))
         sums[cell.parent.name] = before[0] + done, before[1] + whole

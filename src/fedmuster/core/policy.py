@@ -1,4 +1,4 @@
-"""The protocol that every selection policy follows, its registry, and what late answers do."""
+"""The protocol that every selection policy follows, and its registry."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar

@@ -149,7 +149,7 @@ class AgeAndNovelty(Staleness):
         require(0 <= self.beta <= 1, self, "beta", "a number in [0, 1]")
 
     def _factors(self, ages: IntArray) -> FloatArray:
-        return np.ones(len(ages))  # weights are for those who know the updates
+        return np.ones(len(ages))  # the server computes the weights: they depend on the updates
 
 
 @STALENESS.register

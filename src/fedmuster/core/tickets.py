@@ -71,7 +71,7 @@ class Tickets:
         return selection
 
     def sort(self, tickets: Any, clients: IntArray | None) -> tuple[list[Part], dict[str, int]]:
-        """The open tickets that a message is about, by selection, and the rows that count not.
+        """Group the rows of a message by selection, and count those that are refused, by reason.
 
         Args:
             tickets: int[n], as they came; the same may stand there twice.

@@ -1,7 +1,8 @@
 """What to run, as a TOML file: rounds, seeds, a world, a reward, one or more policies.
 
-README.md has an example; docs/training.md, docs/privacy.md and docs/report.md say what the tables
-``[training]``, ``[privacy]`` and ``[watch]`` hold. A run without one of them does without it.
+README.md has an example; docs/training.md, docs/privacy.md, docs/report.md and docs/roundless.md
+say what the tables ``[training]``, ``[privacy]``, ``[watch]`` and ``[federation]`` hold. A run
+without one of them does without it, or has rounds.
 """
 
 import math
@@ -170,7 +171,7 @@ class Experiment:
         """
         policy, own = self.policies[label], self.federations.get(label, Federation())
         common = self.federation or Federation()
-        if own.rounds:
+        if own.rounds or common.rounds:
             return Federation(concurrency=common.concurrency).under(own)
         published = from_table(Federation, policy.published_federation)
         slots = common.under(published).under(own).concurrency
@@ -258,7 +259,11 @@ class Experiment:
             problem = self.world.start(seed).problem
         if self.training is not None:
             protected = self.privacy is not None and self.unprotected < set(self.policies)
-            for staleness in {policy.stale_answers for policy in self.policies.values()}:
+            ways = [
+                self.federation_of(label).settled(policy, problem)
+                for label, policy in self.policies.items()
+            ]
+            for worth, in_rounds in dict.fromkeys((way.worth, way.in_rounds) for way in ways):
                 with (
                     _blaming("training"),
                     closing(
@@ -267,7 +272,8 @@ class Experiment:
                             seed=seed,
                             num_samples=problem.num_samples,
                             num_edges=problem.num_servers,
-                            staleness=staleness,
+                            staleness=worth,
+                            keeps_late=in_rounds,
                         )
                     ) as trainer,
                 ):

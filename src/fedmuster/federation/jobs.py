@@ -23,10 +23,10 @@ class Decision:
     """The jobs of clients that were chosen together.
 
     Args:
-        number: 1, 2, …
-        version: how often the server had aggregated.
-        asked_at_seconds: when.
-        selection: who.
+        number: the number of the decision: 1, 2, …
+        version: how often the server that asked had aggregated.
+        asked_at_seconds: the simulated time of the decision.
+        selection: the chosen clients.
         feedback: what will come back, with a row for each client; the server learns it row by row.
         latency_seconds: [n], when each client is done, also if the server does not wait for it.
         keys: int64[n], the round whose learning rate and order of samples each client takes.
@@ -238,12 +238,12 @@ class Agenda:
         return self._heap[0][0] if self._heap else np.inf
 
     def add(self, at_seconds: float, kind: Kind, decision: Decision | None, row: int = -1) -> None:
-        """Let something happen at a time."""
+        """Schedule an event."""
         heappush(self._heap, (at_seconds, self._number, kind, decision, row))
         self._number += 1
 
     def next(self) -> Event:
-        """Take what happens next."""
+        """Take the next event from the agenda."""
         return Event(*heappop(self._heap))
 
     def arrays(self, numbers: Mapping[int, int]) -> dict[str, Array]:
@@ -299,8 +299,10 @@ class JobRows:
     age: IntArray
 
     @classmethod
-    def of(cls, ended: Sequence[tuple[Job, float]], used: BoolArray, *, version: int) -> "JobRows":
-        """Of jobs and when each ended; ``used`` says which of the answers entered the model."""
+    def of(
+        cls, ended: Sequence[tuple[Job, float]], used: BoolArray, ages: Sequence[int]
+    ) -> "JobRows":
+        """The rows of these jobs and their end times; ``used`` are the answers in the model."""
         jobs = [job for job, _ in ended]
         versions = np.array([job.decision.version for job in jobs], dtype=np.int64)
         return cls(
@@ -312,7 +314,7 @@ class JobRows:
             answered=np.array([j.decision.feedback.answered[j.row] for j in jobs], dtype=np.bool_),
             used=used,
             version=versions,
-            age=version - versions,
+            age=np.array(ages, dtype=np.int64),
         )
 
     def arrays(self) -> dict[str, Array]:

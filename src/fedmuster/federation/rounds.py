@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Rounds:
-    """Asks a cohort, waits until its round is over, and lets go of who has not answered."""
+    """Asks a cohort, waits until its round is over, and gives up on clients without an answer."""
 
     only: None = None
     """All edge servers aggregate at the same time."""
@@ -64,7 +64,9 @@ class Rounds:
         if judge is not None:
             judge.record(selection, feedback)
         self._outcome, self._drawn = outcome, drawn
-        self.cohort = simulation.decide(selection, feedback, outcome.latency_seconds, grant)
+        self.cohort = simulation.decide(
+            selection, feedback, outcome.latency_seconds, grant, version=simulation.version
+        )
         simulation.agenda.add(now + outcome.round_seconds, BACK, self.cohort)
 
     def happen(self, event: Event) -> list[Job]:
@@ -84,6 +86,10 @@ class Rounds:
     def came_back(self, jobs: Sequence[Job]) -> Feedback | None:
         """What the server hears of the cohort, without what training tells."""
         return None if self.cohort is None else self.cohort.feedback
+
+    def age(self, job: Job) -> int:
+        """An answer that is in time is fresh."""
+        return 0
 
     def used(self, jobs: Sequence[Job]) -> BoolArray:
         """bool[n], whose answers may enter the model."""

@@ -59,7 +59,7 @@ class Federation:
             )
 
     def under(self, other: "Federation") -> "Federation":
-        """This, where ``other`` says nothing."""
+        """These settings, replaced by those that ``other`` sets."""
         told = {item.name: getattr(other, item.name) for item in fields(self)}
         told = {name: value for name, value in told.items() if value not in (None, False)}
         if told.keys() & {"buffer", "trigger"}:

@@ -149,11 +149,9 @@ class Simulation(Generic[S]):
 
     def step(self) -> RoundRow:
         """Play until the server aggregates: in rounds, one round."""
-        asking, trigger = self._asking, self.settings.trigger
-        asks_first = trigger is not None and trigger.asks_first
+        asking = self._asking
         while True:
-            due = np.inf if asks_first else asking.due()
-            if due > self.elapsed_seconds:  # else free slots wait for the new model
+            if (due := asking.due()) > self.elapsed_seconds:  # else free slots get the new model
                 asking.ask()
                 due = asking.due()
             if due < np.inf and due <= self.agenda.next_seconds:
@@ -189,10 +187,19 @@ class Simulation(Generic[S]):
         return self.budget.debit(self.selector.decisions, selection.clients)
 
     def decide(
-        self, selection: Selection, feedback: Feedback, latency: FloatArray, grant: Grant | None
+        self,
+        selection: Selection,
+        feedback: Feedback,
+        latency: FloatArray,
+        grant: Grant | None,
+        *,
+        version: int,
     ) -> Decision:
-        """The jobs of clients that are asked now, on the models of now."""
-        clients, round_number = selection.clients, self.version + 1
+        """The jobs of clients that are asked now, on the models of now.
+
+        ``version`` is how often the server that asks them has aggregated.
+        """
+        clients, round_number = selection.clients, version + 1
         # In rounds the number of the round; without, a client may train twice on one model.
         keys = np.maximum(round_number, self.keys[clients] + 1)
         self.keys[clients] = keys
@@ -201,7 +208,7 @@ class Simulation(Generic[S]):
             starts = self.work.trainer.starts(clients, selection.edges, round_number)
         return Decision(
             number=self.selector.decisions,
-            version=self.version,
+            version=version,
             asked_at_seconds=self.elapsed_seconds,
             selection=selection,
             feedback=feedback,
@@ -255,9 +262,9 @@ class Simulation(Generic[S]):
         heard = self.hear()
         jobs = [job for job in self._buffer if only is None or job.edge == only]
         self._buffer = [job for job in self._buffer if only is not None and job.edge != only]
-        ages = np.array([self.version - job.decision.version for job in jobs], dtype=np.int64)
+        ages = np.array([asking.age(job) for job in jobs], dtype=np.int64)
         used = asking.used(jobs)
-        learning = LearningRow() if self.work is None else self._learn(self.work, jobs, used)
+        learning = LearningRow() if self.work is None else self._learn(self.work, jobs, used, ages)
         self.version += 1
         used = used & (self.settings.worth.factors(ages) > 0)
         if self.work is not None and learning.num_aggregated == 0:
@@ -276,11 +283,14 @@ class Simulation(Generic[S]):
         self._scores = None
         return row
 
-    def _learn(self, work: Work, jobs: Sequence[Job], used: BoolArray) -> LearningRow:
+    def _learn(
+        self, work: Work, jobs: Sequence[Job], used: BoolArray, ages: IntArray
+    ) -> LearningRow:
         round_number, cohort = self.version + 1, self._asking.cohort
         count, train_loss = work.aggregate(
             jobs,
             used,
+            ages,
             round_number=round_number,
             asked=cohort,
             now_seconds=self.elapsed_seconds,

@@ -36,7 +36,7 @@ class Slots:
 
     Args:
         simulation: whose clients are asked.
-        settings: filled in.
+        settings: the settled federation settings.
         global_every: T_ES.
     """
 
@@ -54,10 +54,12 @@ class Slots:
         servers, clients = problem.num_servers, problem.num_clients
         self._open = np.zeros(servers, dtype=np.int64)
         self._answers = np.zeros(servers, dtype=np.int64)
+        self._versions = np.zeros(servers, dtype=np.int64)  # aggregations of each server
         self._quota = np.zeros(servers, dtype=np.int64)  # 0 for none
         self._since = np.zeros(servers)
         self._spent = np.zeros(servers)
         self._last_seconds = np.full(clients, np.nan)
+        self._entered = np.empty(0, dtype=np.int64)  # who answered the last aggregation
         self._channel_free_seconds = 0.0
         self._awaits_clients = False
         self._ended: list[tuple[Job, float]] = []
@@ -78,6 +80,8 @@ class Slots:
         simulation, now = self._simulation, self._simulation.elapsed_seconds
         simulation.hear()  # so that the policy knows all that has come
         drawn = self._at_server(server, simulation.reachable(self._jobs.at(now)))
+        if self._trigger.rests:
+            drawn = self._without_resting(server, drawn)
         self._num_available = simulation.selector.tickets.num_idle(drawn.available)
         if self._num_available < free:
             self._await_clients()
@@ -101,8 +105,8 @@ class Slots:
             signals=signals,
             tickets=selection.tickets,
         )
-        self._jobs.take(selection)
-        decision = simulation.decide(selection, feedback, latency, grant)
+        version = int(self._versions[server])
+        decision = simulation.decide(selection, feedback, latency, grant, version=version)
         self._quota[server] = selection.quota or 0
         self._open[server] += len(selection.clients)
         if drawn.edges is not None:
@@ -110,6 +114,7 @@ class Slots:
             self._spent[server] += float(decision.cost.sum())
         if drawn.position_km is not None:
             decision.position_km = drawn.position_km[selection.clients]
+        self._jobs.take(selection)  # from here on ``drawn`` shows the next jobs of these clients
         if simulation.work is not None:
             simulation.work.expect(Job(decision, row) for row in range(len(latency)))
         for row, seconds in enumerate(np.minimum(latency, limit).tolist()):
@@ -118,6 +123,18 @@ class Slots:
                 simulation.agenda.add(ready, READY, decision, row)
             else:
                 simulation.agenda.add(now + seconds, BACK, decision, row)
+
+    def _without_resting(self, server: int, drawn: WorldRound) -> WorldRound:
+        """Without clients whose answers wait or have just entered the model, if others are left."""
+        simulation, now = self._simulation, self._simulation.elapsed_seconds
+        resting = [job.client for job, _ in self._ended if job.decision.feedback.answered[job.row]]
+        if now == self._since[server]:
+            resting += self._entered.tolist()
+        available = drawn.available.copy()
+        available[resting] = False
+        if len(simulation.agenda) == 0 and simulation.selector.tickets.num_idle(available) == 0:
+            return drawn
+        return replace(drawn, available=available)
 
     def _await_clients(self) -> None:
         """Look again when clients may have become available, unless they never do."""
@@ -174,14 +191,13 @@ class Slots:
         if self._trigger.looks_at_jobs:
             running = [job for job in simulation.agenda.jobs if job.edge == server]
         clients = np.array([job.client for job in running], dtype=np.int64)
-        versions = np.array([job.decision.version for job in running], dtype=np.int64)
         return Waiting(
             now_seconds=simulation.elapsed_seconds,
             since_seconds=float(self._since[server]),
             answers=int(self._answers[server]),
             quota=min(int(self._quota[server]), self._settings.slots) or None,
             running_seconds=self._last_seconds[clients],
-            running_ages=simulation.version - versions,
+            running_ages=np.array([self.age(job) for job in running], dtype=np.int64),
             slots=self._settings.slots,
         )
 
@@ -196,8 +212,7 @@ class Slots:
         signals: dict[str, Any] = {}
         for name in jobs[0].decision.feedback.signals:
             signals[name] = np.array([j.decision.feedback.signals[name][j.row] for j in jobs])
-        version = self._simulation.version
-        signals["staleness"] = np.array([float(version - job.decision.version) for job in jobs])
+        signals["staleness"] = np.array([float(self.age(job)) for job in jobs])
         return Feedback(
             clients=column(lambda decision: decision.selection.clients, np.int64),
             latency_seconds=column(lambda decision: decision.feedback.latency_seconds),
@@ -205,6 +220,10 @@ class Slots:
             signals=signals,
             tickets=column(lambda decision: decision.selection.tickets, np.int64),
         )
+
+    def age(self, job: Job) -> int:
+        """How often the job's server has aggregated since the client was asked."""
+        return int(self._versions[job.edge]) - job.decision.version
 
     def used(self, jobs: Sequence[Job]) -> BoolArray:
         """bool[n], whose answers may enter the model: all."""
@@ -222,9 +241,11 @@ class Slots:
         self._ended = [each for each in self._ended if self._waits(each[0])]
         entered = {job.key for job, enters in zip(jobs, used.tolist(), strict=True) if enters}
         was_used = np.array([job.key in entered for job, _ in here], dtype=np.bool_)
-        rows = JobRows.of(here, was_used, version=simulation.version - 1)
+        rows = JobRows.of(here, was_used, [self.age(job) for job, _ in here])
+        self._versions[server] += 1
         now, before = simulation.elapsed_seconds, float(self._since.max())
         self._since[server], self._answers[server], self._quota[server] = now, 0, 0
+        self._entered = np.array([job.client for job in jobs], dtype=np.int64)
         if self._period_ends and simulation.trainer is not None:
             simulation.trainer.aggregate_globally()
         if self._period_ends or simulation.version % self._period == 0:
@@ -305,7 +326,16 @@ class Slots:
 
     # Saving and loading.
 
-    _ARRAYS = ("_open", "_answers", "_quota", "_since", "_spent", "_last_seconds")
+    _ARRAYS = (
+        "_versions",
+        "_open",
+        "_answers",
+        "_quota",
+        "_since",
+        "_spent",
+        "_last_seconds",
+        "_entered",
+    )
     _COUNTS = ("_num_available", "_wakes", "_unanswered")
 
     def arrays(self) -> dict[str, Array]:

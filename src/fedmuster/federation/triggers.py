@@ -46,8 +46,9 @@ class Trigger(ABC):
     __slots__ = ()
 
     name: ClassVar[str]
-    asks_first: ClassVar[bool] = False
-    """Whether freed slots are filled before the server aggregates, on the old model."""
+    rests: ClassVar[bool] = False
+    """Whether a client is not asked again while its answer waits to be aggregated, nor at the
+    moment in which its answer enters the model."""
     looks_at_jobs: ClassVar[bool] = False
     """Whether it must know of each open job (``Waiting.running_seconds``, ``running_ages``)."""
 
@@ -130,7 +131,8 @@ class Pace(Trigger):
 
     The server aggregates when ``L / b`` seconds have passed since the last aggregation, L being the
     longest of the last latencies of the clients that are running. While a job that runs has the age
-    b, the server waits for it, so no answer is ever older than b.
+    b, the server waits for it, so no answer is ever older than b. A client rests while the server
+    holds its answer: free slots go to others, on the new model.
 
     Args:
         bound: b, the largest age of an answer; None for the concurrency, as the paper has it.
@@ -143,10 +145,6 @@ class Pace(Trigger):
         3. The authors' code has the wait for jobs of the age b as an option, which their runs leave
            out. A job that never answers would hold the server up for ever; the deadline of the
            world ends it.
-        4. Free slots are filled just before the server aggregates, on the old model, and a client
-           that has just answered can be asked again. The authors' server chooses at the same
-           moment, but only among clients whose answers it does not hold, and asks them on the new
-           model.
 
     References:
         Z. Jiang, W. Wang, B. Li, B. Li, Pisces: Efficient Federated Learning via Guided
@@ -154,7 +152,7 @@ class Pace(Trigger):
     """
 
     name: ClassVar[str] = "pace"
-    asks_first: ClassVar[bool] = True
+    rests: ClassVar[bool] = True
     looks_at_jobs: ClassVar[bool] = True
 
     bound: int | None = None

@@ -58,12 +58,13 @@ class Work:
             sent = self.trainer.send(
                 np.array([job.client for job in batch], dtype=np.int64),
                 [job.start for job in batch],
-                np.array([job.decision.keys[job.row] for job in batch], dtype=np.int64),
+                np.array([job.decision.version + 1 for job in batch], dtype=np.int64),
+                orders=np.array([job.decision.keys[job.row] for job in batch], dtype=np.int64),
                 release=None if self._budget is None else partial(self._release, batch),
             )
             for place, job in enumerate(batch):
                 job.decision.sent[job.row] = sent, place
-            if len(batch) == len(jobs):
+            if len(due) == len(batch) == len(jobs):
                 return self._told(jobs, sent)
         return self._told(jobs, gathered(jobs, deltas=deltas))
 
@@ -71,6 +72,7 @@ class Work:
         self,
         jobs: Sequence[Job],
         used: BoolArray,
+        ages: IntArray,
         *,
         round_number: int,
         asked: Decision | None,
@@ -82,6 +84,7 @@ class Work:
         Args:
             jobs: the answers.
             used: bool[n], which of them may enter.
+            ages: int64[n], how often the server has aggregated since each client was asked.
             round_number: the number of this aggregation.
             asked: in rounds, the cohort.
             now_seconds: the time.
@@ -94,9 +97,7 @@ class Work:
             round=round_number,
             updates=updates,
             starts=[job.start for job in jobs],
-            ages=round_number
-            - 1
-            - np.array([job.decision.version for job in jobs], dtype=np.int64),
+            ages=ages,
             used=used,
             asked=nobody if cohort is None else cohort.clients,
         )

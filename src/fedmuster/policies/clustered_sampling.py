@@ -234,7 +234,8 @@ class ClusteredSampling(PolicyTraits):
     Each of the m distributions sums to 1 and client k has ``m p_k`` in all of them, where ``p_k =
     n_k / sum n`` is its share of the data of all who are available: so the mean over the cohort is
     that over all data, in expectation, and varies less than with m independent draws by data,
-    for few distributions hold the same client. Two ways to fill them:
+    for few distributions hold the same client. It needs rounds: clients that are drawn one by one
+    are drawn by their data alone. Two ways to fill the distributions:
 
     - ``size`` (Algorithm 1): sorted by data, largest first, clients are poured into one
       distribution after the other;

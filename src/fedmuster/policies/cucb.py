@@ -72,7 +72,8 @@ class CUCB(PolicyTraits):
 
     An arm is a fixed random order of all pairs of client and edge. Its decision in a round is
     whatever can be had in this order: pairs that are covered and available, each client once, each
-    edge within its budget, until nothing more fits.
+    edge within its budget, until nothing more fits. It needs rounds: a decision is judged when all
+    of its clients are heard of.
 
     Args:
         num_arms: how many decisions there are to choose from. The more, the better the best of

@@ -106,7 +106,8 @@ def read_jobs(reader: JournalReader, rounds: int) -> JobHistory | None:
 
 def _history(rows: Sequence[JobRows], still_open: Sequence[Job]) -> JobHistory:
     nobody = np.zeros(len(still_open), dtype=np.bool_)
-    last = JobRows.of([(job, np.nan) for job in still_open], nobody, version=len(rows))
+    ages = [len(rows) - job.decision.version for job in still_open]
+    last = JobRows.of([(job, np.nan) for job in still_open], nobody, ages)
     parts = [part.arrays() for part in (*rows, last)]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns["answered"][len(columns["answered"]) - len(still_open) :] = False

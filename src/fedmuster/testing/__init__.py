@@ -7,6 +7,7 @@ In pytest, so that each point is seen by name::
         check(MyPolicy(alpha=3.0))
 
 A policy that assigns clients to edge servers is tried at them, and in flat federated learning.
+A policy is tried in rounds and without, unless it says why it needs rounds (``rounds_only``).
 """
 
 from fedmuster.testing.contract import CHECKS, Check, check_policy, knowledges

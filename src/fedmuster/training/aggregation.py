@@ -190,8 +190,8 @@ class FedAvg(_Average):
 
 @SERVERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FedAsync(Aggregation):
-    """Mixes the client's model into the server's: ``w <- (1 - alpha_s) w + alpha_s w_k``.
+class ModelMixing(Aggregation):
+    """FedAsync: mixes the client's model into the server's, ``w <- (1 - alpha_s) w + alpha_s w_k``.
 
     ``alpha_s`` is ``mixing`` times what the staleness rule gives an answer of its age. The paper
     mixes every answer by itself (a buffer of 1); of several answers their mean is mixed.

@@ -142,7 +142,10 @@ def _with_late(
 
 @dataclass(kw_only=True, eq=False)
 class EdgeServer:
-    """A model, and a server rule with its memory. In rounds, late answers are lost.
+    """A model, and a server rule with its memory.
+
+    Answers that miss the end of their round are lost, unless ``keeps_late`` is set and the
+    staleness rule gives them any worth.
 
     Args:
         model: before the first round. Edge servers may share one vector: none writes into it.
@@ -212,7 +215,8 @@ class EdgeServer:
             # The client's model minus the server's, in place of what training has changed.
             moved = np.stack(entering.starts) - self.model
             updates = replace(updates, deltas=updates.deltas + moved)
-        scale = self.staleness.factors(ages) if ages.any() else None
+        factors = self.staleness.factors(ages)
+        scale = None if np.all(factors == 1.0) else factors
         return ToCombine(updates, self._weights[updates.clients], len(ages), scale)
 
     def entering(self, answers: Answers) -> Answers:

@@ -11,7 +11,7 @@ from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, DataError, StateError
 from fedmuster.core.records import Problem, is_integer
-from fedmuster.core.staleness import DISCARD, Staleness
+from fedmuster.core.staleness import DISCARD, Discard, Staleness
 from fedmuster.training.aggregation import Aggregation, FedAvg, finite_rows
 from fedmuster.training.combine import sketch
 from fedmuster.training.servers import Answers, EdgeServer, LateUpdates, Starts
@@ -96,7 +96,7 @@ class Trainer:
         num_edges: int = 1,
         global_every: int = 1,
     ) -> None:
-        _check_edges(num_edges, global_every, staleness)
+        _check_edges(num_edges, global_every, staleness, keeps_late=keeps_late)
         self.engine = engine
         self.seed = seed
         self.data = data
@@ -112,7 +112,7 @@ class Trainer:
                 num_trainable=engine.num_trainable,
                 min_answers=min_answers,
                 staleness=staleness,
-                keeps_late=keeps_late and num_edges == 1,
+                keeps_late=keeps_late,
             )
             for _ in range(num_edges)
         ]
@@ -180,7 +180,13 @@ class Trainer:
         return starts
 
     def send(
-        self, clients: IntArray, starts: Starts, keys: IntArray, *, release: Release | None = None
+        self,
+        clients: IntArray,
+        starts: Starts,
+        rounds: IntArray,
+        *,
+        orders: IntArray | None = None,
+        release: Release | None = None,
     ) -> Sent:
         """Let clients train; what they send.
 
@@ -190,22 +196,27 @@ class Trainer:
         Args:
             clients: int64[n].
             starts: the model from which each of them trains.
-            keys: int64[n], the round whose learning rate and order of samples each of them takes.
+            rounds: int64[n], the round whose learning rate each of them takes.
+            orders: int64[n], the round whose order of samples each of them takes; None for the
+                same.
             release: what clients send in place of their updates. Then nothing else leaves them:
                 no signals of the trainer, no training loss, and not even whether an update was
                 finite.
         """
-        groups: dict[tuple[int, int], list[int]] = {}
-        for row, (start, key) in enumerate(zip(starts, keys.tolist(), strict=True)):
-            groups.setdefault((id(start), key), []).append(row)
+        orders = rounds if orders is None else orders
+        groups: dict[tuple[int, int, int], list[int]] = {}
+        for row, key in enumerate(
+            zip(map(id, starts), rounds.tolist(), orders.tolist(), strict=True)
+        ):
+            groups.setdefault(key, []).append(row)
         if not groups:  # an engine names its signals even without clients
             updates = self.engine.train(self.edge_servers[0].model, clients, 1)
         elif isinstance(self.engine, MixedEngine) and len(groups) > 1:
-            updates = self.engine.train_mixed(starts, clients, keys)
+            updates = self.engine.train_mixed(starts, clients, rounds, orders)
         else:
             parts = (
-                (np.array(rows), self.engine.train(starts[rows[0]], clients[rows], key))
-                for (_, key), rows in groups.items()
+                (np.array(rows), self.engine.train(starts[rows[0]], clients[rows], number, order))
+                for (_, number, order), rows in groups.items()
             )
             updates = joined(clients, parts)
         if release is not None:
@@ -323,14 +334,19 @@ class Trainer:
         return edges
 
 
-def _check_edges(num_edges: int, global_every: int, staleness: Staleness) -> None:
+def _check_edges(
+    num_edges: int, global_every: int, staleness: Staleness, *, keeps_late: bool
+) -> None:
     for name, value in (("num_edges", num_edges), ("global_every", global_every)):
         if not is_integer(value, least=1):
             raise ConfigError(f"Trainer: {name} = {value!r}, expected an integer >= 1", key=(name,))
-    if num_edges > 1 and server_kind(staleness) is not EdgeServer:
+    holds = server_kind(staleness) is not EdgeServer or (
+        keeps_late and not isinstance(staleness, Discard)
+    )
+    if num_edges > 1 and holds:
         raise ConfigError(
-            f"Trainer: the policy keeps late answers ({staleness.name!r}; refl and safa do so), "
-            f"expected one that discards them, for there are {num_edges} edge servers and a late "
-            "client may be at another by then; choose another policy, a world without edges, or "
+            f"Trainer: the staleness rule is {staleness.name!r}, expected discard, for there are "
+            f"{num_edges} edge servers and a late client may be at another by then; choose another "
+            "policy (refl and safa keep late answers) or staleness rule, a world without edges, or "
             "leave out [training]"
         )

@@ -178,8 +178,14 @@ class Engine(Protocol):
     def initial(self) -> Parameters:
         """The model before the first round, from the engine's seed."""
 
-    def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
-        """Train these clients, each from the same global ``parameters``, on its own data."""
+    def train(
+        self, parameters: Parameters, clients: IntArray, round_number: int, order: int | None = None
+    ) -> Updates:
+        """Train these clients, each from the same global ``parameters``, on its own data.
+
+        ``order`` is the round whose order of samples they take; None for ``round_number``, whose
+        learning rate they take.
+        """
 
     def losses(
         self, parameters: Parameters, clients: IntArray, *, batch_size: int | None = None
@@ -202,7 +208,11 @@ class MixedEngine(Protocol):
     """An engine that is faster if clients train together even from different models."""
 
     def train_mixed(
-        self, starts: Sequence[Parameters], clients: IntArray, round_numbers: IntArray
+        self,
+        starts: Sequence[Parameters],
+        clients: IntArray,
+        round_numbers: IntArray,
+        orders: IntArray,
     ) -> Updates:
         """Train these clients, each from its own model and as in its own round.
 

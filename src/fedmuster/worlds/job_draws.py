@@ -93,8 +93,10 @@ class JobDraws:
         return there & (self.next != _GONE) if self._some_are_gone else there
 
     def _tick_at(self, now_seconds: float) -> int:
-        """Where the round decides who is there, a round lasts as long as a deadline, or a usual
-        job; how many of them are over."""
+        """The number of whole ticks that have passed.
+
+        Availability laws that draw by round draw anew each tick: a deadline, or the median latency.
+        """
         return int(now_seconds / self._tick)
 
     def _until_tick(self, tick: int, now_seconds: float) -> float:

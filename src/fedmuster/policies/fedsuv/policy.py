@@ -25,7 +25,7 @@ from fedmuster.solvers.top_k import top_k
 
 @dataclass(slots=True)
 class FedSUVState:
-    """Both models, the boxes, and the candidates."""
+    """Both models, the boxes, the candidates, and of how many clients one is to be explored."""
 
     validity: LinearState
     utility: GPState
@@ -33,6 +33,7 @@ class FedSUVState:
     candidates: CandidateState
     num_samples: FloatArray = given()
     cohort_size: IntArray = given()
+    explored_of: IntArray = given()
 
 
 @POLICIES.register
@@ -72,10 +73,12 @@ class FedSUV(PolicyTraits):
         6. x is an intercept and standardised columns, log(1 + number of samples) among them. Kernel
            parameters are fitted under a log-normal prior. Nothing is forgotten.
         7. Where clients send no gain in accuracy (a private run), it counts as 1 in Eq. 3.
-        8. Without rounds, as many clients as a cohort has make up a round, and each choice is a
-           cohort: where slots are filled one by one, each goes to the largest diagonal. t in Eq. 5
-           counts the clients heard of, because its bounds are to hold after each of them. The
-           quantile of 4 is that of all clients heard of, each by its mean utility.
+        8. Without rounds, as many clients as a cohort has make up a round. Where fewer than m are
+           chosen at once, the largest diagonal is asked for every m-th client heard of, and the
+           others are the highest upper utilities; at edge servers, whose budgets may pay for fewer
+           than m, each choice has a largest diagonal. t in Eq. 5 counts the clients heard of,
+           because its bounds are to hold after each of them. The quantile of 4 is that of all
+           clients heard of, each by its mean utility.
 
     References:
         FedSUV: Validity and Utility-Guided Client Selection for Federated Learning.
@@ -126,13 +129,17 @@ class FedSUV(PolicyTraits):
             candidates=everyone(K),
             num_samples=np.array(1.0) if samples is None else samples.astype(np.float64),
             cohort_size=np.array(problem.cohort_size),
+            explored_of=np.array(1 if problem.num_edges > 0 else problem.cohort_size),
         )
 
     def select(self, state: FedSUVState, view: RoundView, rng: Generator) -> Selection:
         """The most uncertain candidate, then the highest upper utilities."""
         candidate = state.candidates.left_by == 0
         inside, outside = (np.flatnonzero(view.available & c) for c in (candidate, ~candidate))
-        widest = top_k(box.diagonals(state.boxes, inside), min(1, len(inside)), rng)  # Eq. 11
+        # In rounds always. Where fewer than m are chosen at once, for every m-th client heard of.
+        due = int(state.validity.count.sum()) % int(state.explored_of) < view.cohort_size
+        explored = min(1, len(inside)) if due else 0
+        widest = top_k(box.diagonals(state.boxes, inside), explored, rng)  # Eq. 11
         chosen = [inside[widest]]
         for pool in (np.delete(inside, widest), outside):
             count = min(view.num_to_choose - sum(map(len, chosen)), len(pool))

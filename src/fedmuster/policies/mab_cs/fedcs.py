@@ -100,7 +100,7 @@ class FedCS(ScheduledByTimes):
         T_inc(S, k) = (Td(S + k) - Td(S)) + max(t_UD - (t - Td(S)), 0) + t_UL    (1)
 
     is by how much k prolongs the round, t its length so far and ``Td(S) = max t_UL`` (2). They
-    upload one after the other, in this order.
+    upload one after the other, in this order, which is one of a whole cohort: it needs rounds.
 
     Args:
         request_fraction: C, which share of the clients is asked for its times. Paper: 0.1.
@@ -146,7 +146,7 @@ class ExtendedFedCS(ScheduledByTimes):
 
     As :class:`FedCS`: Algorithm 1 with ``f = -T_inc`` (1), (2), but
     ``t_UD`` and ``t_UL`` are the moving averages of what each client took, still without any
-    exploration but for the unseen.
+    exploration but for the unseen. It needs rounds.
 
     Args:
         request_fraction: C, which share of the clients is asked for its times. Paper: 0.1.

@@ -45,7 +45,8 @@ class NaiveMABCS(PolicyTraits):
 
     upload one after the other, in this order. ``T_inc`` is by how much k has prolonged the rounds
     that it took part in, by Eq. 1 on the times that were really needed; ``N_k`` how often it was
-    selected. The unseen come first, in random order.
+    selected. The unseen come first, in random order. The order of upload is one of a whole cohort:
+    it needs rounds.
 
     Args:
         request_fraction: C, which share of the clients is asked for its times. Paper: 0.1.
@@ -163,7 +164,7 @@ class ElementWiseMABCS(ScheduledByTimes):
 
     with ``N_k`` how often k was selected. The length of the schedule so far is in these units,
     too. They upload one after the other, in this order; the unseen come first, in random order,
-    and count as 0 in the schedule.
+    and count as 0 in the schedule. It needs rounds.
 
     Args:
         request_fraction: C, which share of the clients is asked for its times. Paper: 0.1.

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from time import time_ns
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedmuster.core.arrays import IntArray
 from fedmuster.core.errors import LedgerError, StateError
@@ -141,6 +142,8 @@ def all_accounts(database: sqlite3.Connection) -> Iterator[Account]:
 class RunJournal:
     """What an auditor needs of a run: its id, its cohorts by round, the ledger's head at its newest
     checkpoint, and its clients' identities, which the journal of a federation has.
+
+    Without rounds a cohort is the clients that were chosen together, and debits are by decision.
     """
 
     def __init__(self, path: Path) -> None:
@@ -150,11 +153,7 @@ class RunJournal:
                 sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
             ) as journal:
                 identity = journal.execute("SELECT run FROM identity").fetchone()
-                rounds = journal.execute("SELECT round, clients FROM rounds ORDER BY round")
-                self.cohorts: dict[int, IntArray] = {
-                    number: np.frombuffer(image, dtype="<i4").astype(np.int64)
-                    for number, image in rounds
-                }
+                self.cohorts = _decisions(journal, path) or _cohorts(journal)
                 checkpoint = journal.execute("SELECT budget FROM checkpoint").fetchone()
                 self.head = None
                 if checkpoint is not None and checkpoint[0] is not None:
@@ -168,15 +167,34 @@ class RunJournal:
         self.run = str(identity[0])
 
 
-def _identities(journal: sqlite3.Connection, path: Path) -> list[str] | None:
-    (has_clients,) = journal.execute(
-        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'clients'"
+def _cohorts(journal: sqlite3.Connection) -> dict[int, IntArray]:
+    rounds = journal.execute("SELECT round, clients FROM rounds ORDER BY round")
+    return {number: np.frombuffer(image, dtype="<i4").astype(np.int64) for number, image in rounds}
+
+
+def _decisions(journal: sqlite3.Connection, path: Path) -> dict[int, IntArray]:
+    """The clients of each decision of which a job has ended; nothing in rounds."""
+    found: dict[int, list[int]] = {}
+    for arrays in _images(journal, "jobs", path):
+        for decision, client in zip(arrays["decision"], arrays["client"], strict=True):
+            found.setdefault(int(decision), []).append(int(client))
+    return {decision: np.array(found[decision], dtype=np.int64) for decision in sorted(found)}
+
+
+def _images(journal: sqlite3.Connection, table: str, path: Path) -> list[dict[str, NDArray[Any]]]:
+    """The arrays in each row of a table; none if the journal has no such table."""
+    (exists,) = journal.execute(
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)
     ).fetchone()
-    row = journal.execute("SELECT npz FROM clients").fetchone() if has_clients else None
-    if row is None:
+    rows = journal.execute(f"SELECT npz FROM {table}").fetchall() if exists else []
+    return [from_bytes(image, source=str(path))[0] for (image,) in rows]
+
+
+def _identities(journal: sqlite3.Connection, path: Path) -> list[str] | None:
+    images = _images(journal, "clients", path)
+    if not images:
         return None
-    arrays, _ = from_bytes(row[0], source=str(path))
-    names = arrays.get("identity")
+    names = images[0].get("identity")
     if names is None:
         return None
     if names.ndim != 1 or names.dtype.kind != "U":

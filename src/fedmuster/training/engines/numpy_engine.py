@@ -86,13 +86,21 @@ class NumpyEngine:
         """The model before the first round, see ``dense.initial``."""
         return dense.initial(self._widths, stream(self._seed, MODEL))
 
-    def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
-        """Train these clients, each from the same global ``parameters``, on its own data."""
+    def train(
+        self, parameters: Parameters, clients: IntArray, round_number: int, order: int | None = None
+    ) -> Updates:
+        """See :class:`~fedmuster.training.training_records.Engine`."""
         self._check(parameters, clients)
-        return self._train([parameters] * len(clients), clients, round_number)
+        order = round_number if order is None else order
+        rate = self._local.rate(round_number)
+        return self._train([parameters] * len(clients), clients, order, rate)
 
     def train_mixed(
-        self, starts: Sequence[Parameters], clients: IntArray, round_numbers: IntArray
+        self,
+        starts: Sequence[Parameters],
+        clients: IntArray,
+        round_numbers: IntArray,
+        orders: IntArray,
     ) -> Updates:
         """Train these clients together, each from its own model and as in its own round."""
         for start in {id(start): start for start in starts}.values():
@@ -101,20 +109,22 @@ class NumpyEngine:
         parts = (
             (
                 here,
-                self._train([starts[i] for i in here.tolist()], clients[here], round_numbers[here]),
+                self._train(
+                    [starts[i] for i in here.tolist()], clients[here], orders[here], float(rate)
+                ),
             )
-            for here in (np.flatnonzero(rates == rate) for rate in np.unique(rates))
+            for rate in np.unique(rates)
+            for here in [np.flatnonzero(rates == rate)]
         )
         return joined(clients, parts)
 
     def _train(
-        self, starts: Sequence[Parameters], clients: IntArray, round_number: int | IntArray
+        self, starts: Sequence[Parameters], clients: IntArray, order: int | IntArray, rate: float
     ) -> Updates:
-        """See :meth:`train_mixed`; all rounds have the same learning rate."""
+        """Train clients with one learning rate, each from its own model, in its own order."""
         num_samples = self._sizes[clients]
-        plan = self._batches(self._local, clients, round_number)
+        plan = self._batches(self._local, clients, order)
         with np.errstate(over="ignore", invalid="ignore"):
-            rate = self._local.rate(int(np.max(round_number, initial=1)))
             deltas, loss, square = self._train_stacks(starts, clients, plan.rows, rate)
             signals = {
                 "loss": loss,

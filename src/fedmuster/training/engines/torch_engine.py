@@ -76,17 +76,19 @@ class TorchEngine:
         """The model before the first round: as the module was made under the engine's seed."""
         return self._replica.initial.copy()
 
-    def train(self, parameters: Parameters, clients: IntArray, round_number: int) -> Updates:
-        """Train these clients, each from the same global ``parameters``, on its own data."""
+    def train(
+        self, parameters: Parameters, clients: IntArray, round_number: int, order: int | None = None
+    ) -> Updates:
+        """See :class:`~fedmuster.training.training_records.Engine`."""
         self._check(parameters, clients)
-        plan = self._batches(self._local, clients, round_number)
+        plan = self._batches(self._local, clients, round_number if order is None else order)
         tasks: list[Task] = [
             ("train", client, round_number, rows, sizes)
             for client, rows, sizes in zip(clients.tolist(), *plan, strict=True)
         ]
         deltas = np.empty((len(clients), self._replica.model.size), dtype=np.float32)
-        order, width = self._largest_first(clients), len(self._signals)
-        signals = self._table(parameters, tasks, width=width, order=order, deltas=deltas)
+        largest, width = self._largest_first(clients), len(self._signals)
+        signals = self._table(parameters, tasks, width=width, order=largest, deltas=deltas)
         trained = np.minimum(plan.sizes.sum(axis=1), self._data.sizes[clients])  # as epochs repeat
         told = dict(zip(self._signals, signals.T.copy(), strict=True))
         told["trained_samples"] = trained.astype(np.float64)
