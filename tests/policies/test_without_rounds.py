@@ -11,6 +11,7 @@ from fedmuster import POLICIES
 from fedmuster.bandits.means import DiscountedMean, utility_radius
 from fedmuster.bandits.speed import SpeedEstimator
 from fedmuster.core.errors import PolicyError
+from fedmuster.core.explaining import Moment
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, FloatArray, Problem, RoundView, Selection
 from fedmuster.core.selector import Selector
@@ -19,7 +20,6 @@ from fedmuster.policies.cs_ucb import CSUCBQ
 from fedmuster.policies.fedsuv.gaussian_process import GaussianProcess
 from fedmuster.policies.fedsuv.policy import FedSUV
 from fedmuster.policies.genie import Genie
-from fedmuster.policies.lifted import Lifted
 from fedmuster.policies.oort.policy import Oort
 from fedmuster.policies.oort.scores import Pacer
 from fedmuster.policies.pause import PAUSE
@@ -297,9 +297,34 @@ class TestFedSUV:
         ]  # fmt: skip
         assert all(found in (explored, exploited) for found in chosen.values())
 
-    def test_every_choice_at_edge_servers_has_a_least_known(self) -> None:
-        problem = Problem(num_clients=6, cohort_size=3, num_edges=2)
-        state = Lifted(policy=self.policy).init(problem)
+    def test_a_client_that_was_chosen_for_its_utility_is_not_said_to_be_the_least_known(
+        self,
+    ) -> None:
+        terms = {
+            "validity_low": np.zeros(3),
+            "validity_high": np.ones(3),
+            "utility_low": np.array([0.0, 5.0, 0.0]),
+            "utility_high": np.array([4.0, 6.0, 3.0]),
+            "diagonal": np.array([4.1, 1.4, 3.2]),
+            "left_by": np.zeros(3),
+        }
+        everyone = np.ones(3, dtype=np.bool_)
+        for chosen, least_known in ((0, True), (1, False)):
+            moment = Moment(
+                rule=self.policy.rule(),
+                meaning={},
+                label="fedsuv",
+                round=9,
+                cohort=np.array([chosen]),
+                available=everyone,
+                terms=terms,
+                absent={},
+                known=everyone,
+            )
+            assert (moment.rule.worth(moment) is not None) == least_known
+
+    def test_every_choice_has_a_least_known_where_only_budgets_limit_a_cohort(self) -> None:
+        state = self.policy.init(Problem(num_clients=6, cohort_size=6))
         state.boxes.utility_low[:], state.boxes.utility_high[:] = 0.0, np.arange(6.0)
         state.boxes.utility_low[4:] = 3.5
         state.boxes.validity_low[:], state.boxes.validity_high[:] = 0.0, 1.0

@@ -3,12 +3,12 @@
 import csv
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
-from tests.report.roundless_runs import SLOTS, TRAINING, Job, job_rows, play
+from tests.report.roundless_runs import BUFFERED, SLOTS, TRAINING, Job, job_rows, play
 
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.report.costs import (
@@ -104,9 +104,13 @@ def test_without_a_model_answers_are_used(write_run: "WriteRun") -> None:
     assert math.isnan(spent.bytes_down)
 
 
-@pytest.mark.parametrize("label", ["random", "oort"])
-def test_against_the_journal(tmp_path: Path, label: str) -> None:
-    folder = play(tmp_path, label, rounds=25, training=TRAINING)
+@pytest.mark.parametrize(
+    ("label", "staleness"),
+    [("random", {"name": "polynomial"}), ("oort", {"name": "hinge", "max_age": 1})],
+)
+def test_against_the_journal(tmp_path: Path, label: str, staleness: dict[str, Any]) -> None:
+    federation = {**BUFFERED, "staleness": staleness}
+    folder = play(tmp_path, label, rounds=25, training=TRAINING, federation=federation)
     journal = JournalReader(folder)
     assert journal.jobs is not None
     started = used = wasted = 0
@@ -120,6 +124,7 @@ def test_against_the_journal(tmp_path: Path, label: str) -> None:
                 wasted, lost = wasted + 1, lost + seconds
     spent = costs(only_run(load([folder]), label))
     assert wasted > 0
+    assert (spent.answered > spent.used) == ("max_age" in staleness)
     assert spent.started - spent.open == started
     assert 0 < spent.open < SLOTS
     assert (spent.used, spent.wasted) == (used, wasted)

@@ -105,7 +105,7 @@ class Lifted:
 
     def init(self, problem: Problem) -> Any:
         """The state of the flat policy."""
-        return self.policy.init(problem)
+        return self.policy.init(replace(problem, num_edges=0))
 
     def select(self, state: Any, view: RoundView, rng: Generator) -> Selection:
         """Ask the flat policy and place its cohort, until nothing more fits."""

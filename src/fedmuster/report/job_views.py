@@ -26,7 +26,8 @@ _MOST_AGE_BINS = 12
 _COMMON_PERCENT = 99
 _MOST_SPANS, _FEWEST_SPANS = 40, 5
 _ROWS_A_SPAN = 8
-_MOST_LANES = 20
+_FEWEST_SHOWN, _MOST_SHOWN, _ALL_SHOWN = 10, 30, 60
+"""Slots of a contestant, and of all contestants together."""
 _JOBS_SHOWN = 60
 
 
@@ -210,15 +211,17 @@ class SlotChart:
 
 def slot_charts(comparison: Comparison) -> dict[str, SlotChart]:
     """Of each contestant without rounds, in the first seed."""
-    return {label: slot_chart(comparison.runs[label][0]) for label in comparison.round_less}
+    labels = comparison.round_less
+    most = int(np.clip(_ALL_SHOWN // max(len(labels), 1), _FEWEST_SHOWN, _MOST_SHOWN))
+    return {label: slot_chart(comparison.runs[label][0], most_slots=most) for label in labels}
 
 
-def slot_chart(run: Run) -> SlotChart:
+def slot_chart(run: Run, *, most_slots: int = _MOST_SHOWN) -> SlotChart:
     """The jobs about the middle of a run: few enough to be told apart."""
     assert run.slots is not None
     jobs = jobs_of(run)
     lanes = fill_slots(jobs)
-    shown = min(run.slots, _MOST_LANES)
+    shown = min(run.slots, most_slots)
     begin, end = _middle(jobs, max(_JOBS_SHOWN, 2 * run.slots), float(run.elapsed_seconds[-1]))
     ends = np.where(jobs.open, np.inf, jobs.ended_at_seconds)
     (kept,) = np.nonzero((lanes < shown) & (jobs.asked_at_seconds < end) & (ends > begin))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.explaining import Moment, Rule, rank
 from fedmuster.core.words import number, several
 
@@ -54,15 +54,20 @@ class UncertainAndUseful(Rule):
             return self._left(moment, client)
         return f"{self._utility(moment, client)}, and its diagonal {self._value(moment, client)}"
 
-    def _candidates(self, moment: Moment) -> FloatArray:
-        return np.asarray(moment.available & (moment.column("left_by") == 0), dtype=np.float64)
+    def _candidates(self, moment: Moment) -> BoolArray:
+        return np.asarray(moment.available & (moment.column("left_by") == 0))
 
     def _explored(self, moment: Moment) -> int | None:
         inside = moment.cohort[moment.column("left_by")[moment.cohort] == 0]
         if len(inside) == 0:
             return None
-        width = np.nan_to_num(moment.column("diagonal")[inside], nan=np.inf)
-        return None if np.isinf(width).all() else int(inside[np.argmax(width)])
+        width = np.nan_to_num(moment.column("diagonal"), nan=np.inf)
+        if np.isinf(width[inside]).all():
+            return None
+        explored = int(inside[np.argmax(width[inside])])
+        # Of clients that are chosen one by one, most are there for their utility.
+        wider = width[self._candidates(moment)] > width[explored]
+        return None if moment.num_edges == 0 and wider.any() else explored
 
     def _left(self, moment: Moment, client: int) -> str:
         why = _WHY.get(float(moment.column("left_by")[client]))

@@ -75,10 +75,10 @@ class FedSUV(PolicyTraits):
         7. Where clients send no gain in accuracy (a private run), it counts as 1 in Eq. 3.
         8. Without rounds, as many clients as a cohort has make up a round. Where fewer than m are
            chosen at once, the largest diagonal is asked for every m-th client heard of, and the
-           others are the highest upper utilities; at edge servers, whose budgets may pay for fewer
-           than m, each choice has a largest diagonal. t in Eq. 5 counts the clients heard of,
-           because its bounds are to hold after each of them. The quantile of 4 is that of all
-           clients heard of, each by its mean utility.
+           others are the highest upper utilities. Where m is everybody, as at edge servers whose
+           budgets decide, each choice asks the largest diagonal. t in Eq. 5 counts the clients
+           heard of, because its bounds are to hold after each of them. The quantile of 4 is that
+           of all clients heard of, each by its mean utility.
 
     References:
         FedSUV: Validity and Utility-Guided Client Selection for Federated Learning.
@@ -129,14 +129,14 @@ class FedSUV(PolicyTraits):
             candidates=everyone(K),
             num_samples=np.array(1.0) if samples is None else samples.astype(np.float64),
             cohort_size=np.array(problem.cohort_size),
-            explored_of=np.array(1 if problem.num_edges > 0 else problem.cohort_size),
+            explored_of=np.array(problem.cohort_size if problem.cohort_size < K else 1),
         )
 
     def select(self, state: FedSUVState, view: RoundView, rng: Generator) -> Selection:
         """The most uncertain candidate, then the highest upper utilities."""
         candidate = state.candidates.left_by == 0
         inside, outside = (np.flatnonzero(view.available & c) for c in (candidate, ~candidate))
-        # In rounds always. Where fewer than m are chosen at once, for every m-th client heard of.
+        # In a whole cohort always; of fewer than m clients, one for every m-th client heard of.
         due = int(state.validity.count.sum()) % int(state.explored_of) < view.cohort_size
         explored = min(1, len(inside)) if due else 0
         widest = top_k(box.diagonals(state.boxes, inside), explored, rng)  # Eq. 11

@@ -25,9 +25,9 @@ from fedmuster.report.participation import choice_densities, group_shares
 from fedmuster.report.runs import Comparison
 
 _MOST_DOUBLINGS = 3
-_TICK_CHARACTERS = 18
+_TICK_CHARACTERS = 24
 _ROW_CHARACTERS = 48
-"""Of all names below half a figure, side by side."""
+"""That fit below half a figure, side by side."""
 _TITLE_CHARACTERS = {1: 40, 2: 26, 3: 16}
 """By the number of panels side by side, in half a figure."""
 _TALL = 4.0
@@ -76,7 +76,7 @@ def draw_bars(axes: Axes, comparison: Comparison) -> None:
     )
     axes.yaxis.set_major_formatter(PLAIN)
     names = [shortened(label, _TICK_CHARACTERS) for label in comparison.labels]
-    slanted = len(names) > 4 or sum(map(len, names)) > _ROW_CHARACTERS
+    slanted = len(names) > 4 or len(names) * max(map(len, names)) > _ROW_CHARACTERS
     axes.set_xticks(
         policies,
         names,

@@ -35,6 +35,8 @@ _FATE_COLOURS = ("#56A0D3", "#E69F00", "#C23B22", "#C8C8C8")
 _MOST_SLOT_CHARTS = 4
 _LANE_INCHES = 0.13
 _MOST_TICKS = 5
+_MOST_CHARACTERS = 32
+"""Of the names of ages, side by side."""
 _NAME_SHARE = 0.018
 """Of the width of a chart: a bar that is narrower does not name its client."""
 _LABEL_CHARACTERS = 60
@@ -63,7 +65,8 @@ def _draw_ages(axes: Axes, comparison: Comparison) -> None:
         offset = (number - (len(found.shares) - 1) / 2) * width
         axes.bar(places + offset, shares, width, color=colour, label=label)
     axes.set_title("all of the run")
-    axes.set_xticks(places, found.names)
+    crowded = sum(map(len, found.names)) > _MOST_CHARACTERS
+    axes.set_xticks(places, found.names, rotation=45 if crowded else 0)
     axes.tick_params(axis="x", length=0)
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("age: aggregations since the client was asked")
