@@ -207,6 +207,32 @@ def test_rounds_have_a_time_too(tmp_path: Path) -> None:
         assert point_at(cell, float(time_seconds)) == Point(number)
 
 
+def test_clients_that_rest(tmp_path: Path) -> None:
+    """With a pace, a client whose answer the server holds, or has just used, is not asked."""
+    federation = {"concurrency": 5, "trigger": {"name": "pace"}}
+    folder = play(tmp_path, "random", rounds=20, federation=federation)
+    found = read_jobs(JournalReader(folder), 20)
+    assert found is not None
+    rested = 0
+    for number in (10, 15, 20):
+        now = float(found.asked_at_seconds[found.decision == number][0])
+        moment = moment_at(folder, now)
+        assert moment.decision == number
+        held = found.answered & (found.ended_at_seconds <= now) & (found.row > moment.aggregations)
+        used_now = found.row == moment.aggregations
+        may_rest = set(found.client[held | (found.answered & used_now)].tolist())
+        resting = np.flatnonzero(moment.absent.get("resting", np.zeros(14, dtype=np.bool_)))
+        assert set(resting.tolist()) <= may_rest
+        assert set(found.client[held].tolist()) <= {
+            *resting.tolist(),
+            *np.flatnonzero(moment.absent["offline"] | moment.absent["busy"]).tolist(),
+        }
+        rested += len(resting)
+        for client in resting.tolist():
+            assert explain(moment, client=client).verdict is not None
+    assert rested > 0
+
+
 def test_at_an_edge_server(tmp_path: Path) -> None:
     """A decision is one server's: others' clients are out of its reach."""
     more: dict[str, Any] = {

@@ -390,6 +390,35 @@ class WantsItsOwnRound(Optimist):
 
 
 @config
+class RemembersLastAnswer(Optimist):
+    """Remembers the last row of a message, but only without rounds."""
+
+    name: ClassVar[str] = "remembers-last-answer"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Optimist.observe(self, state, selection, feedback)
+        if selection.tickets is not None and len(feedback.clients):
+            state.note[0] = feedback.clients[-1]
+
+
+@config
+class ForgetsOpenTickets(Optimist):
+    """Keeps what it heard without rounds in no field of its state."""
+
+    name: ClassVar[str] = "forgets-open-tickets"
+
+    def score(self, state: State, view: RoundView) -> FloatArray:
+        return np.asarray(Optimist.score(self, state, view) - vars(state).get("malus", 0.0))
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Optimist.observe(self, state, selection, feedback)
+        if selection.tickets is not None:
+            malus = np.zeros(len(state.count))
+            malus[feedback.clients] = 5.0
+            vars(state)["malus"] = malus
+
+
+@config
 class RunsForward(Optimist):
     """Forgets by the rounds between two selections, as if none were older than the last."""
 
@@ -627,7 +656,7 @@ BREAKING: Sequence[tuple[set[int], Policy[Any]]] = (
     ({7}, Grows()),
     ({8, 17}, HidesMemory()),
     ({9}, FavoursLowIds()),
-    ({10}, RemembersLastRow()),
+    ({10, 17}, RemembersLastRow()),
     ({11}, NeedsSomebody()),
     ({12}, SumsFailures()),
     ({12}, NeedsRows()),
@@ -643,6 +672,8 @@ BREAKING: Sequence[tuple[set[int], Policy[Any]]] = (
     ({17}, IgnoresOldTickets()),
     ({17}, KnowsOneCohort()),
     ({17}, WantsItsOwnRound()),
+    ({17}, RemembersLastAnswer()),
+    ({17}, ForgetsOpenTickets()),
     ({17}, RunsForward()),
     ({12, 17}, DividesByRounds()),
     ({17}, CountsGivenUpAsAnswers()),
@@ -665,6 +696,8 @@ BREAKING_FIRST: Sequence[tuple[int, Policy[Any]]] = (
 
 
 def label(value: Any) -> str:
+    if isinstance(value, set):
+        return " and ".join(map(str, sorted(value)))
     return str(getattr(value, "name", value))
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmuster.core.errors import FedmusterError, StateError
-from fedmuster.core.records import FloatArray, IntArray, Selection
+from fedmuster.core.records import BoolArray, FloatArray, IntArray, Selection
 from fedmuster.experiments.cell_images import differences
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import SPEC_NAME, versions
@@ -50,8 +50,8 @@ class Replayed(NamedTuple):
 
     Attributes:
         scores: [K] by name: what the policy thought of everybody; "available", and why somebody
-            was not: "busy", "privacy_spent", "out_of_reach" (1 or 0); "asked_loss" of those whom
-            it asked for one.
+            was not: "busy", "privacy_spent", "out_of_reach", "resting" (1 or 0); "asked_loss" of
+            those whom it asked for one.
         network: what happened at the edge servers, if there are any.
         same_model: whether the model that was trained is the journal's, too.
         choice: the decision, None in rounds.
@@ -145,6 +145,12 @@ class _Onlooker(Simulation[Any]):
     """The number of that decision."""
     seen: dict[str, FloatArray] | None = None
     choice: Choice | None = None
+    _reachable: BoolArray
+
+    def reachable(self, drawn: WorldRound) -> WorldRound:
+        reachable = super().reachable(drawn)
+        self._reachable = reachable.available
+        return reachable
 
     def select(self, drawn: WorldRound, **how_many: int) -> Selection:
         if not self._decides_next:
@@ -171,8 +177,12 @@ class _Onlooker(Simulation[Any]):
         marks = {"available": drawn.available & ~busy, "busy": busy}
         if self.budget is not None:
             marks["privacy_spent"] = ~self.budget.able
+        resting = self._reachable & ~drawn.available
         if drawn.edges is not None:
             marks["out_of_reach"] = ~drawn.edges.covered
+            resting &= drawn.edges.covered
+        if resting.any():
+            marks["resting"] = resting
         return {name: mask.astype(np.float64) for name, mask in marks.items()}
 
     def _ask_loss(self, clients: IntArray, *, batch_size: int | None = None) -> FloatArray:

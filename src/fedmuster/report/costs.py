@@ -128,7 +128,7 @@ def started_updates(run: Run) -> IntArray:
     """[rounds], how many client updates had been asked for at each aggregation."""
     if run.jobs is None:
         return np.cumsum(run.cohort_sizes)
-    asked = np.bincount(run.jobs.version, minlength=run.rounds)
+    asked = np.bincount(run.jobs.asked_after, minlength=run.rounds)
     return np.cumsum(asked)
 
 

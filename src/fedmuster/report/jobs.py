@@ -1,6 +1,6 @@
 """The jobs of a run without rounds: which client was asked when, and what became of its work."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 
@@ -8,10 +8,13 @@ import numpy as np
 
 from fedmuster.core import state as states
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.state import Array
 from fedmuster.experiments.database import connect, plain_errors
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.federation.jobs import Agenda, Decision, Job, JobRows
 
+_SAME_TIME = 1e-12
+"""Times that differ by no larger part of them were the same before they were added up."""
 _MOST_READS = 10
 """How often to read the journal of a run that goes on meanwhile."""
 
@@ -29,10 +32,12 @@ class JobHistory:
             or if its edge server has not aggregated since.
         answered: whether an answer came.
         used: whether the answer entered the model.
-        version: the number of aggregations before it was asked for.
-        age: the number of aggregations since then, when the answer was or would be used.
+        version: how often its server had aggregated before it was asked for.
+        age: how often its server has aggregated since then, when the answer was or would be used.
+        asked_after: the number of aggregations of all servers before it was asked for.
         row: the number of the aggregation before which it ended; one more than there are if it is
             open.
+        servers: int64[aggregations], the edge server of each aggregation; 0 in flat learning.
     """
 
     client: IntArray
@@ -44,7 +49,9 @@ class JobHistory:
     used: BoolArray
     version: IntArray
     age: IntArray
+    asked_after: IntArray
     row: IntArray
+    servers: IntArray
 
     def __len__(self) -> int:
         return len(self.client)
@@ -71,15 +78,16 @@ class JobHistory:
 
     def until(self, aggregations: int) -> "JobHistory":
         """As it was right after this number of aggregations."""
-        kept = self._some(self.version < aggregations)
+        kept, servers = self._some(self.asked_after < aggregations), self.servers[:aggregations]
         later = kept.row > aggregations
         return replace(
             kept,
             ended_at_seconds=np.where(later, np.nan, kept.ended_at_seconds),
             answered=kept.answered & ~later,
             used=kept.used & ~later,
-            age=np.where(later, aggregations - kept.version, kept.age),
+            age=np.where(later, _times_of(kept.edge, servers) - kept.version, kept.age),
             row=np.minimum(kept.row, aggregations + 1),
+            servers=servers,
         )
 
     def of_decision(self, decision: int) -> "JobHistory":
@@ -88,7 +96,9 @@ class JobHistory:
         return found._some(np.argsort(found.client, kind="stable"))
 
     def _some(self, rows: BoolArray | IntArray) -> "JobHistory":
-        return JobHistory(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
+        names = [item.name for item in fields(self) if item.name != "servers"]
+        columns = {name: getattr(self, name)[rows] for name in names}
+        return JobHistory(**columns, servers=self.servers)
 
 
 def read_jobs(reader: JournalReader, rounds: int) -> JobHistory | None:
@@ -101,18 +111,53 @@ def read_jobs(reader: JournalReader, rounds: int) -> JobHistory | None:
             break
         reader = JournalReader(reader.path)  # the run has gone on
     assert reader.jobs is not None
-    return _history(reader.jobs, still_open).until(rounds)
+    elapsed = np.cumsum(reader.columns["seconds"])
+    return _history(reader.jobs, still_open, elapsed).until(rounds)
 
 
-def _history(rows: Sequence[JobRows], still_open: Sequence[Job]) -> JobHistory:
-    nobody = np.zeros(len(still_open), dtype=np.bool_)
-    ages = [len(rows) - job.decision.version for job in still_open]
-    last = JobRows.of([(job, np.nan) for job in still_open], nobody, ages)
-    parts = [part.arrays() for part in (*rows, last)]
+def _history(
+    rows: Sequence[JobRows], still_open: Sequence[Job], elapsed_seconds: FloatArray
+) -> JobHistory:
+    count = len(still_open)
+    nobody = np.zeros(count, dtype=np.bool_)
+    last = JobRows.of([(job, np.nan) for job in still_open], nobody, ages=[0] * count)
+    parts = [part.arrays() for part in (*rows, replace(last, answered=nobody))]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    columns["answered"][len(columns["answered"]) - len(still_open) :] = False
     numbers = np.arange(1, len(parts) + 1)
-    return JobHistory(**columns, row=np.repeat(numbers, [len(part["client"]) for part in parts]))
+    # Answers are all of the server that aggregates; without any it is the first.
+    answering = [part.edge[part.answered] for part in rows]
+    servers = np.array([edges[0] if len(edges) else 0 for edges in answering], dtype=np.int64)
+    return JobHistory(
+        **columns,
+        asked_after=_asked_after(columns, servers, elapsed_seconds),
+        row=np.repeat(numbers, [len(part["client"]) for part in parts]),
+        servers=servers,
+    )
+
+
+def _times_of(edges: IntArray, servers: IntArray) -> IntArray:
+    """[n], how often each of these edge servers has aggregated."""
+    return np.bincount(servers, minlength=int(edges.max(initial=0)) + 1)[edges]
+
+
+def _asked_after(
+    columns: Mapping[str, Array], servers: IntArray, elapsed_seconds: FloatArray
+) -> IntArray:
+    """[n], the number of aggregations of all servers before each job was asked for.
+
+    A job comes after as many aggregations of its own server as its version says. Where another
+    server aggregates in the same instant, clients are asked after that.
+    """
+    asked, edges, versions = (columns[name] for name in ("asked_at_seconds", "edge", "version"))
+    after = np.searchsorted(elapsed_seconds, asked * (1 + _SAME_TIME), side="right")
+    for edge in np.unique(edges).tolist():
+        (here,) = np.nonzero(edges == edge)
+        (own,) = np.nonzero(servers == edge)
+        # The places of the aggregations of this server, with those before the first and the last.
+        places = np.concatenate([[-1], own, [len(servers)]])
+        earliest, latest = places[versions[here]] + 1, places[versions[here] + 1]
+        after[here] = np.clip(after[here], earliest, latest)
+    return after
 
 
 def _open_jobs(reader: JournalReader) -> tuple[int, list[Job]]:

@@ -45,7 +45,7 @@ def point_of_round(cell: Cell, round_number: int) -> Point:
         )
     if jobs is None:
         return Point(round_number)
-    return _last_decision(cell, jobs, jobs.version < round_number, f"--round {round_number}")
+    return _last_decision(cell, jobs, jobs.asked_after < round_number, f"--round {round_number}")
 
 
 def point_at(cell: Cell, time_seconds: float) -> Point:
@@ -78,4 +78,4 @@ def _last_decision(cell: Cell, jobs: JobHistory, until: BoolArray, told: str) ->
             f"{told}: {cell.folder} has asked nobody by then; its first decision is at {first:g} s"
         )
     decision = jobs.of_decision(int(jobs.decision[until].max()))
-    return Point(int(decision.version[0]) + 1, decision)
+    return Point(int(decision.asked_after[0]) + 1, decision)

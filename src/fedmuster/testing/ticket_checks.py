@@ -9,12 +9,14 @@ from numpy.random import Generator
 
 from fedmuster.core.errors import PolicyError
 from fedmuster.core.policy import Policy
+from fedmuster.core.records import Selection
 from fedmuster.core.selector import Selector
 from fedmuster.core.streams import WORLD, stream
 from fedmuster.testing.cohort_checks import SILENCE_ROUNDS, SILENCE_SEEDS, partly_silent, too_silent
 from fedmuster.testing.learning_checks import Instance, draws_of, gain_over_random, idleness
 from fedmuster.testing.playing import (
     differing,
+    feedback_rows,
     image,
     join_rest,
     nan_fault,
@@ -66,8 +68,7 @@ _COMES_LATE = 0.3
 def _liveliness_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     """Whether all goes well with unreliable clients that come, go, join and answer at any time.
 
-    A second run goes the same way, but is saved and restored before each step and hears the rows
-    of each message in the opposite order.
+    A second run goes the same way, but is saved and restored before each step.
     """
     federation = lively(knowledge)
     before = replace(federation, mean_seconds=federation.mean_seconds[:_RESIDENTS]).problem()
@@ -81,9 +82,10 @@ def _liveliness_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         fault = _step_fault(steady, restarted, draw, stream(0, WORLD, t, 1))
         if fault is not None:
             return fault
-        learned = differing(image(steady.selector.state), image(policy.init(before)))
-        if t == _SINGLY and policy.learns and not learned:
-            return "answers that came one by one changed nothing; learn from every answer"
+        if t == _SINGLY and policy.learns:
+            learned = differing(image(steady.selector.state), image(policy.init(before)))
+            if not learned:
+                return "answers that came one by one changed nothing; learn from every answer"
     return None
 
 
@@ -101,10 +103,10 @@ def _step_fault(
         fault = _deafness(steady, steady.out[ticket])
         if fault is not None:
             return fault
-    for run, order in ((steady, 1), (restarted, -1)):
+    for run in (steady, restarted):
         if answered:
-            run.answer(answered[::order])
-        run.give_up(closing[given_up].tolist()[::order])
+            run.answer(answered)
+        run.give_up(closing[given_up].tolist())
     room = min(2 * steady.selector.problem.cohort_size, _RESIDENTS - 2) - len(steady.out)
     if room > 0:
         count = int(rng.integers(1, room, endpoint=True))
@@ -120,13 +122,34 @@ def _step_fault(
                 f"{spelled(chosen)}; all that it learns must be in arrays that are fields of its "
                 "state"
             )
+        fault = _disorder(steady, chosen, draw)
+        if fault is not None:
+            return fault
     changed = differing(image(steady.selector.state), image(restarted.selector.state))
     if changed:
         return (
-            f"saved and restored while tickets are open, and with the rows of each message in "
-            f"another order, it learned another {', '.join(changed)}"
+            f"saved and restored while tickets are open it learned another {', '.join(changed)}; "
+            "all that it learns must be in arrays that are fields of its state"
         )
     return nan_fault(steady.selector.state)
+
+
+def _disorder(run: TicketPlay, chosen: Selection, draw: Draw) -> str | None:
+    """Whether it matters in which order the clients of a selection stand in a message."""
+    answers = replace(draw.feedback(chosen), round=run.selector.round, round_seconds=None)
+    states = []
+    for order in (1, -1):
+        twin = deepcopy(run.selector.state)
+        rows = np.arange(len(chosen.clients))[::order]
+        run.selector.policy.observe(twin, chosen, feedback_rows(answers, rows))
+        states.append(image(twin))
+    changed = differing(*states)
+    if not changed:
+        return None
+    return (
+        f"the state's {', '.join(changed)} differ when answers that come together come in another "
+        "order; match rows by feedback.clients, and sort them before summing"
+    )
 
 
 def _deafness(run: TicketPlay, errand: Errand) -> str | None:
@@ -177,8 +200,10 @@ def _silence_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
             draw = federation.draw(t)
             if len(run.out) == federation.cohort_size:
                 ticket = int(stream(seed, WORLD, t, 1).choice(list(run.out)))
-                silent = not run.out[ticket].answer.answered[0]
-                run.give_up([ticket]) if silent else run.answer([ticket])
+                if run.out[ticket].answer.answered[0]:
+                    run.answer([ticket])
+                else:
+                    run.give_up([ticket])
             chosen = run.ask(draw, federation.cohort_size - len(run.out))
             if t > steps // 2:
                 late.append(chosen.clients)
