@@ -115,6 +115,19 @@ def test_kills_after_a_commit_and_between_two(tmp_path: Path, experiment: Experi
     require_same_end(killed, whole)
 
 
+def test_a_run_with_a_later_end_goes_on_with_its_open_jobs(
+    tmp_path: Path, experiment: Experiment
+) -> None:
+    whole, extended = tmp_path / "whole", tmp_path / "extended"
+    prepare(whole, replace(experiment, rounds=20))
+    execute(whole)
+    for rounds in (7, 8, 20):
+        prepare(extended, replace(experiment, rounds=rounds))
+        execute(extended)
+        assert rounds_done(extended) == rounds
+    require_same_end(extended, whole)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("commit_seconds", [0.0, 0.1])
 def test_kills_at_any_moment(tmp_path: Path, experiment: Experiment, commit_seconds: float) -> None:

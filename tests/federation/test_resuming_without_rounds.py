@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from tests.federation.row_values import all_jobs, assert_same_row, loop_of, play
 from tests.federation.wanting import Wants
+from tests.training.toy_federation import CLIENTS, ToyEngine
+from tests.training.toy_training import ToyTraining
 
 from fedmuster import Random
 from fedmuster.core.errors import StateError
@@ -59,7 +61,7 @@ class Played:
     policy: Policy[Any] | str = "random"
     world: World = field(default_factory=lambda: BSFLRates(num_clients=20))
     federation: Federation = FEW
-    training: Training | None = None
+    training: Any = None
     watch: Watch | None = None
     count: int = 12
 
@@ -139,6 +141,12 @@ CASES = {
         world=replace(EDGES, dropout=0.1),
         training=replace(TRAINING, global_every=2),
         federation=Federation(concurrency=6, buffer=3),
+        count=20,
+    ),
+    "edges with updates that are not finite": Played(
+        world=replace(EDGES, num_clients=CLIENTS, budget=50.0),
+        training=ToyTraining(engine=ToyEngine(poisoned=[0, 1, 2])),
+        federation=Federation(concurrency=3, buffer=3),
         count=20,
     ),
     "edges at their own pace": Played(
@@ -236,21 +244,24 @@ def models_alive(simulation: Simulation[Any], found: dict[int, "weakref.ref[Any]
 
 
 @pytest.mark.parametrize(
-    ("world", "federation"),
+    ("world", "federation", "training"),
     [
-        (BSFLRates(num_clients=20), Federation(concurrency=5, buffer=1)),
+        (BSFLRates(num_clients=20), Federation(concurrency=5, buffer=1), TRAINING),
         (
-            LTECell(num_clients=12, deadline_seconds=250.0, data=Alike()),
+            LTECell(num_clients=CLIENTS, deadline_seconds=350.0, data=Alike()),
             Federation(concurrency=5, buffer=1),
+            ToyTraining(),
         ),
-        (BSFLRates(num_clients=20, dropout=0.2, deadline_seconds=2.0), FEW),
-        (EDGES, Federation(concurrency=4, buffer=2)),
+        (BSFLRates(num_clients=20, dropout=0.2, deadline_seconds=2.0), FEW, TRAINING),
+        (EDGES, Federation(concurrency=4, buffer=2), TRAINING),
     ],
     ids=["answers", "uploads that miss the deadline", "dropout", "edges"],
 )
-def test_no_more_models_are_kept_than_jobs_are_open(world: World, federation: Federation) -> None:
+def test_no_more_models_are_kept_than_jobs_are_open(
+    world: World, federation: Federation, training: Any
+) -> None:
     simulation: Simulation[Any] = Simulation(
-        Random(), world, seed=1, federation=federation, training=TRAINING
+        Random(), world, seed=1, federation=federation, training=training
     )
     found: dict[int, weakref.ref[Any]] = {}
     failed = 0

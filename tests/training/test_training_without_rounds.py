@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.faults.watching import wrap
 from tests.federation.row_values import all_jobs, assert_same_row, play
-from tests.training.toy_federation import CLIENTS, GOALS, SIZES, ToyEngine, toy_trainer
+from tests.training.toy_federation import CLIENTS, GOALS, SIZES, ToyEngine
+from tests.training.toy_training import ToyTraining
 
 from fedmuster.core.records import Feedback, IntArray
 from fedmuster.core.staleness import (
@@ -38,7 +39,6 @@ from fedmuster.training.aggregation import (
 from fedmuster.training.data.built_in import Digits
 from fedmuster.training.models import Logistic
 from fedmuster.training.networks import OwnModel
-from fedmuster.training.trainer import Trainer
 from fedmuster.training.training import Training
 from fedmuster.training.training_records import Parameters, Updates
 from fedmuster.worlds import BSFLRates, LatencyWorld
@@ -47,24 +47,6 @@ Model = NDArray[np.float64]
 
 WORLD = LatencyWorld(num_clients=CLIENTS, cohort_size=3)
 BUFFER = Federation(concurrency=4, buffer=2)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToyTraining:
-    """The toy federation, as a training of a simulation."""
-
-    server: Aggregation = field(default_factory=FedAvg)
-    engine: ToyEngine = field(default_factory=ToyEngine)
-    min_answers: int = 1
-
-    def start(self, *, staleness: Staleness, keeps_late: bool, **_: Any) -> Trainer:
-        return toy_trainer(
-            staleness,
-            server=self.server,
-            engine=self.engine,
-            keeps_late=keeps_late,
-            min_answers=self.min_answers,
-        )
 
 
 def start(federation: Federation = BUFFER, **training: Any) -> Simulation[Any]:
