@@ -77,21 +77,7 @@ def image_of(selector: Selector[Any]) -> tuple[object, ...]:
     return selector.to_bytes(), selector.round, selector.decisions, dict(selector.refused)
 
 
-POLICIES = (
-    "random",
-    "bsfl",
-    "pause",
-    "cs-ucb",
-    "cs-ucb-q",
-    "rbcs-f",
-    "cucb",
-    "oort",
-    "refl",
-    "tifl",
-    "naive-mab-cs",
-    "fedcs",
-    "clustered-sampling",
-)
+POLICIES = ("random", "bsfl", "pause", "cs-ucb", "cs-ucb-q", "rbcs-f", "oort", "refl", "tifl")
 
 
 def selector_of(policy: str, *, num_clients: int = 20, cohort_size: int = 4) -> Selector[Any]:

@@ -1,11 +1,13 @@
 """Answers to tickets: in any order, of any quality, to tickets of any kind."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from tests.core.recording import (
     POLICIES,
+    Recorder,
     answer,
     image_of,
     joined,
@@ -16,10 +18,21 @@ from tests.core.recording import (
     told,
 )
 
-from fedmuster import Feedback
+from fedmuster import Feedback, Problem, Selector
 from fedmuster.core.errors import FeedbackError
 from fedmuster.core.records import Selection
 from fedmuster.core.tickets import AGAIN, LATE, OTHER, UNKNOWN
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SketchReader(Recorder):
+    """A recorder that wants sketches."""
+
+    name: ClassVar[str] = "sketch-reader"
+
+    @property
+    def wanted_sketch_size(self) -> int:
+        return 8
 
 
 class TestAnswers:
@@ -122,7 +135,7 @@ class TestAnswers:
     def test_only_sketches_that_are_wanted_must_fit(self) -> None:
         selector = recorder()
         selector.observe(answer(selector.select(count=2), sketches=np.ones((7, 1, 4))))
-        wanting = selector_of("clustered-sampling:by=similarity")
+        wanting = Selector(SketchReader(), Problem(num_clients=12, cohort_size=4))
         size = wanting.policy.wanted_sketch_size
         one, two = wanting.select(count=2), wanting.select(count=1)
         with pytest.raises(FeedbackError):
