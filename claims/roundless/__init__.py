@@ -1,6 +1,6 @@
 """Claims on federations without rounds: fedmuster's own (``bottleneck``), and Pisces'.
 
-They are registered when the pages of their full runs are in docs/claims.
+Pisces' is registered when the page of its full run is in docs/claims.
 
 Z. Jiang, W. Wang, B. Li, B. Li, Pisces: Efficient Federated Learning via Guided Asynchronous
 Training, SoCC 2022.
@@ -9,5 +9,6 @@ Training, SoCC 2022.
 from typing import Final
 
 from claims.claim import Claim
+from claims.roundless import bottleneck
 
-CLAIMS: Final[tuple[Claim, ...]] = ()
+CLAIMS: Final[tuple[Claim, ...]] = (bottleneck.CLAIM,)
