@@ -39,6 +39,8 @@ class Workers:
         _require_importable(build)
         context = get_context("spawn")
         arrays = {item.name: _share(getattr(data, item.name)) for item in fields(data)}
+        # What nobody here holds is given to the next engine, whose data would overwrite it.
+        self._held = arrays
         start = _share(np.zeros(size, dtype=np.float32))
         self._start = start.array()
         self._deltas: list[Parameters] = []
