@@ -160,7 +160,7 @@ def test_a_network_in_worker_processes_goes_on_bit_for_bit(tmp_path: Path) -> No
     for folder in (whole, killed):
         prepare(folder, experiment)
     execute(whole)
-    assert Child(killed, partial(children.die_after_commit, nth=4)).wait().code == -9
+    assert Child(killed, partial(children.die_after_commit, nth=2)).wait().code == -9
     assert 0 < rounds_done(killed) < 6
     assert Child(killed).wait().code == 0
     require_same_end(killed, whole)
