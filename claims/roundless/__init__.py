@@ -1,7 +1,5 @@
 """Claims on federations without rounds: fedmuster's own (``bottleneck``), and Pisces'.
 
-Pisces' is registered when the page of its full run is in docs/claims.
-
 Z. Jiang, W. Wang, B. Li, B. Li, Pisces: Efficient Federated Learning via Guided Asynchronous
 Training, SoCC 2022.
 """
@@ -9,6 +7,6 @@ Training, SoCC 2022.
 from typing import Final
 
 from claims.claim import Claim
-from claims.roundless import bottleneck
+from claims.roundless import bottleneck, pisces
 
-CLAIMS: Final[tuple[Claim, ...]] = (bottleneck.CLAIM,)
+CLAIMS: Final[tuple[Claim, ...]] = (bottleneck.CLAIM, *pisces.CLAIMS)
