@@ -231,10 +231,10 @@ class TestSaveAndRestore:
         with pytest.raises(StateError):
             Selector.restore(tmp_path / "s.npz", BSFL())
 
-    @pytest.mark.parametrize("version", [2, 5])
+    @pytest.mark.parametrize("version", [2, 4, 6])
     def test_a_selector_of_another_version(self, version: int) -> None:
         arrays, meta = states.from_bytes(bsfl().to_bytes(), source="s")
-        assert meta["format"] == 4
+        assert meta["format"] == 5
         image = states.to_bytes(arrays, {**meta, "format": version})
         with pytest.raises(StateError, match=str(version)):
             Selector.from_bytes(image, BSFL(), source="s")

@@ -227,6 +227,17 @@ class TestStrayAnswers:
         assert selector.observe(answer(second)).accepted == 1
         assert selector.state.completed.tolist() == [1]
 
+    def test_late_answers_of_a_client_that_was_given_up_twice(self) -> None:
+        selector = recorder(1, cohort_size=1)
+        selections = [selector.select(count=1)]
+        selector.give_up(numbers_of(selections[0]))
+        selections.append(selector.select(count=1))
+        selector.give_up(numbers_of(selections[1]))
+        selector = Selector.from_bytes(selector.to_bytes(), selector.policy, source="s")
+        for selection in selections:
+            assert dict(selector.observe(answer(selection)).refused) == {LATE: 1}
+            assert dict(selector.observe(answer(selection)).refused) == {AGAIN: 1}
+
     def test_strays_and_answers_in_one_message(self) -> None:
         selector = recorder(20)
         late, done, here = (selector.select(count=1) for _ in range(3))

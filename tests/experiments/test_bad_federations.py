@@ -213,6 +213,12 @@ def test_a_quota_is_the_buffer_of_its_policy_and_at_most_the_slots(
     assert {row.num_completed for row in rows} == {answers}
 
 
+def test_a_quota_counts_until_the_policy_chooses_again() -> None:
+    slow = Federation(concurrency=4, refill=3, buffer=4)  # several aggregations for each decision
+    rows = play(start(Wants(quota=1), slow), 20)
+    assert {row.num_completed for row in rows} == {1}
+
+
 def test_a_policy_s_deadline_ends_each_of_its_jobs() -> None:
     """In rounds it ends the round; without, a job that takes longer is given up then."""
     free, in_rounds = (play(start(Wants(deadline_seconds=0.8), f), 60) for f in (SLOTS, None))

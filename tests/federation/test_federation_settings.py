@@ -1,6 +1,7 @@
 """``[federation]``: slots, trigger and staleness; what is rounds, what is filled in or refused."""
 
 import tomllib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,7 +165,7 @@ def test_the_policy_says_what_old_answers_are_worth_in_rounds_unless_the_setting
 def test_a_layer_over_another(
     common: dict[str, Any], own: dict[str, Any], whole: dict[str, Any]
 ) -> None:
-    assert Federation(**common).under(Federation(**own)) == Federation(**whole)
+    assert Federation(**common).overridden_by(Federation(**own)) == Federation(**whole)
 
 
 def test_cohorts_of_the_world_are_as_large_as_there_are_slots() -> None:
@@ -175,6 +176,17 @@ def test_cohorts_of_the_world_are_as_large_as_there_are_slots() -> None:
     assert resized.cohort_size == 9
     edges = EdgeNetwork()
     assert Federation(concurrency=3, buffer=1).resized(edges) is edges
+
+
+def test_in_rounds_edge_servers_ask_at_most_as_many_clients_as_all_have_slots() -> None:
+    edges = EdgeNetwork(num_clients=20, num_edges=3)
+    smaller = replace(edges, cohort_size=4)
+    resized: Any = Federation(concurrency=2).resized(edges)
+    assert resized.cohort_size == 6
+    assert Federation(concurrency=7).resized(edges) is edges  # 21 slots for 20 clients
+    assert Federation(concurrency=2).resized(smaller) is smaller
+    row = Simulation("random", edges, seed=1, federation=Federation(concurrency=1)).step()
+    assert 1 <= len(row.clients) <= 3
 
 
 def test_the_table_of_an_experiment() -> None:

@@ -14,6 +14,7 @@ from tests.training.toy_federation import CLIENTS, ToyEngine
 from tests.training.toy_training import ToyTraining
 
 from fedmuster import Random
+from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
 from fedmuster.core.policy import Policy
 from fedmuster.core.staleness import (
@@ -203,6 +204,18 @@ def test_rounds_and_no_rounds_do_not_go_on_from_each_other(in_rounds: bool) -> N
     one.step()
     with pytest.raises(StateError):
         two.load(one.checkpoint(), source="here")
+
+
+def test_a_checkpoint_of_another_version_is_refused() -> None:
+    simulation = CASES["plain"].start()
+    simulation.step()
+    checkpoint = simulation.checkpoint()
+    assert checkpoint.loop is not None
+    arrays, meta = states.from_bytes(checkpoint.loop, source="here")
+    del arrays["_since"]
+    other = checkpoint._replace(loop=states.to_bytes(arrays, meta))
+    with pytest.raises(StateError):
+        CASES["plain"].start().load(other, source="here")
 
 
 def test_seeded_noise_goes_on_bit_for_bit(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fedmuster.federation import Federation, Simulation
-from fedmuster.federation.triggers import Interval, Pace, Trigger
+from fedmuster.federation.triggers import Buffer, Pace, Trigger
 from fedmuster.worlds import BSFLRates
 
 
@@ -26,4 +26,4 @@ def repeated(trigger: Trigger) -> int:
 
 def test_contributors_rest_with_pace_alone() -> None:
     assert repeated(Pace()) == 0
-    assert repeated(Interval(seconds=0.3)) > 0
+    assert repeated(Buffer(answers=2)) > 0

@@ -53,10 +53,12 @@ def test_a_buffer_waits_for_answers(answers: int, quota: int | None, due: float)
 @pytest.mark.parametrize(
     ("now", "since", "answers", "due"),
     [
-        (10.0, 4.0, 1, 11.0),  # 7 s after the last time
+        (10.0, 4.0, 1, 14.0),  # at 7, 14, 21, … s
         (10.0, 4.0, 0, NEVER),
-        (11.0, 4.0, 2, 11.0),
-        (25.0, 4.0, 1, 25.0),  # the first answer came after the interval was over
+        (5.0, 4.0, 2, 7.0),
+        (14.0, 4.0, 1, 14.0),
+        (14.0, 14.0, 1, 21.0),  # not twice at a time
+        (25.0, 4.0, 1, 28.0),  # the first answer came after two times without any
     ],
 )
 def test_an_interval_by_hand(now: float, since: float, answers: int, due: float) -> None:

@@ -36,7 +36,7 @@ def test_every_job_is_there_also_those_that_are_open(run: Path, tmp_path: Path) 
     ended = [client for row in rows for client in row.clients.tolist()]
     assert jobs.client[~jobs.open].tolist() == ended
     assert np.count_nonzero(jobs.given_up) > 0
-    still_open = sorted(simulation.agenda.jobs, key=lambda job: job.key)
+    still_open = sorted(simulation.agenda.jobs, key=lambda job: job.identity)
     assert len(still_open) > 0
     assert jobs.client[jobs.open].tolist() == [job.client for job in still_open]
     asked = [job.decision.asked_at_seconds for job in still_open]

@@ -163,7 +163,7 @@ def play_round(
         round_number=round_number,
         asked=cohort,
         now_seconds=ends_at_seconds,
-        only=None,
+        only_edge=None,
     )
     work.hold(cohort, round_number=round_number)
     return Played(sent, work.learned(round_number, count, train_loss, last=evaluate))

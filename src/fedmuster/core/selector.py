@@ -35,7 +35,7 @@ from fedmuster.core.tickets import Tickets
 
 S = TypeVar("S")
 
-_FORMAT = 4
+_FORMAT = 5
 _READABLE = (3, _FORMAT)  # 3 has no tickets, and is read as a selector of rounds
 _NUMBERS = ("num_clients", "cohort_size", "num_features", "num_edges", "first_round")
 _PENDING = ("clients", "edges", "inclusion", "features", "order", "preferred")
@@ -261,8 +261,7 @@ class Selector(Generic[S]):
 
     def _learn(self, selection: Selection, cleaned: Feedback, *, given_up: bool) -> None:
         self.policy.observe(self.state, selection, cleaned)
-        lost = np.full(len(selection.clients), given_up)
-        self.tickets.close(selection, given_up=lost)
+        self.tickets.close(selection, given_up=given_up)
         self._open = None
 
     @property
@@ -373,14 +372,14 @@ class Selector(Generic[S]):
         described.update((name, arrays.get(f"problem.{name}")) for name in PER_CLIENT)
         problem = Problem(**described)
         selector = cls(policy, problem, seed=meta["seed"])
-        states.load_arrays(selector.state, states.under("state.", arrays))
+        states.load_arrays(selector.state, states.with_prefix("state.", arrays))
         selector.round = meta["round"]
         selector.refused.update(meta["refused"])
         if "pending.clients" in arrays:
             pending: dict[str, Any] = {name: arrays.get(f"pending.{name}") for name in _PENDING}
             pending |= {"quota": meta["quota"], "deadline_seconds": meta.get("deadline_seconds")}
             selector.pending = Selection(round=selector.round, **pending)
-        selector.tickets.load(states.under("tickets.", arrays))
+        selector.tickets.load(states.with_prefix("tickets.", arrays))
         selector.decisions = meta.get("decisions", selector._decided_in_rounds)
         selector._asked = meta.get("asked", 0)
         return selector

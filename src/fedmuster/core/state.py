@@ -118,7 +118,7 @@ def load_arrays(state: Any, arrays: Mapping[str, Array]) -> None:
         setattr(owner, attribute, new.copy())
 
 
-def under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def with_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The arrays whose names begin with ``prefix``, by the rest of their names."""
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 

@@ -14,7 +14,8 @@ from fedmuster.core.errors import FeedbackError
 from fedmuster.core.records import Selection
 from fedmuster.core.state import Array
 
-_NEVER: Final = -1
+_MOST_GIVEN_UP: Final = 1_000_000
+"""The tickets that were given up last and may be answered late; older ones count as closed."""
 _COLUMNS: Final = ("clients", "tickets", "edges", "inclusion", "features")
 
 UNKNOWN = "unknown ticket"
@@ -38,7 +39,7 @@ class Tickets:
         """The number of the next ticket; also how many have been given out."""
         self._open: dict[int, Selection] = {}  # by first ticket; each with its open rows alone
         self._selection_of: dict[int, int] = {}  # of each open ticket, the key above
-        self._given_up: IntArray = np.full(num_clients, _NEVER)
+        self._given_up: dict[int, int] = {}  # the client of each ticket that may be answered late
         self.busy: BoolArray = np.zeros(num_clients, dtype=np.bool_)
         """bool[K], the clients with an open ticket."""
 
@@ -102,8 +103,8 @@ class Tickets:
             parts.append(Part(selection, places))
         return parts, refused
 
-    def close(self, selection: Selection, *, given_up: BoolArray | None = None) -> None:
-        """Close the tickets of a :class:`Part`; ``given_up`` says which may still be answered."""
+    def close(self, selection: Selection, *, given_up: bool = False) -> None:
+        """Close the tickets of a :class:`Part`; those that are given up may be answered late."""
         assert selection.tickets is not None
         key = self._selection_of[int(selection.tickets[0])]
         for number in selection.tickets.tolist():
@@ -114,20 +115,23 @@ class Tickets:
             rest = ~np.isin(whole.tickets, selection.tickets)
             self._open[key] = whole.part(np.flatnonzero(rest))
         self.busy[selection.clients] = False
-        if given_up is not None:
-            self._given_up[selection.clients[given_up]] = selection.tickets[given_up]
+        if given_up:
+            owners = zip(selection.tickets.tolist(), selection.clients.tolist(), strict=True)
+            self._given_up.update(owners)
+            while len(self._given_up) > _MOST_GIVEN_UP:
+                del self._given_up[next(iter(self._given_up))]
 
     def grow(self, num_clients: int) -> None:
         """Let clients join."""
         more = num_clients - len(self.busy)
         self.busy = np.concatenate([self.busy, np.zeros(more, dtype=np.bool_)])
-        self._given_up = np.concatenate([self._given_up, np.full(more, _NEVER)])
 
     def arrays(self) -> dict[str, Array]:
         """Everything, to be saved; nothing if no ticket was ever given out."""
         if self.next == 0:
             return {}
-        columns: dict[str, Array] = {"next": np.array(self.next), "given_up": self._given_up}
+        late = np.array([*self._given_up.items()], dtype=np.int64).reshape(-1, 2)
+        columns: dict[str, Array] = {"next": np.array(self.next), "given_up": late}
         for key, selection in self._open.items():
             columns[f"{key}.round"] = np.array(selection.round)
             told = {name: getattr(selection, name) for name in _COLUMNS}
@@ -140,7 +144,7 @@ class Tickets:
         """Continue from :meth:`arrays`."""
         if not arrays:
             return
-        self.next, self._given_up = int(arrays["next"]), arrays["given_up"]
+        self.next, self._given_up = int(arrays["next"]), dict(arrays["given_up"].tolist())
         for name in arrays:
             key, _, column = name.partition(".")
             if column != "round":
@@ -158,12 +162,11 @@ class Tickets:
             return UNKNOWN
         key = self._selection_of.get(number)
         if key is None:
-            owners = np.flatnonzero(self._given_up == number)
-            if client is None or len(owners) == 0:
+            if client is None or number not in self._given_up:
                 return AGAIN
-            if client != owners[0]:
+            if client != self._given_up[number]:
                 return OTHER
-            self._given_up[client] = _NEVER  # a second copy is not late but repeated
+            del self._given_up[number]  # a second copy is not late but repeated
             return LATE
         tickets = self._open[key].tickets
         assert tickets is not None

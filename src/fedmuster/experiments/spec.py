@@ -172,11 +172,12 @@ class Experiment:
         policy, own = self.policies[label], self.federations.get(label, Federation())
         common = self.federation or Federation()
         if own.rounds or common.rounds:
-            return Federation(concurrency=common.concurrency).under(own)
+            return Federation(concurrency=common.concurrency).overridden_by(own)
         published = from_table(Federation, policy.published_federation)
-        slots = common.under(published).under(own).concurrency
+        slots = common.overridden_by(published).overridden_by(own).concurrency
         slots = getattr(self.world, "cohort_size", None) if slots is None else slots
-        return common.under(published.fitting(slots) if slots else published).under(own)
+        fitting = published.fitting(slots) if slots else published
+        return common.overridden_by(fitting).overridden_by(own)
 
     @property
     def unavailable(self) -> list[UnavailableClass]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.records import Feedback, Selection
-from fedmuster.core.state import Array, under
+from fedmuster.core.state import Array, with_prefix
 from fedmuster.privacy.budget import Grant
 from fedmuster.training.servers import Starts, some
 from fedmuster.training.trainer import Sent
@@ -115,7 +115,7 @@ class Decision:
                 clients=selection.clients,
                 latency_seconds=arrays["heard.latency_seconds"],
                 completed=arrays["heard.completed"],
-                signals=under("signal.", arrays),
+                signals=with_prefix("signal.", arrays),
                 tickets=selection.tickets,
             ),
             latency_seconds=arrays["latency_seconds"],
@@ -145,7 +145,7 @@ class Job(NamedTuple):
         return 0 if edges is None else int(edges[self.row])
 
     @property
-    def key(self) -> tuple[int, int]:
+    def identity(self) -> tuple[int, int]:
         """What tells it from all other open jobs."""
         return self.decision.number, self.row
 
@@ -196,7 +196,7 @@ def load_sent(jobs: Sequence[Job], arrays: Mapping[str, Array]) -> None:
     updates = Updates(
         clients=np.array([job.client for job in jobs], dtype=np.int64),
         deltas=arrays["deltas"],
-        signals=under("signal.", arrays),
+        signals=with_prefix("signal.", arrays),
     )
     sent = Sent(updates, np.ones(len(jobs), dtype=np.bool_))
     for place, job in enumerate(jobs):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Rounds:
     """Asks a cohort, waits until its round is over, and gives up on clients without an answer."""
 
-    only: None = None
+    only_edge: None = None
     """All edge servers aggregate at the same time."""
 
     def __init__(self, simulation: "Simulation[Any]") -> None:
@@ -79,7 +79,7 @@ class Rounds:
         over = self.cohort is not None and len(self._simulation.agenda) == 0
         return self._simulation.elapsed_seconds if over else np.inf
 
-    def alone(self) -> str | None:
+    def nobody_left(self) -> str | None:
         """A round always ends."""
         return None
 
@@ -99,7 +99,7 @@ class Rounds:
     def columns(
         self, jobs: Sequence[Job], used: BoolArray, heard: Feedback | None
     ) -> dict[str, Any]:
-        """What the journal's row says of the round; the next round may begin."""
+        """What the journal's row says of the round."""
         cohort, outcome, drawn = self.cohort, self._outcome, self._drawn
         assert cohort is not None
         assert outcome is not None
@@ -111,7 +111,6 @@ class Rounds:
         if simulation.judge is not None:
             tau_min = simulation.world.tau_min_seconds
             reward = simulation.judge.reward(self._verdict, seen, tau_min_seconds=tau_min)
-        self.cohort = None
         return {
             "seconds": outcome.round_seconds,
             "reward": reward,
@@ -120,6 +119,10 @@ class Rounds:
             "clients": cohort.selection.clients,
             "network": EdgeRow.of(drawn.edges, cohort.selection, seen, drawn.position_km),
         }
+
+    def aggregated(self, jobs: Sequence[Job]) -> None:
+        """The next round may begin."""
+        self.cohort = None
 
     def arrays(self) -> dict[str, Array]:
         """Nothing is open after an aggregation: late answers are the trainer's."""

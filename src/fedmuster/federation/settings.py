@@ -11,7 +11,7 @@ Rounds are the case C = O = B: everybody is asked at once, and the server waits 
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError
@@ -29,7 +29,7 @@ class Federation:
 
     Args:
         concurrency: C, the jobs that may be open at once, at each edge server where there are
-            some; None for the world's cohort size.
+            some (in rounds, at all edge servers on average); None for the world's cohort size.
         refill: O, the slots that must be free before clients are asked; None for 1, or in rounds
             for all of them.
         buffer: B, the answers that the server waits for; short for a trigger ``buffer``.
@@ -58,7 +58,7 @@ class Federation:
                 "Federation: rounds = true is without refill, buffer and trigger", key=("rounds",)
             )
 
-    def under(self, other: "Federation") -> "Federation":
+    def overridden_by(self, other: "Federation") -> "Federation":
         """These settings, replaced by those that ``other`` sets."""
         told = {item.name: getattr(other, item.name) for item in fields(self)}
         told = {name: value for name, value in told.items() if value not in (None, False)}
@@ -77,13 +77,27 @@ class Federation:
         return replace(self, **fits)
 
     def resized(self, world: World) -> World:
-        """The world with as many clients in a cohort as there are slots."""
-        slots, size = self.concurrency, getattr(world, "cohort_size", None)
-        if slots is None or size in (None, slots) or world.hierarchical:
-            return world
+        """The world with as many clients in a cohort as there are slots.
+
+        In rounds, M edge servers together ask at most M times ``concurrency`` clients.
+        """
         config: Any = world
-        resized: World = replace(config, cohort_size=slots)
-        return resized
+        size, largest = getattr(world, "cohort_size", None), self.concurrency
+        if size is None or largest is None:
+            return world
+        if world.hierarchical:
+            most = size or config.num_clients
+            largest = min(most, largest * config.num_edges) if self._has_rounds(largest) else most
+            size = most
+        return world if size == largest else cast(World, replace(config, cohort_size=largest))
+
+    def _has_rounds(self, slots: int) -> bool:
+        """Whether these settings are rounds, with this number of slots."""
+        if self.trigger is not None or (self.buffer or slots) != slots:
+            return False
+        if self.refill is None:  # a buffer of C answers alone: slots are refilled one by one
+            return self.buffer is None or slots == 1
+        return self.refill == slots
 
     def settled(self, policy: Policy[Any], problem: Problem) -> "Federation":
         """With every setting filled in; complains about settings that cannot work."""
@@ -104,10 +118,7 @@ class Federation:
                     f"once: write at most {slots}, or a larger concurrency",
                     key=("federation", name),
                 )
-        in_rounds = self.trigger is None and {self.buffer or slots, self.refill or slots} == {slots}
-        if in_rounds and self.buffer is not None and self.refill is None and slots > 1:
-            in_rounds = False  # a buffer of C answers, and slots that are refilled one by one
-        if in_rounds:
+        if self._has_rounds(slots):
             worth = policy.stale_answers if self.staleness is None else self.staleness
             return Federation(concurrency=slots, refill=slots, buffer=slots, staleness=worth)
         if policy.rounds_only is not None:

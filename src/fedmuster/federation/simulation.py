@@ -21,6 +21,7 @@ from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import Feedback, Selection, checked_seed
 from fedmuster.core.selector import Selector
 from fedmuster.core.state import Array
+from fedmuster.federation.asking import Asking
 from fedmuster.federation.jobs import Agenda, Decision, Job, load_sent, sent_arrays
 from fedmuster.federation.regret import judge_for
 from fedmuster.federation.rounds import Rounds
@@ -137,7 +138,7 @@ class Simulation(Generic[S]):
                 self.close()
                 raise
         self.work = None if self.trainer is None else Work(self.trainer, self.budget)
-        self._asking: Rounds | Slots = Rounds(self)
+        self._asking: Asking = Rounds(self)
         if not self.settings.in_rounds:
             every = 1 if self.trainer is None else self.trainer.global_every
             self._asking = Slots(self, self.settings, global_every=every)
@@ -158,7 +159,7 @@ class Simulation(Generic[S]):
                 self.elapsed_seconds = max(self.elapsed_seconds, due)
                 return self._aggregate()
             if len(self.agenda) == 0:  # nobody is out, and nobody can be asked
-                self.stuck = asking.alone()
+                self.stuck = asking.nobody_left()
                 return self._aggregate()
             event = self.agenda.next()
             self.elapsed_seconds = max(self.elapsed_seconds, event.at_seconds)
@@ -258,10 +259,10 @@ class Simulation(Generic[S]):
 
     def _aggregate(self) -> RoundRow:
         """Make one model of what has come, and a row of what has happened since the last time."""
-        asking, only = self._asking, self._asking.only
+        asking, only_edge = self._asking, self._asking.only_edge
         heard = self.hear()
-        jobs = [job for job in self._buffer if only is None or job.edge == only]
-        self._buffer = [job for job in self._buffer if only is not None and job.edge != only]
+        jobs = [job for job in self._buffer if only_edge in (None, job.edge)]
+        self._buffer = [job for job in self._buffer if only_edge not in (None, job.edge)]
         ages = np.array([asking.age(job) for job in jobs], dtype=np.int64)
         used = asking.used(jobs)
         learning = LearningRow() if self.work is None else self._learn(self.work, jobs, used, ages)
@@ -269,7 +270,7 @@ class Simulation(Generic[S]):
         used = used & (self.settings.worth.factors(ages) > 0)
         if self.work is not None and learning.num_aggregated == 0:
             used[:] = False  # too few for min_answers
-        here = slice(None) if only is None else slice(only, only + 1)
+        here = slice(None) if only_edge is None else slice(only_edge, only_edge + 1)
         row = RoundRow(
             round=self.version,
             num_completed=int(self._num_completed[here].sum()),
@@ -279,6 +280,7 @@ class Simulation(Generic[S]):
             scores=self._scores,
             **asking.columns(jobs, used, heard),
         )
+        asking.aggregated(jobs)
         self._num_completed[here], self._num_refused = 0, 0
         self._scores = None
         return row
@@ -294,12 +296,13 @@ class Simulation(Generic[S]):
             round_number=round_number,
             asked=cohort,
             now_seconds=self.elapsed_seconds,
-            only=self._asking.only,
+            only_edge=self._asking.only_edge,
         )
         if cohort is not None:  # after the merging: an answer that is late enters a later model
             work.hold(cohort, round_number=round_number)
-        last, only = self._reached(round_number) or self.ending is not None, self._asking.only
-        return work.learned(round_number, count, train_loss, last=last, only=only)
+        last = self._reached(round_number) or self.ending is not None
+        only_edge = self._asking.only_edge
+        return work.learned(round_number, count, train_loss, last=last, only_edge=only_edge)
 
     def checkpoint(self) -> Checkpoint:
         """The state after the last aggregation, to be saved."""
@@ -334,15 +337,21 @@ class Simulation(Generic[S]):
             self.budget.load(checkpoint.budget, after_round=self.selector.decisions)
         if checkpoint.loop is not None:
             arrays, _ = states.from_bytes(checkpoint.loop, source=source)
-            self._asking.load(arrays, lost=not self.repeatable)
+            try:
+                self._asking.load(arrays, lost=not self.repeatable)
+            except KeyError as error:
+                raise StateError(
+                    f"{source} was written by another version of fedmuster (it lacks "
+                    f"{error.args[0]}): continue the run with that version, or run it anew"
+                ) from None
 
     def kept_arrays(self, ended: Sequence[Job]) -> dict[str, Array]:
         """To be saved of these jobs: how they ended, and the answers that are to be aggregated."""
         columns: dict[str, Array] = {"num_completed": self._num_completed}
         rejected = [] if self.work is None else self.work.rejected
         for name, jobs in (("waits", self._buffer), ("rejected", rejected)):
-            keys = {job.key for job in jobs}
-            columns[name] = np.array([job.key in keys for job in ended], dtype=np.bool_)
+            keys = {job.identity for job in jobs}
+            columns[name] = np.array([job.identity in keys for job in ended], dtype=np.bool_)
         return columns if self.work is None else columns | sent_arrays(self._buffer)
 
     def load_kept(self, ended: Sequence[Job], arrays: Mapping[str, Array]) -> None:

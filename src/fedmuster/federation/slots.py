@@ -10,7 +10,7 @@ from fedmuster.core.arrays import BoolArray, FloatArray
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Feedback, Selection
-from fedmuster.core.state import Array, under
+from fedmuster.core.state import Array, with_prefix
 from fedmuster.federation.jobs import BACK, READY, WAKE, Agenda, Decision, Event, Job, JobRows
 from fedmuster.federation.rows import EdgeRow
 from fedmuster.federation.settings import Federation
@@ -65,7 +65,7 @@ class Slots:
         self._ended: list[tuple[Job, float]] = []
         self._num_available = self._wakes = self._unanswered = 0
         self._period_ends = False
-        self.only = 0
+        self.only_edge = 0
         """The server that aggregates next."""
         self.cohort: None = None
 
@@ -168,17 +168,17 @@ class Slots:
         return [job]
 
     def due(self) -> float:
-        """When the server :attr:`only` aggregates, if nothing happens before."""
+        """When the server :attr:`only_edge` aggregates, if nothing happens before."""
         servers = range(len(self._open))
-        due, self.only = min((self._trigger.due_seconds(self._waiting(s)), s) for s in servers)
+        due, self.only_edge = min((self._trigger.due_seconds(self._waiting(s)), s) for s in servers)
         return due
 
-    def alone(self) -> str | None:
+    def nobody_left(self) -> str | None:
         """Nobody is out, and nobody can be asked: use what is there. Why the run ends, if it does.
 
         Where edges have spent what they may spend in a period, the period ends.
         """
-        self.only, self._period_ends = int(np.argmax(self._answers)), bool(self._spent.any())
+        self.only_edge, self._period_ends = int(np.argmax(self._answers)), bool(self._spent.any())
         if self._unanswered >= _MOST_UNANSWERED:
             return f"the run ends: the last {_MOST_UNANSWERED:,} jobs were not answered"
         if self._answers.any() or self._period_ends:
@@ -236,31 +236,33 @@ class Slots:
 
         Answers that wait for another edge server to aggregate are in the row of that aggregation.
         """
-        simulation, server = self._simulation, self.only
         here = [each for each in self._ended if not self._waits(each[0])]
-        self._ended = [each for each in self._ended if self._waits(each[0])]
-        entered = {job.key for job, enters in zip(jobs, used.tolist(), strict=True) if enters}
-        was_used = np.array([job.key in entered for job, _ in here], dtype=np.bool_)
+        entered = {job.identity for job, enters in zip(jobs, used.tolist(), strict=True) if enters}
+        was_used = np.array([job.identity in entered for job, _ in here], dtype=np.bool_)
         rows = JobRows.of(here, was_used, [self.age(job) for job, _ in here])
-        self._versions[server] += 1
-        now, before = simulation.elapsed_seconds, float(self._since.max())
-        self._since[server], self._answers[server], self._quota[server] = now, 0, 0
-        self._entered = np.array([job.client for job in jobs], dtype=np.int64)
-        if self._period_ends and simulation.trainer is not None:
-            simulation.trainer.aggregate_globally()
-        if self._period_ends or simulation.version % self._period == 0:
-            self._spent[:], self._period_ends = 0.0, False
         return {
-            "seconds": now - before,
+            "seconds": self._simulation.elapsed_seconds - float(self._since.max()),
             "num_available": self._num_available,
             "clients": rows.client,
             "network": self._network([job for job, _ in here], rows),
             "jobs": rows,
         }
 
+    def aggregated(self, jobs: Sequence[Job]) -> None:
+        """The answers of these jobs have entered the model of :attr:`only_edge`."""
+        simulation, server = self._simulation, self.only_edge
+        self._ended = [each for each in self._ended if self._waits(each[0])]
+        self._versions[server] += 1
+        self._since[server], self._answers[server] = simulation.elapsed_seconds, 0
+        self._entered = np.array([job.client for job in jobs], dtype=np.int64)
+        if self._period_ends and simulation.trainer is not None:
+            simulation.trainer.aggregate_globally()
+        if self._period_ends or simulation.version % self._period == 0:
+            self._spent[:], self._period_ends = 0.0, False
+
     def _waits(self, job: Job) -> bool:
         """Whether this job was answered, and its edge server does not aggregate now."""
-        return job.edge != self.only and bool(job.decision.feedback.answered[job.row])
+        return job.edge != self.only_edge and bool(job.decision.feedback.answered[job.row])
 
     def _network(self, jobs: Sequence[Job], rows: JobRows) -> EdgeRow | None:
         network = self._jobs.edges
@@ -375,20 +377,20 @@ class Slots:
         self._channel_free_seconds = float(arrays["channel"])
         simulation.keys = arrays["keys"].copy()
         self._jobs.load(arrays["jobs"])
-        saved = under("model.", arrays)
+        saved = with_prefix("model.", arrays)
         models = [saved[str(number)] for number in range(len(saved))]
         count = len({name.split(".")[1] for name in arrays if name.startswith("decision.")})
         decisions = [
-            Decision.of(under(f"decision.{place}.", arrays), models) for place in range(count)
+            Decision.of(with_prefix(f"decision.{place}.", arrays), models) for place in range(count)
         ]
         agenda = simulation.agenda = Agenda()
-        agenda.load(under("agenda.", arrays), decisions)
+        agenda.load(with_prefix("agenda.", arrays), decisions)
         self._awaits_clients = any(event.kind == WAKE for event in agenda.events)
         places, rows = arrays["ended.decision"].tolist(), arrays["ended.row"].tolist()
         ended = [Job(decisions[place], row) for place, row in zip(places, rows, strict=True)]
         self._ended = list(zip(ended, arrays["ended.at_seconds"].tolist(), strict=True))
-        simulation.load_kept(ended, under("kept.", arrays))
-        jobs = sorted(agenda.jobs, key=lambda job: job.key)
+        simulation.load_kept(ended, with_prefix("kept.", arrays))
+        jobs = sorted(agenda.jobs, key=lambda job: job.identity)
         if lost:
             for job in jobs:
                 assert job.decision.feedback.completed is not None

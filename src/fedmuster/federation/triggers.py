@@ -107,7 +107,7 @@ class Buffer(Trigger):
 @TRIGGERS.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval(Trigger):
-    """Aggregates every ``seconds``, whatever has come by then; not without any answer."""
+    """Aggregates at every multiple of ``seconds`` by which an answer has come."""
 
     name: ClassVar[str] = "interval"
 
@@ -121,7 +121,8 @@ class Interval(Trigger):
         """See :class:`Trigger`."""
         if waiting.answers == 0:
             return np.inf
-        return max(waiting.since_seconds + self.seconds, waiting.now_seconds)
+        next_time = np.floor(waiting.since_seconds / self.seconds) + 1
+        return float(self.seconds * max(next_time, np.ceil(waiting.now_seconds / self.seconds)))
 
 
 @TRIGGERS.register
@@ -132,7 +133,8 @@ class Pace(Trigger):
     The server aggregates when ``L / b`` seconds have passed since the last aggregation, L being the
     longest of the last latencies of the clients that are running. While a job that runs has the age
     b, the server waits for it, so no answer is ever older than b. A client rests while the server
-    holds its answer: free slots go to others, on the new model.
+    holds its answer: free slots go to others, on the new model, or stay free until then where there
+    are hardly more clients than slots.
 
     Args:
         bound: b, the largest age of an answer; None for the concurrency, as the paper has it.

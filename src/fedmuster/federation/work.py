@@ -40,7 +40,7 @@ class Work:
     def forget(self, job: Job) -> None:
         """This job will not be answered after all."""
         others = self._untrained.get(id(job.start), [])
-        kept = [each for each in others if each.key != job.key]
+        kept = [each for each in others if each.identity != job.identity]
         if kept:
             self._untrained[id(job.start)] = kept
         else:  # the model may go
@@ -49,11 +49,11 @@ class Work:
     def send(self, jobs: Sequence[Job], *, deltas: bool = True) -> Sent:
         """What these clients send; without ``deltas`` perhaps only what goes with their updates."""
         batch = [job for job in jobs if job.decision.sent[job.row] is None]
-        due, starts = {job.key for job in batch}, dict.fromkeys(id(job.start) for job in batch)
+        due, starts = {job.identity for job in batch}, dict.fromkeys(id(job.start) for job in batch)
         if batch and self.trainer.mixes:
             starts |= dict.fromkeys(self._untrained)
         for start in starts:
-            batch += [job for job in self._untrained.pop(start, []) if job.key not in due]
+            batch += [job for job in self._untrained.pop(start, []) if job.identity not in due]
         if batch or not jobs:
             sent = self.trainer.send(
                 np.array([job.client for job in batch], dtype=np.int64),
@@ -77,7 +77,7 @@ class Work:
         round_number: int,
         asked: Decision | None,
         now_seconds: float,
-        only: int | None,
+        only_edge: int | None,
     ) -> tuple[int, float]:
         """Let answers enter the model of their edge; how many did, and their mean training loss.
 
@@ -88,7 +88,7 @@ class Work:
             round_number: the number of this aggregation.
             asked: in rounds, the cohort.
             now_seconds: the time.
-            only: the one edge that aggregates, where each has its own pace.
+            only_edge: the one edge that aggregates, where each has its own pace.
         """
         updates = gathered(jobs).updates
         nobody = np.empty(0, dtype=np.int64)
@@ -106,7 +106,7 @@ class Work:
             sent_to=np.array([job.edge for job in jobs], dtype=np.int64),
             asked_at=nobody if cohort is None else cohort.edge_of_each,
             now_seconds=now_seconds,
-            only=only,
+            only_edge=only_edge,
         )
         losses = updates.signals.get("loss", np.empty(0))
         return count, float(losses.mean()) if len(losses) > 0 else np.nan
@@ -136,15 +136,15 @@ class Work:
         train_loss: float,
         *,
         last: bool,
-        only: int | None = None,
+        only_edge: int | None = None,
     ) -> LearningRow:
         """What an aggregation did to the model.
 
-        ``last`` if it is evaluated in any case, ``only`` as for :meth:`aggregate`.
+        ``last`` if it is evaluated in any case, ``only_edge`` as for :meth:`aggregate`.
         """
         scores = self.trainer.evaluate(round_number, due=last)
-        rejected = [job.client for job in self.rejected if only in (None, job.edge)]
-        self.rejected = [job for job in self.rejected if only not in (None, job.edge)]
+        rejected = [job.client for job in self.rejected if only_edge in (None, job.edge)]
+        self.rejected = [job for job in self.rejected if only_edge not in (None, job.edge)]
         return LearningRow(
             loss=scores.loss,
             accuracy=scores.accuracy,

@@ -171,15 +171,15 @@ def _open_jobs(reader: JournalReader) -> tuple[int, list[Job]]:
     if row is None:
         return len(reader), []
     arrays, _ = states.from_bytes(row[1], source=str(reader.path))
-    models = states.under("model.", arrays)
+    models = states.with_prefix("model.", arrays)
     in_order = [models[str(number)] for number in range(len(models))]
     places = {int(name.split(".")[1]) for name in arrays if name.startswith("decision.")}
     decisions = [
-        Decision.of(states.under(f"decision.{place}.", arrays), in_order)
+        Decision.of(states.with_prefix(f"decision.{place}.", arrays), in_order)
         for place in sorted(places)
     ]
     agenda = Agenda()
-    agenda.load(states.under("agenda.", arrays), decisions)
+    agenda.load(states.with_prefix("agenda.", arrays), decisions)
     ended = zip(arrays["ended.decision"].tolist(), arrays["ended.row"].tolist(), strict=True)
     waiting = [Job(decisions[place], row_of) for place, row_of in ended]
-    return int(row[0]), sorted([*agenda.jobs, *waiting], key=lambda job: job.key)
+    return int(row[0]), sorted([*agenda.jobs, *waiting], key=lambda job: job.identity)

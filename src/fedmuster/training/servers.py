@@ -237,10 +237,10 @@ class EdgeServer:
         """Continue from :meth:`arrays`."""
         if arrays["parameters"].shape != self.model.shape:
             raise StateError(f"{source} holds another model than this training's")
-        late = states.under("late.", arrays)
+        late = states.with_prefix("late.", arrays)
         if late.keys() != self.late_arrays().keys():
             raise StateError(f"{source} was written with another treatment of late answers")
-        states.load_arrays(self._memory, states.under("server.", arrays))
+        states.load_arrays(self._memory, states.with_prefix("server.", arrays))
         self.load_late(late)
         self.model = arrays["parameters"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray, blocks
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.staleness import AgeAndNovelty, CachedModels, Staleness
-from fedmuster.core.state import Array, under
+from fedmuster.core.state import Array, with_prefix
 from fedmuster.training.combine import Combine, Deltas, UniformMean, WeightedMean
 from fedmuster.training.servers import Answers, EdgeServer, LateUpdates, Starts, ToCombine, some
 from fedmuster.training.training_records import Parameters, Updates
@@ -252,7 +252,7 @@ class CacheServer(LateServer):
         self._version = arrays["version"]
         self._holds = arrays["holds"]
         self._past = dict(zip(arrays["past_rounds"].tolist(), arrays["past_models"], strict=True))
-        super().load_late(under("pending.", arrays))
+        super().load_late(with_prefix("pending.", arrays))
 
     def _goes_on(self, clients: IntArray, round_number: int) -> BoolArray:
         """bool[n], the tolerable clients that hold a model to continue from."""

@@ -233,7 +233,7 @@ class Trainer:
         sent_to: IntArray,
         asked_at: IntArray,
         now_seconds: float,
-        only: int | None = None,
+        only_edge: int | None = None,
     ) -> int:
         """Aggregate at each edge, and if it is due globally; the number of answers that entered.
 
@@ -242,17 +242,17 @@ class Trainer:
             sent_to: int64[n], the edge of each update.
             asked_at: int64, the edge of each of ``answers.asked``.
             now_seconds: the time, by the clock on which late answers arrive.
-            only: the one edge that aggregates, where each edge has its own pace. A global
+            only_edge: the one edge that aggregates, where each edge has its own pace. A global
                 aggregation is due when all edges together have aggregated M T_ES times.
         """
-        count, edges = 0, range(len(self.edge_servers)) if only is None else [only]
+        count, edges = 0, range(len(self.edge_servers)) if only_edge is None else [only_edge]
         for edge in edges:
             server = self.edge_servers[edge]
             if server.late is not None:
                 server.late.now_seconds = now_seconds
             here = replace(answers.some(sent_to == edge), asked=answers.asked[asked_at == edge])
             count += server.aggregate(here)
-        period = self.global_every * (1 if only is None else len(self.edge_servers))
+        period = self.global_every * (1 if only_edge is None else len(self.edge_servers))
         if answers.round % period == 0:
             self.aggregate_globally()
         return count
@@ -308,7 +308,7 @@ class Trainer:
                 f"{len(self.edge_servers)}"
             )
         for prefix, server in self._named():
-            server.load(states.under(prefix, arrays), source=source)
+            server.load(states.with_prefix(prefix, arrays), source=source)
 
     def _named(self) -> Iterator[tuple[str, EdgeServer]]:
         """Each server with the prefix of its arrays; a single one has none."""

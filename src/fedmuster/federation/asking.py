@@ -1,0 +1,60 @@
+"""What the loop needs to know of a way to ask clients: in rounds, or slot by slot."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from fedmuster.core.arrays import BoolArray
+from fedmuster.core.records import Feedback
+from fedmuster.core.state import Array
+from fedmuster.federation.jobs import Decision, Event, Job
+
+
+class Asking(Protocol):
+    """When clients are asked, when the server aggregates, and how old answers are.
+
+    :class:`~fedmuster.federation.rounds.Rounds` asks whole cohorts,
+    :class:`~fedmuster.federation.slots.Slots` fills free slots.
+    """
+
+    @property
+    def only_edge(self) -> int | None:
+        """The edge server that aggregates next; None where all aggregate at the same time."""
+
+    @property
+    def cohort(self) -> Decision | None:
+        """The cohort of the round that is open; None without rounds."""
+
+    def ask(self) -> None:
+        """Ask clients, if it is time, and put what they will do on the agenda."""
+
+    def happen(self, event: Event) -> list[Job]:
+        """The jobs that are back by this event of the agenda."""
+
+    def due(self) -> float:
+        """When the server aggregates, if nothing happens before; infinite for not before."""
+
+    def nobody_left(self) -> str | None:
+        """Nobody is out, and nobody can be asked: why the run ends, if it does."""
+
+    def came_back(self, jobs: Sequence[Job]) -> Feedback | None:
+        """What the server hears of these jobs, without what training tells."""
+
+    def age(self, job: Job) -> int:
+        """How often the job's server has aggregated since the client was asked."""
+
+    def used(self, jobs: Sequence[Job]) -> BoolArray:
+        """bool[n], whose answers may enter the model."""
+
+    def columns(
+        self, jobs: Sequence[Job], used: BoolArray, heard: Feedback | None
+    ) -> dict[str, Any]:
+        """What the journal's row says, before :meth:`aggregated`."""
+
+    def aggregated(self, jobs: Sequence[Job]) -> None:
+        """The server has aggregated the answers of these jobs."""
+
+    def arrays(self) -> dict[str, Array]:
+        """What a checkpoint keeps; empty where nothing is open after an aggregation."""
+
+    def load(self, arrays: dict[str, Array], *, lost: bool) -> None:
+        """Continue from :meth:`arrays`; ``lost`` gives up all open jobs."""
