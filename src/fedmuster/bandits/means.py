@@ -9,8 +9,16 @@ import numpy as np
 from fedmuster.core.arrays import FloatArray, IntArray, blocks
 from fedmuster.core.config import check_types, require
 
-Bonus = Literal["published", "variance"]
-"""The confidence radius of an index: the paper's, or one with the client's own variance."""
+Bonus = Literal["published", "variance", "minimax"]
+"""The confidence radius of an index: the paper's, or one with the client's own variance s².
+
+"variance" is ``sqrt(2 s² ln t / c)``, as for normal samples. "minimax" has ``ln+(c̄ / c)`` in place
+of ``ln t``, with the mean count c̄ of all clients: clients observed more than most need no bonus
+(MOSS).
+
+References:
+    J.-Y. Audibert, S. Bubeck, Minimax Policies for Adversarial and Stochastic Bandits, COLT 2009.
+"""
 
 _PRIOR_SAMPLES, _PRIOR_SQUARES = 2, 0.02
 """A variance is estimated as if two samples more had each been 0.1 away from the mean."""
@@ -53,6 +61,7 @@ def variance_radius(
     variance: FloatArray,
     log_term: float,
     *,
+    usual_count: float | None = None,
     unit: float = 1.0,
     out: FloatArray | None = None,
 ) -> FloatArray:
@@ -61,21 +70,28 @@ def variance_radius(
     Args:
         count: samples (or their total weight) of each client.
         variance: their mean squared deviation from their mean.
-        log_term: the logarithm of the rounds.
+        log_term: ``ln t``, or what ``ln+(usual_count / count)`` is multiplied by.
+        usual_count: the mean count of all clients, for the minimax radius.
         unit: what a sample of 1 counts in the index.
         out: for the result.
 
     Example:
-        >>> variance_radius(np.array([0, 2]), np.array([0.0, 0.03]), 4.0).round(3)
+        >>> count, variance = np.array([0, 2]), np.array([0.0, 0.03])
+        >>> variance_radius(count, variance, 4.0).round(3)
+        array([  inf, 0.283])
+        >>> variance_radius(count, variance, 1.0, usual_count=2 * np.e**4).round(3)
         array([  inf, 0.283])
     """
     radius = np.empty(len(count)) if out is None else out
-    factor = max(2.0 * log_term, np.finfo(np.float64).tiny)  # as in confidence_radius
+    tiny = np.finfo(np.float64).tiny  # keeps the unseen at +inf, as in confidence_radius
     for block in blocks(len(count)):
-        part = shrunk_variance(count[block], unit**2 * variance[block])
-        part *= factor
+        samples = count[block]
+        part = shrunk_variance(samples, unit**2 * variance[block])
+        part *= max(2.0 * log_term, tiny)
         with np.errstate(divide="ignore"):
-            part /= count[block]
+            if usual_count is not None:
+                part *= np.log(np.maximum(max(usual_count, tiny) / samples, 1.0))
+            part /= samples
         np.sqrt(part, out=radius[block])
     return radius
 

@@ -56,7 +56,8 @@ class SpeedEstimator:
         estimator: which samples count.
         tau_min_seconds: the shortest conceivable latency; None for the shortest seen so far.
         zeta: factor on the mean, > 1 to exploit more (PAUSE section V.D).
-        bonus: "published" for ``sqrt((m+1) ln t / c)``, "variance" for ``sqrt(2 s² ln t / c)``.
+        bonus: "published" for ``sqrt((m+1) ln t / c)``, "variance" for ``sqrt(2 s² ln t / c)``,
+            "minimax" for ``sqrt(2 s² ln+(c̄ / c) / c)``.
         scale: factor on the bonus.
     """
 
@@ -132,11 +133,23 @@ class SpeedEstimator:
         cohort_size: int,
         out: FloatArray | None = None,
     ) -> FloatArray:
-        log_term = self.scale**2 * log_rounds(self.estimator.horizon(round_ - 1))
+        horizon = self.estimator.horizon(round_ - 1)
+        log_term = self.scale**2 * log_rounds(horizon)
         count = self.estimator.effective_count(state.inverse, rows, round_=round_ - 1)
         if isinstance(state.inverse, SpreadState):
-            variance, unit = state.inverse.variance[rows], self._tau_min(state)
-            return variance_radius(count, variance, log_term, unit=unit, out=out)
+            usual_count = None
+            if self.bonus == "minimax":
+                log_term = self.scale**2
+                # Discounted rounds bring fewer samples to each client.
+                usual_count = state.inverse.count.mean() * horizon / max(round_ - 1, 1)
+            return variance_radius(
+                count,
+                state.inverse.variance[rows],
+                log_term,
+                usual_count=usual_count,
+                unit=self._tau_min(state),
+                out=out,
+            )
         log_term *= cohort_size + 1
         if np.issubdtype(count.dtype, np.integer):
             whole = count.astype(np.int64, copy=False)
@@ -173,7 +186,7 @@ class LatencyReward:
 
     Args:
         tau_max_seconds: the longest conceivable latency; None for the longest seen so far.
-        bonus: of the index, "published" or "variance", for which variances are kept.
+        bonus: of the index; variances are kept for all but the published one.
         scale: factor on the bonus.
     """
 
@@ -226,7 +239,11 @@ class LatencyReward:
         """
         log_term, asked = self.scale**2 * log_rounds(round_), state.asked[rows]
         if isinstance(state, LatencySpreadState):
-            return variance_radius(asked, self._variance(state, rows), log_term)
+            variance = self._variance(state, rows)
+            if self.bonus == "minimax":
+                usual = float(state.asked.mean())
+                return variance_radius(asked, variance, self.scale**2, usual_count=usual)
+            return variance_radius(asked, variance, log_term)
         return confidence_radius(asked, factor * log_term)
 
     def spread(self, state: LatencyState, rows: IntArray | slice) -> FloatArray | None:

@@ -78,7 +78,7 @@ class BottleneckBandit:
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""
         weights = ("generalisation", "privacy") if self.reward.gamma > 0 else ("generalisation",)
-        of_bonus = ", which grows with speed_sd" if self.speed.bonus == "variance" else ""
+        of_bonus = ", which grows with speed_sd" if self.speed.bonus != "published" else ""
         return BestSet(
             formula="of all cohorts of this size the one with the largest sum of its lowest score "
             f"(score = mean_speed + confidence_bonus{of_bonus}) and its mean {' + '.join(weights)}",

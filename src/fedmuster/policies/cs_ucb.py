@@ -33,13 +33,14 @@ class CSUCB(PolicyTraits):
 
     Args:
         tau_max_seconds: the longest conceivable latency; None for the longest seen so far.
-        bonus: "published", or "variance" for ``sqrt(2 s² ln t / z_k)`` with the variance s² of
-            the client's rewards (deviation 4), which explores less.
+        bonus: "published"; "variance" for ``sqrt(2 s² ln t / z_k)`` with the variance s² of the
+            client's rewards (deviation 4), which explores far less; "minimax" for the same with
+            ``ln+(z̄ / z_k)`` in place of ``ln t``, z̄ the mean of all ``z_k``: less still.
         scale: factor on the bonus.
 
     State:
         Of each client the times asked and answered and the summed latency; the longest latency.
-        With ``bonus="variance"`` also the variance of each client's latencies.
+        With another bonus also the variance of each client's latencies.
 
     Deviations:
         1. A client that was asked and did not complete earns reward 0.
@@ -47,8 +48,9 @@ class CSUCB(PolicyTraits):
         3. Without rounds, as many clients as a cohort has make up a round, and m in the index is
            the number of clients that are chosen at once: 1 where slots are filled one by one, as
            in UCB1.
-        4. ``bonus="variance"`` (not in the paper) has ``s² = (z_k v + 0.02) / (z_k + 2)``, where v
-           is the mean squared deviation of the client's rewards. It does not depend on m.
+        4. The bonuses "variance" and "minimax" are not in the paper. They have
+           ``s² = (z_k v + 0.02) / (z_k + 2)``, where v is the mean squared deviation of the
+           client's rewards. Neither depends on m.
 
     References:
         W. Xia, T. Quek, K. Guo, W. Wen, H. Yang, H. Zhu, Multi-Armed Bandit-Based Client
@@ -138,7 +140,7 @@ class CSUCBQ(PolicyTraits):
         fairness: the guaranteed share ``c_k`` as a fraction of the equal share m/K, in [0, 1].
         queue_weight: b, in [0, 1].
         tau_max_seconds: the longest conceivable latency; None for the longest seen so far.
-        bonus: "published", or CS-UCB's "variance" bonus.
+        bonus: "published", or CS-UCB's "variance" or "minimax".
         scale: factor on the bonus.
 
     State:

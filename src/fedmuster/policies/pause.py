@@ -34,15 +34,16 @@ class PAUSE(BottleneckPolicy):
         zeta: factor on the mean, to exploit more. Paper: 1, and 3 in large networks.
         tau_min_seconds: the shortest conceivable latency; None for the shortest seen so far.
         estimator: which samples count: all (the paper), a window, or discounted (for drift).
-        bonus: "published", or "variance" for ``sqrt(2 s² ln t / c_k)`` with the variance s² of the
-            client's speeds (deviation 7), which explores far less.
+        bonus: "published"; "variance" for ``sqrt(2 s² ln t / c_k)`` with the variance s² of the
+            client's speeds (deviation 7), which explores far less; "minimax" for the same with
+            ``ln+(c̄ / c_k)`` in place of ``ln t``, c̄ the mean of all ``c_k``: less still.
         scale: factor on the bonus.
         solver: how Eq. 14 is solved: exactly, or by the paper's Algorithm 3, which is
             ``{ name = "annealing", neighbourhood = "pause", kappa = 30.0 }``.
 
     State:
         Of each client the participations and the mean of 1/tau; the shortest latency seen. With
-        ``bonus="variance"`` also the variance of 1/tau.
+        another bonus also the variance of 1/tau.
 
     Deviations:
         1. Eq. 14 is solved exactly also under Eq. 22, which the paper holds to be out of reach
@@ -55,7 +56,7 @@ class PAUSE(BottleneckPolicy):
         5. A policy only selects: noise and debits are the business of ``fedmuster.privacy``.
         6. Without rounds: deviation 5 of BSFL. Clusters (``rho > 0``) need rounds, because clients
            that are asked one by one are in no cohort together.
-        7. ``bonus="variance"``: deviation 6 of BSFL. zeta multiplies the mean only.
+        7. "variance" and "minimax": deviation 6 of BSFL. zeta multiplies the mean only.
 
     References:
         O. Peleg, N. Lang, D. Ben Ami, S. Rini, N. Shlezinger, K. Cohen, PAUSE: Low-Latency and
