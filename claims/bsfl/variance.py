@@ -198,10 +198,10 @@ _NOTES = (
     "seeds (in lte-cell it is not, and the running minimum takes its place). Where it is not known "
     "and no latency comes near it, BSFL and the genie weigh speed differently: in three of these "
     "worlds regret is then higher with the variance bonus than with the published one.",
-    "What is left in the noisy worlds is noise, not exploration: with K = 20, on those other seeds, "
-    "choosing by the mean alone, without any bonus, had 0.26 of the published regret where a "
-    "latency's standard deviation is nearly its mean (exponential), and 0.38 where it is twice its "
-    "mean (heavy-tailed).",
+    "What is left in the noisy worlds is noise, not exploration: with K = 20, on those other "
+    "seeds, choosing by the mean alone, without any bonus, had 0.26 of the published regret where "
+    "a latency's standard deviation is nearly its mean (exponential), and 0.38 where it is twice "
+    "its mean (heavy-tailed).",
     "In validity-utility speeds are so low beside generalisation that choosing everybody in turn, "
     "as the published bonus nearly does, is almost best. In contextual the best cohort depends on "
     "features of the round, at which none of these policies looks: with any bonus, regret is "
