@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedmuster.core.arrays import FloatArray, IntArray, blocks
+from fedmuster.core.arrays import FloatArray, IntArray, blocks, tabulate
 from fedmuster.core.config import check_types, require
 
 Bonus = Literal["published", "variance", "minimax"]
@@ -82,17 +82,23 @@ def variance_radius(
         >>> variance_radius(count, variance, 1.0, usual_count=2 * np.e**4).round(3)
         array([  inf, 0.283])
     """
-    radius = np.empty(len(count)) if out is None else out
     tiny = np.finfo(np.float64).tiny  # keeps the unseen at +inf, as in confidence_radius
-    for block in blocks(len(count)):
-        samples = count[block]
-        part = shrunk_variance(samples, unit**2 * variance[block])
-        part *= max(2.0 * log_term, tiny)
+
+    def factor(count: IntArray | FloatArray) -> FloatArray:
+        """What the squares of the samples and of the prior are multiplied by."""
         with np.errstate(divide="ignore"):
+            factor = max(2.0 * log_term, tiny) / (count * (count + _PRIOR_SAMPLES))
             if usual_count is not None:
-                part *= np.log(np.maximum(max(usual_count, tiny) / samples, 1.0))
-            part /= samples
-        np.sqrt(part, out=radius[block])
+                factor *= np.log(np.maximum(max(usual_count, tiny) / count, 1.0))
+        return np.asarray(factor)
+
+    radius = tabulate(count, factor, out)
+    for block in blocks(len(count)):
+        squares = count[block] * variance[block]
+        squares *= unit**2
+        squares += _PRIOR_SQUARES
+        radius[block] *= squares
+        np.sqrt(radius[block], out=radius[block])
     return radius
 
 

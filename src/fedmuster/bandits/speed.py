@@ -151,10 +151,7 @@ class SpeedEstimator:
                 out=out,
             )
         log_term *= cohort_size + 1
-        if np.issubdtype(count.dtype, np.integer):
-            whole = count.astype(np.int64, copy=False)
-            return tabulate(whole, lambda c: confidence_radius(c, log_term), out)
-        return confidence_radius(count, log_term)
+        return tabulate(count, lambda c: confidence_radius(c, log_term), out)
 
     def _tau_min(self, state: SpeedState) -> float:
         if self.tau_min_seconds is not None:
