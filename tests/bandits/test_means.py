@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedmuster import BSFL, CSUCB, CSUCBQ, PAUSE
 from fedmuster.bandits.means import (
     Bonus,
     DiscountedMean,
@@ -20,7 +21,10 @@ from fedmuster.bandits.means import (
     variance_radius,
 )
 from fedmuster.bandits.speed import LatencyReward, SpeedEstimator
-from fedmuster.core.records import Feedback
+from fedmuster.core import state as states
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.records import Feedback, Problem
+from fedmuster.core.selector import Selector
 
 K = 4
 HISTORIES = st.lists(
@@ -128,10 +132,11 @@ def test_without_a_bonus_the_unseen_still_come_first(usual_count: float | None) 
     assert radius[1:].max() < 1e-100
 
 
-def test_many_clients_have_the_same_radius_as_few() -> None:
-    """Beyond the block that is worked on at once."""
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_many_clients_have_the_same_radius_as_few(kind: type[Any]) -> None:
+    """Beyond the block that is worked on at once, and that is looked up by whole counts."""
     rng = np.random.default_rng(1)
-    count, variance = rng.integers(0, 9, 100_000), rng.random(100_000)
+    count, variance = rng.integers(0, 9, 100_000).astype(kind), rng.random(100_000)
     whole = variance_radius(count, variance, 2.0, usual_count=4.0, out=np.empty(100_000))
     parts = [
         variance_radius(count[i : i + 999], variance[i : i + 999], 2.0, usual_count=4.0)
@@ -250,6 +255,40 @@ def test_the_variance_of_rewards(
 
 def test_unseen_clients_stay_infinite_in_the_second_round() -> None:
     assert confidence_radius(np.array([0, 3]), log_rounds(1))[0] == math.inf
+
+
+WITH_BONUSES = (BSFL, PAUSE, CSUCB, CSUCBQ)
+
+
+@pytest.mark.parametrize("kind", WITH_BONUSES)
+def test_variances_are_kept_only_for_bonuses_that_need_them(kind: Any) -> None:
+    """States of the published policies are what they were, and can be restored from old files."""
+    problem = Problem(num_clients=3, cohort_size=1)
+    plain = set(states.to_arrays(kind().init(problem)))
+    for bonus in ("variance", "minimax"):
+        more = set(states.to_arrays(kind(bonus=bonus).init(problem))) - plain
+        assert [name.rpartition(".")[2] for name in more] == ["variance"]
+
+
+@pytest.mark.parametrize("kind", WITH_BONUSES)
+@pytest.mark.parametrize(("key", "value"), [("scale", -0.5), ("scale", math.inf), ("bonus", "ucb")])
+def test_wrong_bonuses_are_refused(kind: Any, key: str, value: object) -> None:
+    with pytest.raises(ConfigError) as refused:
+        kind(**{key: value})
+    assert refused.value.key == (key,)
+
+
+def test_joining_clients_keep_the_variances_of_the_others() -> None:
+    selector = Selector(BSFL(bonus="variance"), Problem(num_clients=2, cohort_size=2))
+    for seconds in ([0.5, 0.2], [0.25, 0.4]):
+        chosen = selector.select()
+        selector.observe(
+            Feedback(round=chosen.round, clients=chosen.clients, latency_seconds=np.array(seconds))
+        )
+    selector.join(2)
+    assert selector.state.speed.inverse.variance.tolist() == pytest.approx(
+        [np.var([2.0, 4.0]), np.var([5.0, 2.5]), 0.0, 0.0]
+    )
 
 
 def test_logarithm_of_rounds() -> None:
