@@ -293,7 +293,7 @@ def _shares_figure(cases: Sequence[Case]) -> "Figure":
     import matplotlib
     from matplotlib.figure import Figure
 
-    from fedmuster.report.figures.style import STYLE, WIDTH
+    from fedmuster.report.figures.style import PLAIN, STYLE, WIDTH
 
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
@@ -320,6 +320,7 @@ def _shares_figure(cases: Sequence[Case]) -> "Figure":
             panel.axvline(BAR, color="0.3", linestyle="--", linewidth=1, label=f"the bar, {BAR:g}")
             panel.axvline(1.0, color="0.3", linewidth=1, label="published")
             panel.set_xscale("log")
+            panel.xaxis.set_major_formatter(PLAIN)
             panel.set_yticks(rows, [case.world for case in own])
             panel.set(title=f"K = {size}, m = {_SIZES[size]}", xlabel="share of regret")
         panels[0].invert_yaxis()  # once: the axis is shared
@@ -332,6 +333,7 @@ def _growth_figure(cases: Sequence[Case]) -> "Figure":
     """Both axes logarithmic: a power of n is a straight line."""
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     from fedmuster.report.figures.style import PLAIN, STYLE, WIDTH
 
@@ -348,8 +350,9 @@ def _growth_figure(cases: Sequence[Case]) -> "Figure":
                     mean = curves.mean(axis=0)[rounds - 1]
                     panel.loglog(rounds, mean, color=_COLOURS[bonus], label=bonus)
                 panel.set_title(f"{world}, K = {size}", fontsize=7.5)
-                panel.xaxis.set_major_formatter(PLAIN)
-                panel.yaxis.set_major_formatter(PLAIN)
+                for axis in (panel.xaxis, panel.yaxis):
+                    axis.set_major_formatter(PLAIN)
+                    axis.set_minor_formatter(NullFormatter())
             row[0].set_ylabel("cumulative regret")
         for panel in panels[-1]:
             panel.set_xlabel("round n")
