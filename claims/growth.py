@@ -44,20 +44,24 @@ class Growth:
 
     @property
     def law(self) -> Law:
-        """The law that fits best; a power of (nearly) 1 is linear growth."""
-        if self.power_r2 <= max(self.log_r2, self.linear_r2):
-            return "logarithmic" if self.log_r2 > self.linear_r2 else "linear"
+        """Linear where the last exponent may be 1, else whichever of the two others fits better.
+
+        ``a + b n`` often fits best where exploration had a price at first and n^0.6 follows, so
+        that its fit alone does not make growth linear.
+        """
         last = self.exponent
         unsure = np.fmax(last.half_width, _NEARLY_LINEAR)  # NaN for a single curve
-        return "linear" if abs(last.mean - 1.0) <= unsure else "power"
+        if abs(last.mean - 1.0) <= unsure:
+            return "linear"
+        return "logarithmic" if self.log_r2 >= self.power_r2 else "power"
 
     @property
     def text(self) -> str:
-        """The law, and how well all fit."""
-        name = f"n^{self.power:.2f}" if self.law == "power" else self.law
+        """The law, the last exponent, and how well all laws fit."""
+        name = {"power": "a power of n"}.get(self.law, self.law)
         return (
-            f"{name} fits best (R² {self.log_r2:.3f} for ln n, {self.linear_r2:.3f} for n, "
-            f"{self.power_r2:.3f} for n^{self.power:.2f}; last exponent {self.last})"
+            f"{name}, last exponent {self.last} (R² {self.log_r2:.3f} for ln n, "
+            f"{self.linear_r2:.3f} for n, {self.power_r2:.3f} for n^{self.power:.2f})"
         )
 
     @property

@@ -47,6 +47,13 @@ def test_a_power_that_may_be_one_is_linear() -> None:
     assert fit.law == "linear"
 
 
+def test_a_power_after_a_costly_start_is_not_linear() -> None:
+    """Even where a line fits better than a power without a start."""
+    fit = growth(100.0 + ROUNDS**0.64, first_round=10)
+    assert fit.linear_r2 > max(fit.power_r2, fit.log_r2)
+    assert fit.law == "power"
+
+
 def test_noise_on_a_line_is_linear() -> None:
     gaps = np.random.default_rng(1).exponential(1.0, (5, 20_000))
     assert growth(np.cumsum(gaps, axis=1), first_round=10).law == "linear"

@@ -192,8 +192,9 @@ _NOTES = (
     "estimated variance s² of the client's samples. minimax: the same with ln+(c̄ / c) in place of "
     "ln t, where c̄ is the mean count of all clients (MOSS).",
     "minimax was added after variance had missed the bar in the noisy worlds on other seeds (from "
-    "1,000 on). Scales from 0.1 to 1 and priors from 0.004 to 0.1 in place of 0.02, tried there, "
-    "gained less, or helped with 20 clients and not with 500.",
+    "1,000 on). Scales of variance from 0.1 to 1, tried there, gained less, or helped with 20 "
+    "clients and not with 500; scales of minimax (0.5 and 0.7) and other priors (0.004 and 0.1 in "
+    "place of 0.02) changed little, or helped with one of the two sizes only.",
     "The shortest latency tau_min is given, as the papers suppose, where it is the same in all "
     "seeds (in lte-cell it is not, and the running minimum takes its place). Where it is not known "
     "and no latency comes near it, BSFL and the genie weigh speed differently: in three of these "
@@ -254,7 +255,7 @@ def slower_growth(cases: Sequence[Case], bonus: Bonus) -> Finding:
 
 
 def _shares(cases: Iterable[Case], bonus: str) -> str:
-    return ", ".join(
+    return "; ".join(
         f"{case.policy + ' ' if case.policy != BSFL.name else ''}{case.where} "
         f"{number(case.share(bonus), 3)}"
         for case in cases
