@@ -123,6 +123,16 @@ def with_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
+def numbered(arrays: Mapping[str, Array]) -> dict[int, dict[str, Array]]:
+    """The arrays with names such as "7.clients", by number and the rest of their names."""
+    found: dict[int, dict[str, Array]] = {}
+    for name, values in arrays.items():
+        number, dot, rest = name.partition(".")
+        if dot:
+            found.setdefault(int(number), {})[rest] = values
+    return found
+
+
 def grow(old: Any, fresh: S) -> S:
     """``fresh`` (the initial state of the larger problem) with everything ``old`` had learned."""
     learned = to_arrays(old)
