@@ -17,6 +17,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -161,3 +162,15 @@ def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str
             "copy or start anew"
         ) from error
     return arrays, meta
+
+
+@contextmanager
+def missing_arrays(source: str) -> Iterator[None]:
+    """Turn the KeyError of an array that ``source`` lacks into an error that says what to do."""
+    try:
+        yield
+    except KeyError as error:
+        raise StateError(
+            f"{source} was written by another version of fedmuster (it lacks {error.args[0]}): "
+            "use that version, or run it anew"
+        ) from None
