@@ -117,6 +117,7 @@ class Simulation(Generic[S]):
                 keeps_late=self.settings.in_rounds,
                 measure_gain=policy.wants_gain,
             )
+            self._require_enough_answers(self.trainer)
             problem = self.trainer.describe(problem)
         self.selector = Selector(policy, problem, seed=seed)
         self.judge = None if genie is None else judge_for(genie, problem, seed=seed)
@@ -145,6 +146,18 @@ class Simulation(Generic[S]):
         self._scores: dict[str, FloatArray] | None = None
         self._num_completed: IntArray = np.zeros(problem.num_servers, dtype=np.int64)
         self._num_refused = 0
+
+    def _require_enough_answers(self, trainer: Trainer) -> None:
+        """Complain if every aggregation would have too few answers to change the model."""
+        trigger, wanted = self.settings.trigger, trainer.edge_servers[0].min_answers
+        if trigger is not None and trigger.least_answers < wanted:
+            trainer.close()
+            raise ConfigError(
+                f"min_answers = {wanted}, but without rounds the server may aggregate "
+                f"{trigger.least_answers}, which would be lost: write buffer = {wanted} in "
+                "[federation], or a smaller min_answers",
+                key=("training", "min_answers"),
+            )
 
     def step(self) -> RoundRow:
         """Play until the server aggregates: in rounds, one round."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray
 from fedmuster.core.edges import EdgeView
-from fedmuster.core.errors import ConfigError
+from fedmuster.core.errors import ConfigError, DataError, PolicyError
 from fedmuster.core.records import Feedback, Selection
 from fedmuster.core.state import Array, with_prefix
 from fedmuster.federation.agenda import BACK, READY, WAKE, Event, load_jobs, saved_jobs
@@ -88,8 +88,7 @@ class Slots:
             return
         limit = self._limit(selection)
         latency, signals = drawn.of(selection, drawn.latency_seconds), drawn.signals_of(selection)
-        ends = np.minimum(latency, limit)
-        _require_an_end(selection, ends)
+        self._require_possible(selection, latency, limit)
         grant = simulation.debit(selection)
         completed = latency <= limit
         if grant is not None:
@@ -103,7 +102,7 @@ class Slots:
         )
         version = int(self._versions[server])
         decision = simulation.dispatch(selection, feedback, latency, grant, version=version)
-        self._quota[server] = selection.quota or 0
+        self._quota[server] = selection.quota or 0  # 0 for none
         self._open[server] += len(selection.clients)
         if drawn.edges is not None:
             decision.cost = drawn.edges.cost[selection.clients, selection.edge_of_each]
@@ -113,11 +112,33 @@ class Slots:
         self._draws.take(selection)  # from here on ``drawn`` shows the next jobs of these clients
         if simulation.work is not None:
             simulation.work.expect(Job(decision, row) for row in range(len(latency)))
-        kind, after = BACK, ends
+        # An edge server holds a slot until it has taken the answer in (COCS, stage EC).
+        kind, after = BACK, np.minimum(latency, limit) + simulation.world.time.edge_seconds
         if self._queues:
             kind, after = READY, np.minimum(signals["compute_seconds"], limit)
         for row, seconds in enumerate(after.tolist()):
             simulation.agenda.add(now + seconds, kind, decision, row)
+
+    def _require_possible(self, selection: Selection, latency: FloatArray, limit: float) -> None:
+        """Complain about a quota that is never reached, or a job that never ends or never began."""
+        policy, slots = self._simulation.selector.policy, self._settings.slots
+        if selection.quota is not None and selection.quota > slots:
+            raise PolicyError(
+                f"policy {policy.name}: its quota is {selection.quota}, which {slots} jobs open at "
+                "once can never reach"
+            )
+        for client, seconds in zip(selection.clients.tolist(), latency.tolist(), strict=True):
+            if not seconds > 0:
+                raise DataError(
+                    f"the world lets client {client} answer after {seconds} s, expected a number "
+                    "> 0, or infinity for no answer"
+                )
+            if min(seconds, limit) == np.inf:
+                raise ConfigError(
+                    f"client {client} never answers, and nothing ends its job: write "
+                    "deadline_seconds = … in [world]",
+                    key=("world", "deadline_seconds"),
+                )
 
     def _without_resting(self, server: int, drawn: WorldRound) -> WorldRound:
         """Without clients whose answers wait or have just entered the model, if others are left."""
@@ -194,7 +215,7 @@ class Slots:
             now_seconds=simulation.elapsed_seconds,
             since_seconds=float(self._since[server]),
             answers=int(self._answers[server]),
-            quota=min(int(self._quota[server]), self._settings.slots) or None,
+            quota=int(self._quota[server]) or None,
             running_seconds=self._last_seconds[clients],
             running_ages=np.array([self.age(job) for job in running], dtype=np.int64),
             slots=self._settings.slots,
@@ -378,14 +399,3 @@ class Slots:
                 job.decision.feedback.completed[job.row] = False
         if simulation.work is not None:
             simulation.work.expect(jobs)
-
-
-def _require_an_end(selection: Selection, seconds: FloatArray) -> None:
-    """Complain about a client that never answers where nothing ends its job."""
-    endless = selection.clients[~np.isfinite(seconds)]
-    if len(endless) > 0:
-        raise ConfigError(
-            f"client {endless[0]} never answers, and nothing ends its job: write "
-            "deadline_seconds = … in [world]",
-            key=("world", "deadline_seconds"),
-        )

@@ -341,7 +341,9 @@ def explain(moment: Moment, *, client: int | None = None, rows: int = 10) -> Exp
     if worth is not None:
         lines.insert(2, f"{capital(worth)}.")
     if not _shown_names(moment):
-        lines.append(f"Chosen: {', '.join(moment.name(k) for k in moment.cohort[:rows].tolist())}.")
+        more = "" if len(moment.cohort) <= rows else f" and {len(moment.cohort) - rows:,} others"
+        first = ", ".join(moment.name(k) for k in moment.cohort[:rows].tolist())
+        lines.append(f"Chosen: {first}{more}.")
     told = _with_infinity(moment, rule.unlimited)
     tables = [
         _table(told, "The cohort", _best_first(merit, moment.cohort), rows),

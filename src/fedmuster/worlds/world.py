@@ -197,6 +197,8 @@ class WorldRun:
             return "over_selection > 1 keeps the first answers of a round; write over_selection = 1"
         if time.clusters is not None and time.cluster_delay_seconds > 0:
             return "clusters delay a round; write cluster_delay_seconds = 0"
+        if time.at_least > 1:
+            return "edge servers wait for at_least answers of a round; write at_least = 1"
         return None
 
     @property
