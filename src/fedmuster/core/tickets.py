@@ -16,7 +16,7 @@ from fedmuster.core.state import Array
 
 _MOST_GIVEN_UP: Final = 1_000_000
 """The tickets that were given up last and may be answered late; older ones count as closed."""
-_COLUMNS: Final = ("clients", "tickets", "edges", "inclusion", "features")
+_COLUMNS: Final = ("clients", "tickets", "edges", "inclusion", "features", "losses")
 
 UNKNOWN = "unknown ticket"
 LATE = "late: the ticket was given up"
