@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from fedmuster.policies.cocs import COCS
     from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
     from fedmuster.policies.cucb import CUCB
+    from fedmuster.policies.divfl import DivFL
     from fedmuster.policies.fedbuff import FedAsync, FedBuff
+    from fedmuster.policies.fedcor import FedCor
     from fedmuster.policies.fedsuv import FedSUV
     from fedmuster.policies.genie import FastestInExpectation, Genie
+    from fedmuster.policies.hics_fl import HiCSFL
     from fedmuster.policies.lifted import Lifted
     from fedmuster.policies.linucb import LinUCB
     from fedmuster.policies.mab_cs import ElementWiseMABCS, ExtendedFedCS, FedCS, NaiveMABCS
@@ -57,6 +60,7 @@ __all__ = [
     "AllClients",
     "Budget",
     "ClusteredSampling",
+    "DivFL",
     "EdgeView",
     "ElementWiseMABCS",
     "ExtendedFedCS",
@@ -64,12 +68,14 @@ __all__ = [
     "FedAsync",
     "FedBuff",
     "FedCS",
+    "FedCor",
     "FedSUV",
     "FedmusterError",
     "Feedback",
     "FeedbackReport",
     "Forecast",
     "Genie",
+    "HiCSFL",
     "Ledger",
     "Lifted",
     "LinUCB",

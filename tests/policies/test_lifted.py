@@ -102,6 +102,7 @@ def test_traits_are_those_of_the_policy() -> None:
             "learns",
             "wants_gain",
             "wanted_sketch_size",
+            "wants_output_bias",
             "stale_answers",
             "rounds_only",
             "published_federation",

@@ -55,6 +55,11 @@ class Policy(Protocol[S]):
         """How many numbers of each update's direction it wants (``Feedback.sketches``); 0: none."""
 
     @property
+    def wants_output_bias(self) -> bool:
+        """Whether it wants each update's change of the output layer's biases
+        (``Feedback.output_bias``), and so to know ``Problem.num_classes``."""
+
+    @property
     def stale_answers(self) -> Staleness:
         """In rounds, what happens to answers after the end of their round.
 
@@ -113,6 +118,7 @@ class PolicyTraits:
     oracle: ClassVar[bool] = False
     learns: ClassVar[bool] = True
     wants_gain: ClassVar[bool] = False
+    wants_output_bias: ClassVar[bool] = False
     assigns_edges: ClassVar[bool] = False
     rounds_only: ClassVar[str | None] = None
     published_federation: ClassVar[Mapping[str, Any]] = {}

@@ -41,6 +41,9 @@ class Forecast(Protocol):
 
 PER_CLIENT: Final = ("num_samples", "quality", "clusters", "attributes", "expected_seconds")
 """The arrays of a :class:`Problem`."""
+_MAY_BE_0: Final = ("num_features", "num_edges", "num_classes")
+COUNTS: Final = ("num_clients", "cohort_size", *_MAY_BE_0, "first_round")
+"""The numbers of a :class:`Problem`."""
 
 SHORTEST_SECONDS = 1e-9
 LONGEST_SECONDS = 1e9
@@ -60,6 +63,8 @@ class Problem:
             region; None when they do not.
         num_features: d, how many numbers describe each client in a round (``RoundView.features``).
         num_edges: M, how many edge servers there are; 0 for none, in flat federated learning.
+        num_classes: C, how many classes the model tells apart, where a policy must know it; 0 where
+            it is not known.
         attributes: [K, d'], numbers that describe each client for the whole run (compute, cores,
             memory, …); None when nothing is known.
         expected_seconds: how long device and link of each client suggest that a round takes; None
@@ -74,13 +79,14 @@ class Problem:
     clusters: IntArray | None = None
     num_features: int = 0
     num_edges: int = 0
+    num_classes: int = 0
     attributes: FloatArray | None = None
     expected_seconds: FloatArray | None = None
     first_round: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("num_clients", "cohort_size", "num_features", "num_edges", "first_round"):
-            least = 0 if name in ("num_features", "num_edges") else 1
+        for name in COUNTS:
+            least = 0 if name in _MAY_BE_0 else 1
             value = getattr(self, name)
             if not is_integer(value, least=least):
                 raise DataError(f"Problem: {name} is {value!r}, expected an integer >= {least}")
@@ -285,6 +291,9 @@ class Selection:
             for everybody, or as the federation has it.
         preferred: bool[m], whose answers count first. If the deadline comes before the quota is
             full, others fill it in order of arrival. None for all alike.
+        losses: [K], what clients answered when they were asked for their loss
+            (:attr:`RoundView.ask_loss`), for policies that learn from it; infinite for clients that
+            were not asked, or answered with no number.
         deadline_seconds: how long the server waits for these clients, where the policy decides it;
             None for as long as the federation waits.
         tickets: int64[m], increasing: the number of each job, where clients are asked while others
@@ -299,6 +308,7 @@ class Selection:
     order: IntArray | None = None
     quota: int | None = None
     preferred: BoolArray | None = None
+    losses: FloatArray | None = None
     deadline_seconds: float | None = None
     tickets: IntArray | None = None
 
@@ -377,6 +387,9 @@ class Feedback:
         sketches: [n, q], a short random projection of each update as the server received it, whose
             angles are nearly those of the updates; for policies that want it
             (``wanted_sketch_size``).
+        output_bias: [n, C], by how much each update as the server received it changes the biases
+            of the output layer, one for each class; for policies that want it
+            (``wants_output_bias``), where the model has such a layer.
         used: which of the completed answers enter the round's model; None for all of them.
         round_seconds: how long the round took, on the server's clock; None if nobody looked.
         tickets: int64[n], the ticket that each row answers, where clients are asked while others
@@ -389,6 +402,7 @@ class Feedback:
     completed: BoolArray | None = None
     signals: Mapping[str, FloatArray] = field(default_factory=dict)
     sketches: FloatArray | None = None
+    output_bias: FloatArray | None = None
     used: BoolArray | None = None
     round_seconds: float | None = None
     tickets: IntArray | None = None

@@ -18,6 +18,7 @@ from fedmuster.core.feedback import FeedbackReport, Message, clean, clean_rows, 
 from fedmuster.core.files import write_file
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
+    COUNTS,
     PER_CLIENT,
     AskLoss,
     Feedback,
@@ -38,8 +39,7 @@ S = TypeVar("S")
 
 _FORMAT = 5
 _READABLE = (3, _FORMAT)  # 3 has no tickets, and is read as a selector of rounds
-_NUMBERS = ("num_clients", "cohort_size", "num_features", "num_edges", "first_round")
-_PENDING = ("clients", "edges", "inclusion", "features", "order", "preferred")
+_PENDING = ("clients", "edges", "inclusion", "features", "order", "preferred", "losses")
 
 
 class Selector(Generic[S]):
@@ -206,9 +206,9 @@ class Selector(Generic[S]):
         Rows that cannot be right are dropped and counted, see :class:`FeedbackReport`; their
         clients did not complete.
         """
-        sketch_size = self.policy.wanted_sketch_size
         if isinstance(feedback, Feedback) and feedback.tickets is not None:
-            message = read(feedback, sketch_size)  # before all else: if it fails, nothing changes
+            # Before all else: if it fails, nothing changes.
+            message = read(feedback, self.policy.wanted_sketch_size, self._wanted_classes)
             parts, refused = self.tickets.match(feedback.tickets, message.clients)
             return self._close_tickets(parts, refused, message)
         if self.pending is None:
@@ -216,7 +216,12 @@ class Selector(Generic[S]):
                 f"observe: no cohort has been chosen for round {self.round}: call select() first"
                 + (", or say which tickets were answered" if len(self.tickets) > 0 else "")
             )
-        cleaned, report = clean(feedback, self.pending, sketch_size=sketch_size)
+        cleaned, report = clean(
+            feedback,
+            self.pending,
+            sketch_size=self.policy.wanted_sketch_size,
+            num_classes=self._wanted_classes,
+        )
         self.policy.observe(self.state, self.pending, cleaned)
         self.refused.update(report.refused)
         self.pending = self._view = None
@@ -231,7 +236,7 @@ class Selector(Generic[S]):
         """
         parts, refused = self.tickets.match(tickets, None)
         nobody = np.empty(0, dtype=np.int64)
-        silence = read(Feedback(clients=nobody, latency_seconds=np.empty(0)), sketch_size=0)
+        silence = read(Feedback(clients=nobody, latency_seconds=np.empty(0)), 0, 0)
         return self._close_tickets(parts, refused, silence, given_up=True)
 
     def _close_tickets(
@@ -276,6 +281,11 @@ class Selector(Generic[S]):
                 f"policy {self.policy.name} works in rounds only: {self.policy.rounds_only}; call "
                 "select() without count, or choose another policy"
             )
+
+    @property
+    def _wanted_classes(self) -> int:
+        """How many biases of the output layer the policy wants."""
+        return self.problem.num_classes if self.policy.wants_output_bias else 0
 
     @property
     def _decided_in_rounds(self) -> int:
@@ -340,7 +350,11 @@ class Selector(Generic[S]):
         meta: dict[str, Any] = {
             "format": _FORMAT,
             "policy": {**to_table(self.policy), "name": self.policy.name},
-            "problem": {name: getattr(self.problem, name) for name in _NUMBERS},
+            "problem": {
+                name: getattr(self.problem, name)
+                for name in COUNTS
+                if name != "num_classes" or self.problem.num_classes > 0
+            },
             "seed": self.seed,
             "round": self.round,
             "refused": dict(self.refused),

@@ -118,7 +118,7 @@ class Simulation(Generic[S]):
                 measure_gain=policy.wants_gain,
             )
             self._require_enough_answers(self.trainer)
-            problem = self.trainer.describe(problem)
+            problem = self.trainer.describe(problem, output_bias=policy.wants_output_bias)
         self.selector = Selector(policy, problem, seed=seed)
         self.judge = None if genie is None else judge_for(genie, problem, seed=seed)
         self.horizon, self.watch = horizon, watch
@@ -249,18 +249,23 @@ class Simulation(Generic[S]):
         answered = feedback.answered
         senders = [job for job, came in zip(jobs, answered.tolist(), strict=True) if came]
         if self.work is not None:
-            sketches, size = None, self.selector.policy.wanted_sketch_size
-            sent = self.work.send(senders, deltas=size > 0)
+            policy = self.selector.policy
+            sketches, size = None, policy.wanted_sketch_size
+            output_bias, biases = None, policy.wants_output_bias
+            sent = self.work.send(senders, deltas=size > 0 or biases)
             completed = answered.copy()
             completed[answered] = sent.usable
             signals = {name: _spread(of, answered) for name, of in sent.updates.signals.items()}
             if size > 0:
                 sketches = _spread(self.work.sketches(sent, size), completed)
+            if biases:
+                output_bias = _spread(self.work.output_bias(sent), completed)
             feedback = replace(
                 feedback,
                 completed=completed,
                 signals={**feedback.signals, **signals},
                 sketches=sketches,
+                output_bias=output_bias,
                 used=None if feedback.used is None else feedback.used & completed,
             )
             senders = [job for job, fits in zip(senders, sent.usable.tolist(), strict=True) if fits]

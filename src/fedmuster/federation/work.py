@@ -160,6 +160,10 @@ class Work:
         """[n, size], a short sketch of each finite update."""
         return self.trainer.sketches(some(sent.updates, sent.usable), size)
 
+    def output_bias(self, sent: Sent) -> FloatArray:
+        """[n, C], by how much each finite update changes the biases of the output layer."""
+        return self.trainer.output_bias(some(sent.updates, sent.usable))
+
     def _note_rejected(self, jobs: Sequence[Job], sent: Sent) -> Sent:
         self.rejected += [jobs[row] for row in np.flatnonzero(~sent.usable).tolist()]
         return sent

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from fedmuster.bandits.similarity import WardTree, angles, unit_rows
 from fedmuster.core.config import check_types, require
-from fedmuster.core.errors import DataError, MissingExtraError
+from fedmuster.core.errors import DataError
 from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
@@ -25,15 +26,6 @@ from fedmuster.policies.score_columns import of_some
 
 MOST_CLIENTS: Final = 5_000
 """More clients are refused: time and memory grow with the square of their number."""
-
-
-def unit_rows(sketches: FloatArray) -> FloatArray:
-    """The rows scaled to length 1; rows of zeros stay."""
-    largest = np.abs(sketches).max(axis=1, keepdims=True)  # its square could overflow
-    scaled = sketches / np.where(largest > 0, largest, 1.0)
-    length = np.linalg.norm(scaled, axis=1, keepdims=True)
-    unit: FloatArray = scaled / np.where(length > 0, length, 1.0)
-    return unit
 
 
 def similar_groups(directions: NDArray[np.floating], units: IntArray, *, capacity: int) -> IntArray:
@@ -52,32 +44,12 @@ def similar_groups(directions: NDArray[np.floating], units: IntArray, *, capacit
     """
     if len(units) == 1:
         return np.zeros(1, dtype=np.int64)
-    try:
-        from scipy.cluster.hierarchy import fcluster, linkage
-        from scipy.spatial.distance import squareform
-    except ImportError:
-        raise MissingExtraError(
-            "scipy", extra="scipy", purpose="clustering clients by similarity"
-        ) from None
-    tree = linkage(squareform(_angles(directions), checks=False), method="ward")
+    tree = WardTree(angles(directions))
     weight: list[int] = units.tolist()
-    for left, right in tree[:, :2].astype(np.int64).tolist():
+    for left, right in tree.joins.tolist():
         weight.append(weight[left] + weight[right])
     # Cut where branches get too heavy, not too high. In integers: heights are rounded.
-    tree[:, 2] = [branch > capacity for branch in weight[len(units) :]]
-    groups: IntArray = fcluster(tree, 0.5, criterion="distance").astype(np.int64) - 1
-    return groups
-
-
-def _angles(directions: NDArray[np.floating]) -> FloatArray:
-    """[n, n], in 0 … pi; clients of unknown direction are at right angles to all others."""
-    wide = directions.astype(np.float64)
-    angle: FloatArray = wide @ wide.T
-    np.clip(angle, -1.0, 1.0, out=angle)
-    np.arccos(angle, out=angle)
-    unknown = np.flatnonzero(~wide.any(axis=1))
-    angle[np.ix_(unknown, unknown)] = 0.0
-    return angle
+    return tree.groups_within([branch > capacity for branch in weight[len(units) :]])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -90,6 +90,7 @@ class Lifted:
     learns: ClassVar[Any] = property(attrgetter("policy.learns"))
     wants_gain: ClassVar[Any] = property(attrgetter("policy.wants_gain"))
     wanted_sketch_size: ClassVar[Any] = property(attrgetter("policy.wanted_sketch_size"))
+    wants_output_bias: ClassVar[Any] = property(attrgetter("policy.wants_output_bias"))
     stale_answers: ClassVar[Any] = property(attrgetter("policy.stale_answers"))
     rounds_only: ClassVar[Any] = property(attrgetter("policy.rounds_only"))
     published_federation: ClassVar[Any] = property(attrgetter("policy.published_federation"))
@@ -112,15 +113,19 @@ class Lifted:
         if view.edges is None:
             return self.policy.select(state, view, rng)
         flat, pairs = flattened(view), all_pairs(view)
+        turns: list[Selection] = []
 
         def choose(clients: IntArray, count: int) -> IntArray:
             available = np.zeros(len(view.available), dtype=np.bool_)
             available[clients] = True
             turn = replace(flat, available=available, cohort_size=count)
-            return self.policy.select(state, turn, rng).clients
+            turns.append(self.policy.select(state, turn, rng))
+            return turns[-1].clients
 
         taken = fill_in_turns(pairs, choose, solver=self.solver, rng=rng)
-        return Selection.at_edges(view, pairs.clients[taken], pairs.edges[taken])
+        placed = Selection.at_edges(view, pairs.clients[taken], pairs.edges[taken])
+        # In the first turn all clients were asked, if any were.
+        return replace(placed, losses=turns[0].losses if turns else None)
 
     def observe(self, state: Any, selection: Selection, feedback: Feedback) -> None:
         """Let the flat policy learn."""

@@ -136,12 +136,13 @@ def _step_fault(
 
 def _disorder(run: TicketPlay, chosen: Selection, draw: Draw) -> str | None:
     """Whether it matters in which order the clients of a selection stand in a message."""
-    answers = replace(draw.feedback(chosen), round=run.selector.round, round_seconds=None)
+    policy = run.selector.policy
+    answers = replace(draw.feedback(chosen, policy), round=run.selector.round, round_seconds=None)
     states = []
     for order in (1, -1):
         twin = deepcopy(run.selector.state)
         rows = np.arange(len(chosen.clients))[::order]
-        run.selector.policy.observe(twin, chosen, feedback_rows(answers, rows))
+        policy.observe(twin, chosen, feedback_rows(answers, rows))
         states.append(image(twin))
     changed = differing(*states)
     if not changed:

@@ -17,6 +17,7 @@ from fedmuster.training.combine import sketch
 from fedmuster.training.servers import Answers, EdgeServer, LateUpdates, Starts
 from fedmuster.training.stale_merging import server_kind
 from fedmuster.training.training_records import (
+    ClassifierEngine,
     Engine,
     Evaluation,
     FederatedData,
@@ -139,8 +140,15 @@ class Trainer:
         for server in self.edge_servers:
             server.model = model
 
-    def describe(self, problem: Problem) -> Problem:
-        """The problem with the sizes and qualities of the clients' data, unless all are alike."""
+    def describe(self, problem: Problem, *, output_bias: bool = False) -> Problem:
+        """The problem with the sizes and qualities of the clients' data, unless all are alike.
+
+        With ``output_bias`` also with the number of classes, for a policy that wants to see the
+        biases of the output layer.
+        """
+        if output_bias:
+            biases = self._output_bias
+            problem = replace(problem, num_classes=biases.stop - biases.start)
         sizes, quality = self.data.sizes, self.data.quality
         if quality is None and np.ptp(sizes) == 0:
             return problem
@@ -272,6 +280,22 @@ class Trainer:
     def sketches(self, updates: Updates, size: int) -> FloatArray:
         """[n, size], a short sketch of each update for the policy."""
         return sketch(updates.deltas, size=size, seed=self.seed)
+
+    def output_bias(self, updates: Updates) -> FloatArray:
+        """[n, C], by how much each update changes the biases of the output layer."""
+        return updates.deltas[:, self._output_bias].astype(np.float64)
+
+    @property
+    def _output_bias(self) -> slice:
+        places = self.engine.output_bias if isinstance(self.engine, ClassifierEngine) else None
+        if places is None:
+            raise ConfigError(
+                "the policy looks at the biases of the output layer, one for each class, and the "
+                "model has none: train a classifier whose last layer is linear with biases "
+                "(logistic, mlp, the networks), or choose another policy",
+                key=("model",),
+            )
+        return places
 
     @property
     def mixes(self) -> bool:
