@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedmuster.policies.cocs import COCS
     from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
     from fedmuster.policies.cucb import CUCB
+    from fedmuster.policies.exploring import Exploring
     from fedmuster.policies.fedbuff import FedAsync, FedBuff
     from fedmuster.policies.fedsuv import FedSUV
     from fedmuster.policies.genie import FastestInExpectation, Genie
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from fedmuster.policies.linucb import LinUCB
     from fedmuster.policies.mab_cs import ElementWiseMABCS, ExtendedFedCS, FedCS, NaiveMABCS
     from fedmuster.policies.oort import Oort
+    from fedmuster.policies.optimal_sampling import OptimalSampling
     from fedmuster.policies.oracle import Oracle
     from fedmuster.policies.pause import PAUSE
     from fedmuster.policies.pisces import Pisces
@@ -59,6 +61,7 @@ __all__ = [
     "ClusteredSampling",
     "EdgeView",
     "ElementWiseMABCS",
+    "Exploring",
     "ExtendedFedCS",
     "FastestInExpectation",
     "FedAsync",
@@ -75,6 +78,7 @@ __all__ = [
     "LinUCB",
     "NaiveMABCS",
     "Oort",
+    "OptimalSampling",
     "Oracle",
     "Pisces",
     "Policy",

@@ -479,6 +479,8 @@ def test_every_policy_that_optimises_something_is_golden() -> None:
         "test_mab_cs": {"fedcs", "extended-fedcs", "naive-mab-cs", "element-wise-mab-cs"},
         "test_fedsuv": {"fedsuv"},
         "test_oort": {"oort"},
+        "test_exploring": {"exploring"},
+        "test_optimal_sampling": {"optimal-sampling"},
         "test_fedbuff": {"fedbuff", "fedasync"},
         "test_pisces": set[str](),  # how it explores, and its credits
         "test_refl": {"refl"},

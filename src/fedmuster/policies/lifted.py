@@ -65,6 +65,7 @@ class Lifted:
         2. Orders of upload (MAB-CS) and quotas (SAFA) are dropped: each edge closes by the deadline
            (COCS Eq. 6). So SAFA is everyone who fits, up to ``cohort_size``.
         3. Where the paper of a policy has m, it is told the problem's ``cohort_size``.
+        4. Inclusion probabilities are dropped: whether a client fits depends on the others.
 
     References:
         Z. Qu, R. Duan, L. Chen, J. Xu, Z. Lu, Y. Liu, Context-Aware Online Client Selection for
@@ -112,15 +113,20 @@ class Lifted:
         if view.edges is None:
             return self.policy.select(state, view, rng)
         flat, pairs = flattened(view), all_pairs(view)
+        wanted: list[IntArray] = []
 
         def choose(clients: IntArray, count: int) -> IntArray:
             available = np.zeros(len(view.available), dtype=np.bool_)
             available[clients] = True
             turn = replace(flat, available=available, cohort_size=count)
-            return self.policy.select(state, turn, rng).clients
+            chosen = self.policy.select(state, turn, rng)
+            if chosen.wanted is not None:
+                wanted.append(chosen.wanted)
+            return chosen.clients
 
         taken = fill_in_turns(pairs, choose, solver=self.solver, rng=rng)
-        return Selection.at_edges(view, pairs.clients[taken], pairs.edges[taken])
+        placed = Selection.at_edges(view, pairs.clients[taken], pairs.edges[taken])
+        return replace(placed, wanted=np.unique(np.concatenate(wanted))) if wanted else placed
 
     def observe(self, state: Any, selection: Selection, feedback: Feedback) -> None:
         """Let the flat policy learn."""
