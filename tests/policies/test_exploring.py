@@ -15,6 +15,7 @@ import pytest
 from numpy.random import Generator
 from scipy.stats import binom
 from tests.policies.small_networks import rounds
+from tests.policies.test_lifted import TRAITS
 
 from fedmuster import (
     BSFL,
@@ -38,7 +39,7 @@ from fedmuster.core.policy import Policy
 from fedmuster.experiments.replay import play_again
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import Experiment
-from fedmuster.policies.exploring import inclusion
+from fedmuster.policies.exploring import inclusion, upload_order
 from fedmuster.report.explain import explain, find_run, from_replay, rule_that_can_be_told
 from fedmuster.report.points import Point
 from fedmuster.testing import Knowledge
@@ -143,16 +144,7 @@ class TestIsThePolicy:
     def test_in_all_traits(self) -> None:
         for policy in SOME.values():
             exploring = Exploring(policy=policy)
-            for trait in (
-                "cohort_rule",
-                "oracle",
-                "learns",
-                "wants_gain",
-                "wanted_sketch_size",
-                "stale_answers",
-                "rounds_only",
-                "published_federation",
-            ):
+            for trait in TRAITS:
                 assert getattr(exploring, trait) == getattr(policy, trait)
             assert exploring.terms.items() >= policy.terms.items()
         assert Exploring(policy=TiFL()).wants_gain
@@ -240,21 +232,21 @@ class TestWrittenDown:
 
 class TestWholeCohorts:
     def test_explored_clients_upload_last(self) -> None:
+        """The policy wants 7, 2, 9, 4, in this order; 2 and 9 lose their places to 1 and 8."""
+        clients, order = np.array([2, 4, 7, 9]), np.array([2, 0, 3, 1])
+        wanted = Selection(round=1, clients=clients, order=order)
+        kept, new, found = np.array([1, 2]), np.array([8, 1]), set()
+        for seed in range(20):
+            turns = upload_order(wanted, kept, new, np.random.default_rng(seed))
+            assert turns is not None
+            found.add(tuple(np.array([1, 4, 7, 8])[turns].tolist()))
+        assert found == {(7, 4, 1, 8), (7, 4, 8, 1)}
+
+    def test_a_policy_with_an_order_keeps_one(self) -> None:
         federation = lively(Knowledge())
-        plain: Selector[Any] = Selector(FedCS(), federation.problem(), seed=3)
-        mixed: Selector[Any] = Selector(
-            Exploring(policy=FedCS(), explore=0.5), federation.problem(), seed=3
-        )
-        (want,), (cohort,) = (continue_in(s, federation, 1) for s in (plain, mixed))
-        assert want.order is not None
-        assert cohort.order is not None
-        assert cohort.wanted is not None
-        upload = cohort.clients[cohort.order].tolist()
-        assert sorted(upload) == cohort.clients.tolist()
-        kept = [k for k in want.clients[want.order].tolist() if k in upload]
-        assert len(kept) < len(upload)
-        # A client may lose its place and be drawn again: then it comes later.
-        assert upload[: len(kept)] == kept or set(upload) & set(kept) == set(kept)
+        mixed = Exploring(policy=FedCS(), explore=0.5)
+        for cohort in continue_in(Selector(mixed, federation.problem()), federation, 20):
+            assert cohort.order is not None  # and the Selector has checked it
 
     def test_a_quota_is_refused(self) -> None:
         policy = Exploring(policy=Firsts(quota=2), explore=0.5)

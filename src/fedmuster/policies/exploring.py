@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -12,17 +11,19 @@ from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError, PolicyError
 from fedmuster.core.explaining import Moment, Rule
-from fedmuster.core.policy import POLICIES, Policy
+from fedmuster.core.policy import POLICIES, InnerTraits, Policy
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.words import percent
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.explaining.simple_rules import rule_of
 
+_WANTED = "1 if the policy wanted it, before places were drawn for exploration"
+
 
 @POLICIES.wrapper("explore")
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exploring:
+class Exploring(InnerTraits):
     """Another policy, in whose cohort a stated share of the places is drawn uniformly.
 
     The policy wants the clients S, s of the n that are available. ``E ~ Binomial(s, explore)``
@@ -56,8 +57,8 @@ class Exploring:
         where it judges a cohort as a whole (TiFL's tiers, CUCB's arms).
 
     Deviations:
-        1. Uploads in a given order (MAB-CS): the clients that the policy wanted come first, in its
-           order, and drawn clients after them, in random order.
+        1. Uploads in a given order (MAB-CS): the clients that kept their place come first, in the
+           order of the policy, and drawn clients after them, in random order.
         2. A cohort with a quota of answers is refused: it says whose answers close the round.
         3. At edge servers the policy is lifted, ``lifted:policy={name="bsfl", explore=0.05}``:
            places of each turn are drawn, and nobody knows the inclusion probabilities.
@@ -79,15 +80,7 @@ class Exploring:
 
     name: ClassVar[str] = "exploring"
     assigns_edges: ClassVar[bool] = False
-    # All other traits are those of the policy.
-    cohort_rule: ClassVar[Any] = property(attrgetter("policy.cohort_rule"))
-    oracle: ClassVar[Any] = property(attrgetter("policy.oracle"))
-    learns: ClassVar[Any] = property(attrgetter("policy.learns"))
-    wants_gain: ClassVar[Any] = property(attrgetter("policy.wants_gain"))
-    wanted_sketch_size: ClassVar[Any] = property(attrgetter("policy.wanted_sketch_size"))
-    stale_answers: ClassVar[Any] = property(attrgetter("policy.stale_answers"))
-    rounds_only: ClassVar[Any] = property(attrgetter("policy.rounds_only"))
-    published_federation: ClassVar[Any] = property(attrgetter("policy.published_federation"))
+    terms: ClassVar[Any] = property(lambda self: {**self.policy.terms, "wanted": _WANTED})
 
     policy: Policy[Any] = field(default_factory=BSFL)
     explore: float = 0.05
@@ -101,12 +94,6 @@ class Exploring:
                 "explore: leave explore out, or choose another policy",
                 key=("explore",),
             )
-
-    @property
-    def terms(self) -> Mapping[str, str]:
-        """The terms of the policy, and whom it wanted."""
-        told = "1 if the policy wanted it, before places were drawn for exploration"
-        return {**self.policy.terms, "wanted": told}
 
     def init(self, problem: Problem) -> Any:
         """The state of the policy."""
@@ -134,7 +121,7 @@ class Exploring:
             clients=cohort.clients,
             features=cohort.features,
             inclusion=np.where(of_wanted, chance.wanted, chance.other),
-            order=_order(wanted, kept, new, cohort.clients, rng),
+            order=upload_order(wanted, kept, new, rng),
             wanted=wanted.clients,
         )
 
@@ -197,14 +184,18 @@ def _others(view: RoundView, kept: IntArray, count: int, rng: Generator) -> IntA
     return drawn if isinstance(candidates, slice) else candidates[drawn]
 
 
-def _order(
-    wanted: Selection, kept: IntArray, new: IntArray, cohort: IntArray, rng: Generator
+def upload_order(
+    wanted: Selection, kept: IntArray, new: IntArray, rng: Generator
 ) -> IntArray | None:
-    """The order of upload: clients that kept their place as the policy has it, then drawn ones."""
+    """Of the clients at positions ``kept`` of ``wanted``, in its order, then of ``new``, at random.
+
+    As positions in the cohort of both; None where the policy has no order.
+    """
     if wanted.order is None:
         return None
     first = wanted.clients[wanted.order[np.isin(wanted.order, kept)]]
-    return np.searchsorted(cohort, np.concatenate([first, rng.permutation(new)]))
+    uploads = np.concatenate([first, rng.permutation(new)])
+    return np.searchsorted(np.sort(uploads), uploads)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
