@@ -13,7 +13,7 @@ from fedmuster.core.errors import ConfigError, PolicyError
 from fedmuster.core.explaining import Moment, Rule
 from fedmuster.core.policy import POLICIES, InnerTraits, Policy
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
-from fedmuster.core.words import percent
+from fedmuster.core.words import percent, several
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.explaining.simple_rules import rule_of
 
@@ -217,11 +217,11 @@ class Explored(Rule):
 
     def about(self, moment: Moment) -> str:
         """The policy's rule, and how many clients were drawn in this round."""
-        drawn = np.count_nonzero(moment.column("wanted")[moment.cohort] == 0)
+        drawn = int(np.count_nonzero(moment.column("wanted")[moment.cohort] == 0))
         return (
             f"{self.rule.about(self._wanted(moment))}; {percent(self.explore)} of the places are "
-            f"drawn from all that are available: {drawn:,} of these {len(moment.cohort):,} clients "
-            "were not wanted"
+            f"drawn from all that are available, which brought {several(drawn, 'client')} here "
+            "that the policy did not want"
         )
 
     def merit(self, moment: Moment) -> FloatArray:
