@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
     from fedmuster.policies.cucb import CUCB
     from fedmuster.policies.divfl import DivFL
+    from fedmuster.policies.exploring import Exploring
     from fedmuster.policies.fedbuff import FedAsync, FedBuff
     from fedmuster.policies.fedcor import FedCor
     from fedmuster.policies.fedsuv import FedSUV
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fedmuster.policies.linucb import LinUCB
     from fedmuster.policies.mab_cs import ElementWiseMABCS, ExtendedFedCS, FedCS, NaiveMABCS
     from fedmuster.policies.oort import Oort
+    from fedmuster.policies.optimal_sampling import OptimalSampling
     from fedmuster.policies.oracle import Oracle
     from fedmuster.policies.pause import PAUSE
     from fedmuster.policies.pisces import Pisces
@@ -63,6 +65,7 @@ __all__ = [
     "DivFL",
     "EdgeView",
     "ElementWiseMABCS",
+    "Exploring",
     "ExtendedFedCS",
     "FastestInExpectation",
     "FedAsync",
@@ -81,6 +84,7 @@ __all__ = [
     "LinUCB",
     "NaiveMABCS",
     "Oort",
+    "OptimalSampling",
     "Oracle",
     "Pisces",
     "Policy",

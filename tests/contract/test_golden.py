@@ -483,6 +483,8 @@ def test_every_policy_that_optimises_something_is_golden() -> None:
         "test_fedsuv": {"fedsuv"},
         "test_oort": {"oort"},
         "test_divfl": {"divfl"},
+        "test_exploring": {"exploring"},
+        "test_optimal_sampling": {"optimal-sampling"},
         "test_fedbuff": {"fedbuff", "fedasync"},
         "test_fedcor": {"fedcor"},
         "test_hics_fl": {"hics-fl"},

@@ -298,6 +298,8 @@ class Selection:
             None for as long as the federation waits.
         tickets: int64[m], increasing: the number of each job, where clients are asked while others
             are out. The Selector fills it in.
+        wanted: int64[n], increasing: the clients that the policy wanted, where exploration took
+            some of their places; None where the cohort is what the policy wanted.
     """
 
     round: int
@@ -311,6 +313,7 @@ class Selection:
     losses: FloatArray | None = None
     deadline_seconds: float | None = None
     tickets: IntArray | None = None
+    wanted: IntArray | None = None
 
     @classmethod
     def of(cls, view: RoundView, candidates: IntArray | slice, positions: IntArray) -> "Selection":
@@ -343,11 +346,11 @@ class Selection:
     def part(self, rows: IntArray) -> "Selection":
         """The part of the cohort at these increasing positions.
 
-        An order of upload and a quota are about the whole cohort, and are left out.
+        What is about the whole cohort (an order of upload, a quota, who was wanted) is left out.
         """
         told = {name: getattr(self, name) for name in _PER_ROW}
         some = {name: values[rows] for name, values in told.items() if values is not None}
-        return replace(self, order=None, quota=None, preferred=None, **some)
+        return replace(self, order=None, quota=None, preferred=None, wanted=None, **some)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Every field that is not None, by name, to be saved."""

@@ -95,6 +95,7 @@ class Selector(Generic[S]):
         """The tickets that are open, where clients are asked while others are out."""
         self._asked = 0  # in this round
         self._view: RoundView | None = None
+        self._wanted: IntArray | None = None  # Selection.wanted of the view that is open
         self.refused: Counter[str] = Counter()
         """Feedback rows refused so far, by reason."""
         self.state = self.policy.init(problem)
@@ -175,16 +176,23 @@ class Selector(Generic[S]):
             selection = self.tickets.open(selection)
         self.round, self._asked = round_number, asked + len(selection.clients)
         self.decisions += 1
-        self._view = view
+        self._view, self._wanted = view, selection.wanted
         return selection
 
     def scores(self) -> dict[str, FloatArray]:
-        """What the policy thinks of each client in the round that is open: [K] by name."""
+        """What the policy thinks of each client in the round that is open: [K] by name.
+
+        Where exploration took places of clients, "wanted" is 1 for clients that the policy wanted
+        and 0 for others.
+        """
         if self._view is None:
             raise CallOrderError("scores: no round is open: call select() first, in this process")
         scores = dict(self.policy.scores(self.state, self._view))
         # Clients that joined since the round was opened are not in its view.
         now, then = self.problem.num_clients, len(self._view.available)
+        if self._wanted is not None:
+            scores["wanted"] = np.zeros(then)
+            scores["wanted"][self._wanted] = 1.0
         for name, values in scores.items():
             if values.dtype != np.float64 or values.shape not in ((now,), (then,)):
                 raise PolicyError(

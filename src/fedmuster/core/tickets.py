@@ -63,7 +63,7 @@ class Tickets:
         selection = replace(selection, tickets=numbers)
         if len(numbers) > 0:
             # Answers are learned from one by one: what is about the whole of them is left out.
-            kept = replace(selection, order=None, quota=None, preferred=None)
+            kept = replace(selection, order=None, quota=None, preferred=None, wanted=None)
             self._open[self.next] = kept
             self._selection_of.update(dict.fromkeys(numbers.tolist(), self.next))
             self.busy[selection.clients] = True

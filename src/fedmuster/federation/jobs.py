@@ -141,6 +141,13 @@ class Job(NamedTuple):
         return self.decision.number, self.row
 
     @property
+    def inclusion(self) -> float:
+        """The probability with which the client was chosen, where the policy knows it."""
+        inclusion = self.decision.selection.inclusion
+        assert inclusion is not None
+        return float(inclusion[self.row])
+
+    @property
     def start(self) -> Parameters:
         """The model from which the client trains."""
         return self.decision.starts[self.row]

@@ -7,7 +7,7 @@ which all slots are filled at once and the server waits for them together.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -194,6 +194,8 @@ class Simulation(Generic[S]):
             forecast=drawn.forecast,
         )
         self._watch_scores()
+        if self.trainer is not None and self.trainer.weighting == "unbiased":
+            _require_inclusion(selector.policy, selection)
         return selection
 
     def debit(self, selection: Selection) -> Grant | None:
@@ -456,6 +458,18 @@ class Simulation(Generic[S]):
                 "and for which nobody has paid: choose another policy, or write private = false"
             )
         return self.trainer.ask_loss(clients, batch_size=batch_size)
+
+
+def _require_inclusion(policy: Policy[Any], selection: Selection) -> None:
+    """Complain about a policy that does not say with which probability it chose clients."""
+    if selection.inclusion is None and len(selection.clients) > 0:
+        raise ConfigError(
+            'weighting = "unbiased" needs the probability with which each client was chosen, which '
+            f"{policy.name} does not know: give it a share of exploration (explore = 0.05), choose "
+            "a policy that knows it (random, clustered-sampling, optimal-sampling), or leave "
+            "weighting out",
+            key=("training", "weighting"),
+        )
 
 
 def _spread(values: FloatArray, answered: BoolArray) -> FloatArray:

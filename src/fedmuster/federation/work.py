@@ -103,6 +103,7 @@ class Work:
             ages=ages,
             used=used,
             asked=nobody if cohort is None else cohort.clients,
+            inclusion=self._inclusion(jobs, in_rounds=asked is not None),
         )
         count = self.trainer.aggregate(
             answers,
@@ -113,6 +114,20 @@ class Work:
         )
         losses = updates.signals.get("loss", np.empty(0))
         return count, float(losses.mean()) if len(losses) > 0 else np.nan
+
+    def _inclusion(self, jobs: Sequence[Job], *, in_rounds: bool) -> FloatArray | None:
+        """[n], the probabilities by which the server weights answers; None where it does not.
+
+        Clients that were chosen together estimate the mean over all together. Without rounds the
+        answers of several decisions are averaged: each counts by the number of its clients.
+        """
+        if self.trainer.weighting == "answers":
+            return None
+        inclusion = np.array([job.inclusion for job in jobs], dtype=np.float64)
+        if in_rounds:
+            return inclusion
+        together = np.array([len(job.decision.selection.clients) for job in jobs])
+        return np.asarray(inclusion * len(jobs) / together)
 
     def hold(self, decision: Decision, *, round_number: int) -> None:
         """Let clients that miss the end of their round go on, if their answers may still count."""

@@ -1,8 +1,9 @@
 """Clustered sampling: a cohort that represents every group of clients.
 
 Clients are poured into bins, and one client is drawn from each bin. Sizes are integers, so all sums
-are exact. Clients of a bin's size or more are chosen for certain (:func:`num_certain`) and are not
-poured. So only the first client that is poured into a bin can also be in an earlier bin.
+are exact. Clients of a bin's size or more are chosen for certain
+(:func:`~fedmuster.solvers.inclusion.num_certain`) and are not poured. So only the first client that
+is poured into a bin can also be in an earlier bin.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from fedmuster.core.state import given
 from fedmuster.policies.explaining.simple_rules import ByChance
 from fedmuster.policies.random import DataState, Random
 from fedmuster.policies.score_columns import of_some
+from fedmuster.solvers.inclusion import chances, num_certain
 
 MOST_CLIENTS: Final = 5_000
 """More clients are refused: time and memory grow with the square of their number."""
@@ -77,41 +79,6 @@ class SamplingBins:
 
     def __len__(self) -> int:
         return len(self.room_edges) - 1
-
-
-def num_certain(sizes: IntArray, count: int) -> int:
-    """How many of the largest clients are certain to be among ``count``; ``sizes`` fall.
-
-    A client with a share of 1/m or more fills at least one of the m bins. It takes one place; the
-    same holds for the other clients and the places that are left.
-
-    Example:
-        >>> num_certain(np.array([9, 4, 2, 1, 1]), 3)  # 9 of 17 >= 1/3, 4 of 8 >= 1/2, 2 of 4 < 1
-        2
-    """
-    ahead = np.arange(count)
-    left = sizes.sum() - _edges(sizes[:count])[:-1]
-    certain = (count - ahead) * sizes[:count] >= left
-    return count if certain.all() else int(np.argmin(certain))
-
-
-def chances(sizes: IntArray, count: int) -> FloatArray:
-    """P(chosen) of each client if ``count`` <= n distinct clients are drawn; ``sizes`` fall.
-
-    Example:
-        >>> chances(np.array([9, 4, 2, 1, 1]), 3)
-        array([1.  , 1.  , 0.5 , 0.25, 0.25])
-        >>> chances(np.array([9, 0, 0]), 2)
-        array([1. , 0.5, 0.5])
-    """
-    certain, with_data = num_certain(sizes, count), int(np.count_nonzero(sizes))
-    chance = np.ones(len(sizes))
-    if certain < count:
-        rest = sizes[certain:]
-        chance[certain:] = (count - certain) * rest / rest.sum()
-    else:
-        chance[with_data:] = max(count - with_data, 0) / max(len(sizes) - with_data, 1)
-    return chance
 
 
 def pour(sizes: IntArray, count: int) -> SamplingBins:
@@ -297,7 +264,7 @@ class ClusteredSampling(PolicyTraits):
         order = rng.permutation(len(candidates))  # among equals, and so favours nobody
         order = order[np.argsort(-sizes[order], kind="stable")]
         sizes = sizes[order]
-        certain = num_certain(sizes, count)
+        certain = num_certain(sizes[:count], sizes.sum())
         chosen = np.arange(certain)
         if certain < count:
             rest = slice(certain, int(np.count_nonzero(sizes)))
@@ -319,9 +286,7 @@ class ClusteredSampling(PolicyTraits):
         """How likely each client is to be chosen."""
         candidates, K = np.flatnonzero(view.available), len(view.available)
         sizes = np.broadcast_to(state.sizes, K)[candidates]
-        order = np.argsort(-sizes)
-        chance = chances(sizes[order], view.num_to_choose)
-        return of_some(candidates[order], K, chance=chance)
+        return of_some(candidates, K, chance=chances(sizes, view.num_to_choose))
 
     def observe(self, state: DirectionState, selection: Selection, feedback: Feedback) -> None:
         """Remember where the updates pointed."""

@@ -118,6 +118,7 @@ class Draw:
         latency = selection.rows_of(self.latency_seconds)
         signals = {
             "loss": self.loss[clients],
+            "update_norm": 2.0 * self.loss[clients],  # the model changes most where it is worst
             "compute_seconds": 0.6 * latency,
             "upload_seconds": 0.4 * latency,
             "in_time": selection.rows_of(self.in_time),

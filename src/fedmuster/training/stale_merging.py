@@ -14,7 +14,7 @@ from fedmuster.core.arrays import BoolArray, FloatArray, IntArray, blocks
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.staleness import AgeAndNovelty, CachedModels, Staleness
 from fedmuster.core.state import Array, with_prefix
-from fedmuster.training.combine import Combine, Deltas, UniformMean, WeightedMean
+from fedmuster.training.combine import Combine, Deltas, UniformMean, WeightedMean, WeightedSum
 from fedmuster.training.servers import Answers, EdgeServer, LateUpdates, Starts, ToCombine, some
 from fedmuster.training.training_records import Parameters, Updates
 
@@ -25,7 +25,7 @@ class LateServer(EdgeServer):
     In rounds it waits for answers that miss the end of their round.
     """
 
-    combining: ClassVar[Combine | None] = WeightedMean()
+    combining: ClassVar[Combine | WeightedSum | None] = WeightedMean()
     late: LateUpdates
 
     def __post_init__(self) -> None:

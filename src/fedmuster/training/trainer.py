@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from fedmuster.training.training_records import (
     Updates,
     joined,
 )
+from fedmuster.training.unbiased import UnbiasedServer
 
 
 class Sent(NamedTuple):
@@ -34,6 +35,9 @@ class Sent(NamedTuple):
     updates: Updates
     usable: BoolArray
 
+
+Weighting = Literal["answers", "unbiased"]
+"""What the mean of a round is over: the answers, or an estimate of all clients."""
 
 Release = Callable[[IntArray, NDArray[np.float32]], NDArray[np.float32]]
 """(clients, their updates) -> what the clients send instead, to keep their data private."""
@@ -81,6 +85,8 @@ class Trainer:
             they are worth anything; without rounds there are none.
         num_edges: M.
         global_every: T_ES, rounds between global aggregations; with one edge it does nothing.
+        weighting: whether the model moves by the mean over the "answers", or by an "unbiased"
+            estimate of the mean over all clients; that needs a single edge.
     """
 
     def __init__(
@@ -96,6 +102,7 @@ class Trainer:
         keeps_late: bool = True,
         num_edges: int = 1,
         global_every: int = 1,
+        weighting: Weighting = "answers",
     ) -> None:
         _check_edges(num_edges, global_every, staleness, keeps_late=keeps_late)
         self.engine = engine
@@ -104,7 +111,17 @@ class Trainer:
         self.server: Aggregation = FedAvg() if server is None else server
         self.evaluate_every = evaluate_every
         self.global_every = global_every
+        self.weighting: Weighting = weighting
         initial, kind = engine.initial(), server_kind(staleness)
+        if weighting == "unbiased":
+            kind = UnbiasedServer
+            if num_edges > 1:
+                raise ConfigError(
+                    'weighting = "unbiased" estimates the mean over all clients at one server, but '
+                    f"there are {num_edges} edge servers, of which each averages its own clients: "
+                    "leave weighting out, or choose a world without edges",
+                    key=("weighting",),
+                )
         self.edge_servers = [
             kind(
                 model=initial,
