@@ -12,23 +12,57 @@ def test_a_logarithm_is_told_from_a_line() -> None:
     fit = growth(5 + 3 * np.log(ROUNDS), first_round=10)
     assert fit.law == "logarithmic"
     assert fit.log_r2 == pytest.approx(1.0)
-    assert fit.exponent < 0.15
+    assert fit.exponent.mean < 0.15
 
 
-def test_a_line_is_told_from_a_logarithm() -> None:
-    fit = growth(2.0 * ROUNDS + 7, first_round=10)
+@pytest.mark.parametrize("offset", [0.0, 7.0])
+def test_a_line_is_told_from_a_logarithm(offset: float) -> None:
+    fit = growth(2.0 * ROUNDS + offset, first_round=10)
     assert fit.law == "linear"
     assert fit.linear_r2 == pytest.approx(1.0)
-    assert fit.exponent == pytest.approx(1.0, abs=0.01)
+    assert fit.exponent.mean == pytest.approx(1.0, abs=0.01)
 
 
-def test_the_exponent_of_a_square_root() -> None:
-    assert growth(np.sqrt(ROUNDS), first_round=10).exponent == pytest.approx(0.5, abs=1e-6)
+@pytest.mark.parametrize("power", [0.25, 0.5, 0.64, 0.85])
+def test_a_power_is_neither(power: float) -> None:
+    fit = growth(3.0 * ROUNDS**power, first_round=10)
+    assert fit.law == "power"
+    assert fit.power_r2 == pytest.approx(1.0, abs=1e-9)
+    assert fit.power == pytest.approx(power, abs=1e-9)
+    assert fit.exponents == pytest.approx([power], abs=1e-6)
+    assert fit.last == f"{power:.2f}"  # a single curve has no interval
+
+
+def test_the_interval_of_the_exponent_is_over_seeds() -> None:
+    fit = growth(np.array([ROUNDS**0.6, ROUNDS**0.7, ROUNDS**0.8]), first_round=10)
+    assert fit.exponents == pytest.approx([0.6, 0.7, 0.8], abs=1e-6)
+    assert fit.exponent.mean == pytest.approx(0.7)
+    assert fit.exponent.half_width == pytest.approx(0.1 * 4.302653 / math.sqrt(3), abs=1e-5)
+    assert fit.law == "power"
+
+
+def test_a_power_that_may_be_one_is_linear() -> None:
+    fit = growth(np.array([ROUNDS**0.7, ROUNDS**0.95, ROUNDS**1.1]), first_round=10)
+    assert fit.exponent.low < 1 < fit.exponent.high
+    assert fit.law == "linear"
+
+
+def test_noise_on_a_line_is_linear() -> None:
+    gaps = np.random.default_rng(1).exponential(1.0, (5, 20_000))
+    assert growth(np.cumsum(gaps, axis=1), first_round=10).law == "linear"
+
+
+def test_gaps_that_shrink_as_a_power() -> None:
+    """Gaps of mean 0.64 n^-0.36 sum up to n^0.64, with noise."""
+    gaps = np.random.default_rng(2).exponential(0.64 * ROUNDS**-0.36, (5, 20_000))
+    fit = growth(np.cumsum(gaps, axis=1), first_round=10)
+    assert fit.law == "power"
+    assert fit.exponent.mean == pytest.approx(0.64, abs=0.02)
 
 
 def test_no_regret_at_all() -> None:
     fit = growth(np.zeros(100), first_round=5)
-    assert (fit.log_r2, fit.linear_r2, fit.exponent) == (1.0, 1.0, 0.0)
+    assert (fit.log_r2, fit.linear_r2, fit.power_r2, fit.exponent.mean) == (1.0, 1.0, 1.0, 0.0)
 
 
 def test_theorem_1_by_hand() -> None:

@@ -6,7 +6,7 @@ Learning: A Multi-Armed Bandit Approach, IEEE Access 13, 2025.
 
 from typing import Final
 
-from claims.bsfl import annealing, balance, tables_1_and_2, theorem_1, training
+from claims.bsfl import annealing, balance, tables_1_and_2, theorem_1, training, variance
 from claims.claim import Claim
 
 CLAIMS: Final[tuple[Claim, ...]] = (
@@ -19,4 +19,5 @@ CLAIMS: Final[tuple[Claim, ...]] = (
     *training.TRAINING,
     tables_1_and_2.ALPHA,
     tables_1_and_2.BETA,
+    variance.CLAIM,
 )

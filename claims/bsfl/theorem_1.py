@@ -77,7 +77,7 @@ def _gather(
     }
     # Before everybody was seen once there is nothing to exploit.
     start = 2 * -(-num_clients // cohort_size)
-    fits = {label: growth(c.mean(axis=0), first_round=start) for label, c in curves.items()}
+    fits = {label: growth(c, first_round=start) for label, c in curves.items()}
     use = max(
         theorem_1_use(
             run_.columns["regret"],
@@ -90,7 +90,7 @@ def _gather(
     )
     gaps = comparison.column("bsfl", "regret")
     coarse_curve = np.cumsum(np.where(gaps >= _DELTA_MIN, gaps, 0.0), axis=1)
-    coarse = growth(coarse_curve.mean(axis=0), first_round=start)
+    coarse = growth(coarse_curve, first_round=start)
     final = {label: curve[:, -1] for label, curve in curves.items()}
     others = [label for label in comparison.labels if label != "bsfl"]
     lowest = all((final["bsfl"] < final[label]).all() for label in others)
@@ -193,10 +193,15 @@ def _table(comparison: Comparison, fits: dict[str, Growth]) -> Table:
     for label in comparison.labels:
         curve = np.cumsum(comparison.column(label, "regret"), axis=1)
         cells = [interval(curve[:, n - 1]) for n in (*marks, comparison.rounds)]
-        rows.append((label, *map(number, cells), fits[label].law))
+        rows.append((label, *map(number, cells), fits[label].law, fits[label].last))
     return Table(
         title="Cumulative regret after n rounds, mean and 95 % interval over seeds",
-        columns=("policy", *(f"{n:,}" for n in (*marks, comparison.rounds)), "law"),
+        columns=(
+            "policy",
+            *(f"{n:,}" for n in (*marks, comparison.rounds)),
+            "law",
+            "last exponent",
+        ),
         rows=tuple(rows),
         footnotes=(),
     )

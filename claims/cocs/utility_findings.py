@@ -117,8 +117,7 @@ def sublinear(utilities: Utilities, label: str = OURS, *, ours: bool = False) ->
 def exponents(utilities: Utilities, label: str) -> FloatArray:
     """[seeds], the last exponent of a policy's regret."""
     first = max(2, utilities.comparison.rounds // 100)
-    curves = utilities.regret(label)
-    return np.array([growth(curve, first_round=first).exponent for curve in curves])
+    return growth(utilities.regret(label), first_round=first).exponents
 
 
 def bounded_by(utilities: Utilities) -> Finding:

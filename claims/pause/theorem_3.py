@@ -135,10 +135,10 @@ class _Case:
         return self.regret(label)[:, -1]
 
     def growth(self, label: str) -> Growth:
-        """How the mean regret over the seeds grows."""
+        """How regret grows over the seeds."""
         # Before everybody was seen once there is nothing to exploit.
         start = 2 * self.network.rounds_to_see_all
-        return growth(self.regret(label).mean(axis=0), first_round=start)
+        return growth(self.regret(label), first_round=start)
 
     @property
     def covered(self) -> str:
@@ -331,8 +331,7 @@ def _table(case: _Case) -> Table:
     for label in case.comparison.labels:
         curve = case.regret(label)
         cells = [interval(curve[:, n - 1]) for n in marks]
-        fit = case.growth(label)
-        rows.append((label, *map(number, cells), f"{fit.exponent:.2f}"))
+        rows.append((label, *map(number, cells), case.growth(label).last))
     return Table(
         title=f"Regret after n rounds, mean and 95 % interval over seeds: {case.network}",
         columns=("policy", *(f"{n:,}" for n in marks), "last exponent"),

@@ -8,16 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedmuster import BSFL, CSUCB, CSUCBQ, PAUSE
 from fedmuster.bandits.means import (
+    Bonus,
     DiscountedMean,
     MeanEstimator,
     SampleMean,
+    SpreadState,
     WindowedMean,
     confidence_radius,
     log_rounds,
+    variance_radius,
 )
-from fedmuster.bandits.speed import SpeedEstimator
-from fedmuster.core.records import Feedback
+from fedmuster.bandits.speed import LatencyReward, SpeedEstimator
+from fedmuster.core import state as states
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.records import Feedback, Problem
+from fedmuster.core.selector import Selector
 
 K = 4
 HISTORIES = st.lists(
@@ -25,8 +32,10 @@ HISTORIES = st.lists(
 )
 
 
-def learn(estimator: MeanEstimator, history: list[dict[int, float]]) -> Any:
-    state = estimator.init(K)
+def learn(
+    estimator: MeanEstimator, history: list[dict[int, float]], bonus: Bonus = "published"
+) -> Any:
+    state = estimator.init(K, bonus)
     for number, samples in enumerate(history, start=1):
         clients = np.array(list(samples), dtype=np.int64)
         estimator.update(state, clients, np.array(list(samples.values())), round_=number)
@@ -72,6 +81,68 @@ def test_discounted_mean(history: list[dict[int, float]], discount: float, later
             total = sum(w * history[number - 1][client] for number, w in weights.items())
             assert state.mean[client] == pytest.approx(total / sum(weights.values()))
     assert estimator.horizon(5) == pytest.approx(sum(discount**i for i in range(5)))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [SampleMean(), WindowedMean(window=1), WindowedMean(window=4), DiscountedMean(discount=0.7)],
+    ids=repr,
+)
+@given(history=HISTORIES)
+def test_variances_are_those_of_the_samples_that_count(
+    estimator: MeanEstimator, history: list[dict[int, float]]
+) -> None:
+    state, plain = learn(estimator, history, "variance"), learn(estimator, history)
+    for client in range(K):
+        seen = [(t, x[client]) for t, x in enumerate(history, start=1) if client in x]
+        if isinstance(estimator, WindowedMean):
+            seen = seen[-estimator.window :]
+        times, samples = np.array(seen).reshape(-1, 2).T
+        expected = 0.0
+        if len(samples):
+            discount = getattr(estimator, "discount", 1.0)
+            weights = discount ** (len(history) - times)
+            mean = np.average(samples, weights=weights)
+            expected = float(np.average((samples - mean) ** 2, weights=weights))
+        assert state.variance[client] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    np.testing.assert_array_equal(state.mean, plain.mean)
+    assert not isinstance(plain, SpreadState)
+
+
+def test_the_variance_radius_by_hand() -> None:
+    """Of 3 samples of variance 0.04: s² = (3 · 0.04 + 0.02) / 5 = 0.028."""
+    count, variance = np.array([0, 3]), np.array([0.0, 0.04])
+    radius = variance_radius(count, variance, math.log(10))
+    assert radius.tolist() == pytest.approx([math.inf, math.sqrt(2 * 0.028 * math.log(10) / 3)])
+    # Samples count half: s² = (3 · 0.01 + 0.02) / 5 = 0.01.
+    radius = variance_radius(count, variance, math.log(10), unit=0.5)
+    assert radius[1] == pytest.approx(math.sqrt(2 * 0.01 * math.log(10) / 3))
+    # Minimax: ln(6 / 3), and 0 for clients that were observed more than most.
+    radius = variance_radius(count, variance, 1.0, usual_count=6.0)
+    assert radius.tolist() == pytest.approx([math.inf, math.sqrt(2 * 0.028 * math.log(2) / 3)])
+    radius = variance_radius(count, variance, 1.0, usual_count=2.0)
+    assert radius.tolist() == [math.inf, 0.0]
+
+
+@pytest.mark.parametrize("usual_count", [None, 0.0, 5.0])
+def test_without_a_bonus_the_unseen_still_come_first(usual_count: float | None) -> None:
+    count = np.arange(3)
+    radius = variance_radius(count, np.zeros(3), 0.0, usual_count=usual_count)
+    assert radius[0] == math.inf
+    assert radius[1:].max() < 1e-100
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_many_clients_have_the_same_radius_as_few(kind: type[Any]) -> None:
+    """Beyond the block that is worked on at once, and that is looked up by whole counts."""
+    rng = np.random.default_rng(1)
+    count, variance = rng.integers(0, 9, 100_000).astype(kind), rng.random(100_000)
+    whole = variance_radius(count, variance, 2.0, usual_count=4.0, out=np.empty(100_000))
+    parts = [
+        variance_radius(count[i : i + 999], variance[i : i + 999], 2.0, usual_count=4.0)
+        for i in range(0, 100_000, 999)
+    ]
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
 
 
 def test_a_window_forgets_and_a_mean_does_not() -> None:
@@ -131,9 +202,92 @@ class TestSpeed:
             states.append(speed.upper_bound(state, slice(None), round_=3, cohort_size=1)[0])
         assert states[1] - states[0] == pytest.approx(2 * 0.2)
 
+    def test_variances_are_rescaled_with_the_minimum(self) -> None:
+        """Speeds 0.25 and 0.5 in units of 0.1 s, then of 0.05 s."""
+        speed = SpeedEstimator(estimator=SampleMean(), tau_min_seconds=None, bonus="variance")
+        state = speed.init(2)
+        speed.update(state, answers(1, {0: 0.4, 1: 0.1}))
+        speed.update(state, answers(2, {0: 0.2, 1: 0.1}))
+
+        def bonus(round_: int) -> float:
+            return float(speed.terms(state, slice(None), round_=round_, cohort_size=9)[1][0])
+
+        assert bonus(3) == pytest.approx(math.sqrt(2 * (2 * 0.125**2 + 0.02) / 4 * math.log(2) / 2))
+        speed.update(state, answers(3, {1: 0.05}))
+        small = (2 * 0.0625**2 + 0.02) / 4
+        assert bonus(4) == pytest.approx(math.sqrt(2 * small * math.log(3) / 2))
+        spread = speed.spread(state, slice(None), round_=4)
+        assert spread is not None
+        assert spread[0] == pytest.approx(math.sqrt(small))
+
+    def test_the_published_bonus_keeps_no_variances(self) -> None:
+        speed = SpeedEstimator(estimator=SampleMean(), tau_min_seconds=None)
+        assert speed.spread(speed.init(2), slice(None), round_=1) is None
+
+
+LATENCIES = st.lists(
+    st.dictionaries(st.integers(0, K - 1), st.none() | st.floats(0.1, 9.0), max_size=K), max_size=30
+)
+
+
+@pytest.mark.parametrize("tau_max", [None, 5.0])
+@given(history=LATENCIES)
+def test_the_variance_of_rewards(
+    tau_max: float | None, history: list[dict[int, float | None]]
+) -> None:
+    """Of 1 - tau / tau_max, and of 0 where nobody answered, against numpy."""
+    reward = LatencyReward(tau_max_seconds=tau_max, bonus="variance")
+    state = reward.init(K)
+    for number, latency in enumerate(history, start=1):
+        if latency:
+            reward.update(state, answers(number, latency))
+    every = [x for samples in history for x in samples.values() if x is not None]
+    longest = tau_max or max(every, default=1.0)
+    estimated = reward.spread(state, slice(None))
+    assert estimated is not None
+    for client in range(K):
+        told = [samples[client] for samples in history if client in samples]
+        rewards = [0.0 if x is None else 1 - min(x, longest) / longest for x in told]
+        squares = len(rewards) * float(np.var(rewards)) if rewards else 0.0
+        expected = (squares + 0.02) / (len(rewards) + 2)
+        assert estimated[client] ** 2 == pytest.approx(expected, rel=1e-9)
+
 
 def test_unseen_clients_stay_infinite_in_the_second_round() -> None:
     assert confidence_radius(np.array([0, 3]), log_rounds(1))[0] == math.inf
+
+
+WITH_BONUSES = (BSFL, PAUSE, CSUCB, CSUCBQ)
+
+
+@pytest.mark.parametrize("kind", WITH_BONUSES)
+def test_variances_are_kept_only_for_bonuses_that_need_them(kind: Any) -> None:
+    """States of the published policies are what they were, and can be restored from old files."""
+    problem = Problem(num_clients=3, cohort_size=1)
+    plain = set(states.to_arrays(kind().init(problem)))
+    for bonus in ("variance", "minimax"):
+        more = set(states.to_arrays(kind(bonus=bonus).init(problem))) - plain
+        assert [name.rpartition(".")[2] for name in more] == ["variance"]
+
+
+@pytest.mark.parametrize("kind", WITH_BONUSES)
+@pytest.mark.parametrize(("key", "value"), [("scale", -0.5), ("scale", math.inf), ("bonus", "ucb")])
+def test_wrong_bonuses_are_refused(kind: Any, key: str, value: object) -> None:
+    with pytest.raises(ConfigError) as refused:
+        kind(**{key: value})
+    assert refused.value.key == (key,)
+
+
+def test_joining_clients_keep_the_variances_of_the_others() -> None:
+    selector = Selector(BSFL(bonus="variance"), Problem(num_clients=2, cohort_size=2))
+    for seconds in ([0.5, 0.2], [0.25, 0.4]):
+        chosen = selector.select()
+        selector.observe(
+            Feedback(round=chosen.round, clients=chosen.clients, latency_seconds=np.array(seconds))
+        )
+    selector.join(2)
+    variance = states.to_arrays(selector.state)["speed.inverse.variance"]
+    assert variance.tolist() == pytest.approx([np.var([2.0, 4.0]), np.var([5.0, 2.5]), 0.0, 0.0])
 
 
 def test_logarithm_of_rounds() -> None:

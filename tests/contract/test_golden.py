@@ -30,7 +30,7 @@ from fedmuster import (
     HiCSFL,
     PowerOfChoice,
 )
-from fedmuster.bandits.means import DiscountedMean, WindowedMean
+from fedmuster.bandits.means import Bonus, DiscountedMean, WindowedMean
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
     Feedback,
@@ -214,6 +214,44 @@ def discounted_ucb(told: Story, k: int, discount: float) -> float:
     return mean + sqrt((COHORT_SIZE + 1) * log(max(horizon, 1.0)) / sum(weights))
 
 
+@cache
+def spread_ucb(told: Story, k: int, policy: BSFL | PAUSE) -> float:
+    """Mean and ``scale sqrt(2 s² L / c)``, L = ln t or ln+(mean count / c), of what counts."""
+    seen = speeds(told, k, policy.tau_min_seconds)
+    estimator, last = policy.estimator, told.t - 1
+    if not seen:
+        return UNSEEN
+    discount = 1.0
+    if isinstance(estimator, WindowedMean):
+        seen = seen[-estimator.window :]
+    elif isinstance(estimator, DiscountedMean):
+        discount = estimator.discount
+    weights = [discount ** (last - t) for t, _ in seen]
+    count = sum(weights)
+    mean = sum(w * x for w, (_, x) in zip(weights, seen, strict=True)) / count
+    squares = sum(w * (x - mean) ** 2 for w, (_, x) in zip(weights, seen, strict=True))
+    horizon = sum(discount**n for n in range(last))
+    logarithm = log(max(horizon, 1.0))
+    if policy.bonus == "minimax":
+        usual = sum(len(samples(told, j)) for j in range(NUM_CLIENTS)) / NUM_CLIENTS
+        logarithm = max(log(usual * horizon / last / count), 0.0)
+    variance = (squares + 0.02) / (count + 2)
+    zeta = getattr(policy, "zeta", 1.0)
+    return zeta * mean + policy.scale * sqrt(2 * variance * logarithm / count)
+
+
+def spread_value(told: Story, cohort: Cohort, policy: BSFL) -> float:
+    """BSFL Eq. 13 with another index."""
+    return min(spread_ucb(told, k, policy) for k in cohort) + policy.alpha * mean_over(
+        cohort, lambda k: generalisation(told, k, policy.beta)
+    )
+
+
+def spread_pause_value(told: Story, cohort: Cohort, policy: PAUSE) -> float:
+    """PAUSE Eq. 14 with another index."""
+    return min(spread_ucb(told, k, policy) for k in cohort) + beyond_speed(told, cohort, policy)
+
+
 def mean_over(cohort: Cohort, term: Callable[[int], float]) -> float:
     return sum(term(k) for k in cohort) / len(cohort)
 
@@ -222,6 +260,21 @@ def bsfl_value(told: Story, cohort: Cohort, policy: BSFL) -> float:
     """BSFL Eq. 13."""
     slowest = min(ucb(told, k, policy.tau_min_seconds) for k in cohort)
     return slowest + policy.alpha * mean_over(
+        cohort, lambda k: generalisation(told, k, policy.beta)
+    )
+
+
+def scaled_value(told: Story, cohort: Cohort, policy: BSFL) -> float:
+    """The same with ``scale`` on the bonus."""
+
+    def index(k: int) -> float:
+        seen = [speed for _, speed in speeds(told, k, policy.tau_min_seconds)]
+        if not seen:
+            return UNSEEN
+        mean = sum(seen) / len(seen)
+        return mean + policy.scale * (ucb(told, k, policy.tau_min_seconds) - mean)
+
+    return min(map(index, cohort)) + policy.alpha * mean_over(
         cohort, lambda k: generalisation(told, k, policy.beta)
     )
 
@@ -279,14 +332,30 @@ def mean_reward(told: Story, k: int, tau_max: float | None) -> float:
     return sum(rewards) / len(rewards)
 
 
+@cache
+def reward_bonus(told: Story, k: int, policy: CSUCB | CSUCBQ, factor: float) -> float:
+    """``scale`` times sqrt(factor ln t / z), or sqrt(2 s² L / z) with the variance of rewards."""
+    asked = samples(told, k)
+    z = len(asked)
+    if policy.bonus == "published":
+        return policy.scale * sqrt(factor * log(told.t) / z)
+    tau_max = policy.tau_max_seconds or max(answers(told), default=1.0)
+    rewards = [0.0 if tau is None else 1 - tau / tau_max for _, tau in asked]
+    squares = sum((x - sum(rewards) / z) ** 2 for x in rewards)
+    logarithm = log(told.t)
+    if policy.bonus == "minimax":
+        usual = sum(len(samples(told, j)) for j in range(NUM_CLIENTS)) / NUM_CLIENTS
+        logarithm = max(log(usual / z), 0.0)
+    return policy.scale * sqrt(2 * (squares + 0.02) / (z + 2) * logarithm / z)
+
+
 def cs_ucb_value(told: Story, cohort: Cohort, policy: CSUCB) -> float:
     """Each client once, then the top m of mean + sqrt((m+1) ln t / z)."""
 
     def index(k: int) -> float:
-        z = len(samples(told, k))
-        if z == 0:
+        if not samples(told, k):
             return UNSEEN
-        bonus = sqrt((COHORT_SIZE + 1) * log(told.t) / z)
+        bonus = reward_bonus(told, k, policy, COHORT_SIZE + 1)
         return mean_reward(told, k, policy.tau_max_seconds) + bonus
 
     return sum(index(k) for k in cohort)
@@ -305,11 +374,10 @@ def cs_ucb_q_value(told: Story, cohort: Cohort, policy: CSUCBQ) -> float:
     """The top m of (1-b) y + b D with y = min(mean + sqrt(2 ln t / z), 1)."""
 
     def index(k: int) -> float:
-        z = len(samples(told, k))
         y = 1.0
-        if z:
+        if samples(told, k):
             reward = mean_reward(told, k, policy.tau_max_seconds)
-            y = min(reward + sqrt(2 * log(told.t) / z), 1.0)
+            y = min(reward + reward_bonus(told, k, policy, 2), 1.0)
         owed = queue(told, k, policy.fairness * COHORT_SIZE / NUM_CLIENTS)
         return (1 - policy.queue_weight) * y + policy.queue_weight * owed
 
@@ -437,6 +505,32 @@ GOLDEN: dict[str, tuple[Policy[Any], Callable[[Story, Cohort, Any], float]]] = {
     ),
     "pause, clusters": (PAUSE(alpha=4.0, gamma=1.0, rho=0.05, tau_min_seconds=0.1), pause_value),
     "pause, spread": (PAUSE(alpha=10.0, rho=0.5), pause_value),
+    **{
+        f"bsfl, {bonus}": (BSFL(alpha=0.3, bonus=bonus, scale=2.0), spread_value)
+        for bonus in ("variance", "minimax")
+    },
+    "bsfl, variance, tau_min": (
+        BSFL(alpha=0.1, tau_min_seconds=0.05, bonus="variance"),
+        spread_value,
+    ),
+    **{
+        f"bsfl, {bonus}, {estimator.name}": (
+            BSFL(alpha=0.2, estimator=estimator, bonus=bonus),
+            spread_value,
+        )
+        for bonus in ("variance", "minimax")
+        for estimator in (WindowedMean(window=3), DiscountedMean(discount=0.7))
+    },
+    "bsfl, half the bonus": (BSFL(alpha=0.3, scale=0.5), scaled_value),
+    "pause, variance": (
+        PAUSE(alpha=4.0, gamma=1.0, rho=0.05, zeta=3.0, bonus="variance"),
+        spread_pause_value,
+    ),
+    "pause, minimax": (PAUSE(alpha=0.5, gamma=0.3, bonus="minimax"), spread_pause_value),
+    "cs-ucb, variance": (CSUCB(bonus="variance"), cs_ucb_value),
+    "cs-ucb, minimax": (CSUCB(tau_max_seconds=3.0, bonus="minimax", scale=3.0), cs_ucb_value),
+    "cs-ucb, a tenth of the bonus": (CSUCB(scale=0.1), cs_ucb_value),
+    "cs-ucb-q, variance": (CSUCBQ(queue_weight=0.3, bonus="variance"), cs_ucb_q_value),
     "genie": (Genie(), genie_value),
     "genie, pause's reward": (
         Genie(alpha=4.0, beta=2.0, gamma=2.0, schedule=Geometric(eta=0.2)),
@@ -623,17 +717,50 @@ def test_a_round_of_fedcor_worked_by_hand() -> None:
     np.testing.assert_allclose(gain, [3 / 8 / sqrt(3), 1 / sqrt(2), 0.5])
 
 
-def choice(
-    policy: Policy[Any], rounds: list[tuple[list[int], list[float]]], away: int | None = None
-) -> list[int]:
-    """What a policy takes in round 4 of the hand-worked problem."""
-    problem = Problem(num_clients=4, cohort_size=2, clusters=np.array([0, 1, 2, 2]))
+def test_a_round_of_bsfl_with_variances_worked_by_hand() -> None:
+    """K = 4, m = 2, beta = 1, tau_min = 0.1 s, in round 4.
+
+    client  speeds       c  mean   squares  s²      sqrt(2 s² ln 3 / c)  index   g = 1/2 - c/4
+    0       1 0.5 1      3  0.8333 0.1667   0.0373  0.1654               0.9987  -0.25
+    1       0.5          1  0.5    0        0.0067  0.1210               0.6210   0.25
+    2       0.1          1  0.1    0        0.0067  0.1210               0.2210   0.25
+    3       0.25         1  0.25   0        0.0067  0.1210               0.3710   0.25
+
+    {0, 1}: 0.6210 + 0 = 0.6210; {1, 3}: 0.3710 + 0.25 alpha, which is more if alpha > 1.
+    The mean count is 1.5, so that the minimax bonus of client 0 is 0, and that of the others
+    sqrt(2 · 0.0067 · ln 1.5) = 0.0735.
+    """
+    rounds = [([0, 1], [0.1, 0.2]), ([0, 2], [0.2, 1.0]), ([0, 3], [0.1, 0.4])]
+    policy = BSFL(alpha=1.1, tau_min_seconds=0.1, bonus="variance")
+    assert choice(policy, rounds) == [1, 3]
+    assert choice(replace(policy, alpha=0.9), rounds) == [0, 1]
+    view = RoundView(round=4, cohort_size=2, available=np.ones(4, dtype=np.bool_))
+    by_hand: dict[Bonus, list[float]] = {
+        "variance": [0.99870, 0.62103, 0.22103, 0.37103],
+        "minimax": [0.83333, 0.57353, 0.17353, 0.32353],
+    }
+    for bonus, expected in by_hand.items():
+        policy = replace(policy, bonus=bonus)
+        state = replay(policy, Problem(num_clients=4, cohort_size=2), told_by_hand(rounds))
+        np.testing.assert_allclose(policy.scores(state, view)["score"], expected, atol=1e-5)
+
+
+def told_by_hand(rounds: list[tuple[list[int], list[float]]]) -> list[tuple[Selection, Feedback]]:
+    """The history of the hand-worked problem."""
     history = []
     for t, (clients, seconds) in enumerate(rounds, start=1):
         asked = np.array(clients)
         answer = Feedback(round=t, clients=asked, latency_seconds=np.array(seconds))
         history.append((Selection(round=t, clients=asked), answer))
-    state = replay(policy, problem, history)
+    return history
+
+
+def choice(
+    policy: Policy[Any], rounds: list[tuple[list[int], list[float]]], away: int | None = None
+) -> list[int]:
+    """What a policy takes in round 4 of the hand-worked problem."""
+    problem = Problem(num_clients=4, cohort_size=2, clusters=np.array([0, 1, 2, 2]))
+    state = replay(policy, problem, told_by_hand(rounds))
     available = np.arange(4) != (-1 if away is None else away)
     view = RoundView(round=4, cohort_size=2, available=available)
     chosen: list[int] = policy.select(state, view, stream(0, "golden")).clients.tolist()

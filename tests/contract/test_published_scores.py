@@ -43,6 +43,9 @@ def _played(policy: Policy[Any]) -> list[tuple[BoolArray, IntArray, dict[str, Fl
         CSUCB(),
         CSUCBQ(),
         CSUCBQ(queue_weight=1.0),
+        CSUCB(bonus="minimax"),
+        BSFL(alpha=0.0, bonus="minimax"),
+        BSFL(alpha=0.0, bonus="variance"),
         PowerOfChoice(),
         BSFL(alpha=0.0),  # the largest minimum of m is that of the m largest
         PAUSE(alpha=0.0, gamma=0.0),

@@ -8,6 +8,8 @@ import pytest
 from fedmuster import (
     BSFL,
     COCS,
+    CSUCB,
+    CSUCBQ,
     PAUSE,
     POLICIES,
     RBCSF,
@@ -58,6 +60,16 @@ VARIANTS = [
     Case("bsfl, discounted", BSFL(estimator=DiscountedMean()), Knowledge()),
     Case("bsfl, non-i.i.d.", BSFL(alpha=3.0, beta=1.2, tau_min_seconds=0.01), Knowledge()),
     Case("bsfl, annealing", BSFL(solver=Annealing(steps=50)), Knowledge()),
+    Case("bsfl, variance", BSFL(bonus="variance"), Knowledge()),
+    Case("bsfl, minimax", BSFL(bonus="minimax"), Knowledge()),
+    Case("bsfl, variance, windowed", BSFL(bonus="variance", estimator=WindowedMean()), Knowledge()),
+    Case(
+        "bsfl, minimax, discounted", BSFL(bonus="minimax", estimator=DiscountedMean()), Knowledge()
+    ),
+    Case("pause, variance", PAUSE(bonus="variance", scale=0.5), Knowledge()),
+    Case("cs-ucb, variance", CSUCB(bonus="variance"), Knowledge()),
+    Case("cs-ucb, minimax", CSUCB(bonus="minimax"), Knowledge()),
+    Case("cs-ucb-q, variance", CSUCBQ(bonus="variance"), Knowledge()),
     Case("pause, clusters", PAUSE(rho=0.1, zeta=3.0), Knowledge()),
     Case("rbcs-f, features only", RBCSF(), Knowledge(data=False, clusters=False)),
     Case("pow-d", PowerOfChoice(variant="pow-d"), Knowledge()),

@@ -102,7 +102,13 @@ Terms = Mapping[str, FloatArray]
         (BSFL(), lambda t: t["mean_speed"] + t["confidence_bonus"]),
         (BSFL(estimator=WindowedMean(window=3)), lambda t: t["mean_speed"] + t["confidence_bonus"]),
         (PAUSE(estimator=DiscountedMean()), lambda t: t["mean_speed"] + t["confidence_bonus"]),
+        (BSFL(bonus="variance"), lambda t: t["mean_speed"] + t["confidence_bonus"]),
+        (
+            BSFL(bonus="minimax", estimator=WindowedMean(window=3)),
+            lambda t: t["mean_speed"] + t["confidence_bonus"],
+        ),
         (CSUCB(), lambda t: t["mean_reward"] + t["confidence_bonus"]),
+        (CSUCB(bonus="variance"), lambda t: t["mean_reward"] + t["confidence_bonus"]),
         (
             CSUCBQ(queue_weight=0.3),
             lambda t: (

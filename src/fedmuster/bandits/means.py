@@ -1,13 +1,32 @@
-"""Confidence radii, and the mean of each client's samples: of all, of the last, or discounted."""
+"""Confidence radii; mean and variance of each client's samples: all, the last, or discounted."""
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedmuster.core.arrays import FloatArray, IntArray
+from fedmuster.core.arrays import FloatArray, IntArray, blocks, tabulate
 from fedmuster.core.config import check_types, require
+
+Bonus = Literal["published", "variance", "minimax"]
+"""The confidence radius of an index: the paper's, or one with the client's own variance s².
+
+"variance" is ``sqrt(2 s² ln t / c)``, as for normal samples. "minimax" has ``ln+(c̄ / c)`` in place
+of ``ln t``, with the mean count c̄ of all clients: clients observed more than most need no bonus
+(MOSS).
+
+References:
+    J.-Y. Audibert, S. Bubeck, Minimax Policies for Adversarial and Stochastic Bandits, COLT 2009.
+"""
+
+_PRIOR_SAMPLES, _PRIOR_SQUARES = 2, 0.02
+"""A variance is estimated as if two samples more had each been 0.1 away from the mean."""
+
+
+def check_bonus(config: object) -> None:
+    """Check the factor on a confidence radius that ``config`` has."""
+    require(0 <= getattr(config, "scale", 1) < math.inf, config, "scale", "a number >= 0")
 
 
 def confidence_radius(count: IntArray | FloatArray, log_term: float) -> FloatArray:
@@ -21,6 +40,89 @@ def confidence_radius(count: IntArray | FloatArray, log_term: float) -> FloatArr
     with np.errstate(divide="ignore"):
         radius = np.divide(max(log_term, np.finfo(np.float64).tiny), count)
     return np.sqrt(radius, out=radius)  # BSFL Eq. 9
+
+
+def shrunk_variance(count: IntArray | FloatArray, variance: FloatArray) -> FloatArray:
+    """``s² = (count · variance + 0.02) / (count + 2)``: few samples do not make anybody certain.
+
+    Args:
+        count: samples (or their total weight).
+        variance: their mean squared deviation from their mean, of numbers in [0, 1].
+
+    Example:
+        >>> shrunk_variance(np.array([0, 2]), np.array([0.0, 0.03]))
+        array([0.01, 0.02])
+    """
+    return np.asarray((count * variance + _PRIOR_SQUARES) / (count + _PRIOR_SAMPLES))
+
+
+def variance_radius(
+    count: IntArray | FloatArray,
+    variance: FloatArray,
+    log_term: float,
+    *,
+    usual_count: float | None = None,
+    unit: float = 1.0,
+    out: FloatArray | None = None,
+) -> FloatArray:
+    """``sqrt(2 s² log_term / count)`` with :func:`shrunk_variance`; ``+inf`` for the unseen.
+
+    Args:
+        count: samples (or their total weight) of each client.
+        variance: their mean squared deviation from their mean.
+        log_term: ``ln t``, or what ``ln+(usual_count / count)`` is multiplied by.
+        usual_count: the mean count of all clients, for the minimax radius.
+        unit: what a sample of 1 counts in the index.
+        out: for the result.
+
+    Example:
+        >>> count, variance = np.array([0, 2]), np.array([0.0, 0.03])
+        >>> variance_radius(count, variance, 4.0).round(3)
+        array([  inf, 0.283])
+        >>> variance_radius(count, variance, 1.0, usual_count=2 * np.e**4).round(3)
+        array([  inf, 0.283])
+    """
+    tiny = np.finfo(np.float64).tiny  # keeps the unseen at +inf, as in confidence_radius
+
+    def factor(count: IntArray | FloatArray) -> FloatArray:
+        """What the squares of the samples and of the prior are multiplied by."""
+        with np.errstate(divide="ignore"):
+            factor = max(2.0 * log_term, tiny) / (count * (count + _PRIOR_SAMPLES))
+            if usual_count is not None:
+                factor *= np.log(np.maximum(max(usual_count, tiny) / count, 1.0))
+        return np.asarray(factor)
+
+    radius = tabulate(count, factor, out)
+    for block in blocks(len(count)):
+        squares = count[block] * variance[block]
+        squares *= unit**2
+        squares += _PRIOR_SQUARES
+        radius[block] *= squares
+        np.sqrt(radius[block], out=radius[block])
+    return radius
+
+
+def spread(
+    variance: FloatArray,
+    clients: IntArray,
+    values: FloatArray,
+    means: tuple[FloatArray, FloatArray],
+    weight: IntArray | FloatArray,
+) -> None:
+    """Update the ``variance`` of ``clients`` with one new sample of each, in place (West, 1979).
+
+    Older samples lose weight together, so that a variance, as a mean, changes only with a new one.
+
+    Args:
+        variance: mean squared deviation of the samples of each client.
+        clients: distinct.
+        values: the new samples.
+        means: the clients' means before and after them.
+        weight: the samples (or their total weight) behind the latter.
+    """
+    before, after = means
+    old = variance[clients]
+    variance[clients] = old + ((values - before) * (values - after) - old) / weight
 
 
 def log_rounds(rounds: float) -> float:
@@ -59,6 +161,13 @@ class MeanState:
     memory: FloatArray
 
 
+@dataclass(slots=True)
+class SpreadState(MeanState):
+    """The same, and the variance (mean squared deviation) of the samples behind the mean."""
+
+    variance: FloatArray
+
+
 class _Mean:
     """What the estimators of a mean share."""
 
@@ -69,13 +178,13 @@ class _Mean:
         """How many numbers of each client the estimator remembers."""
         return 0
 
-    def init(self, num_clients: int) -> MeanState:
-        """No client observed yet."""
-        return MeanState(
-            count=np.zeros(num_clients, dtype=np.int64),
-            mean=np.zeros(num_clients),
-            memory=np.zeros((num_clients, self._memory)),
-        )
+    def init(self, num_clients: int, bonus: Bonus = "published") -> MeanState:
+        """No client observed yet; variances are kept for the bonus that needs them."""
+        count = np.zeros(num_clients, dtype=np.int64)
+        mean, memory = np.zeros(num_clients), np.zeros((num_clients, self._memory))
+        if bonus == "published":
+            return MeanState(count, mean, memory)
+        return SpreadState(count, mean, memory, variance=np.zeros(num_clients))
 
     def horizon(self, rounds: int) -> float:
         """How many rounds the confidence radius must hold over."""
@@ -95,6 +204,9 @@ class SampleMean(_Mean):
         state.count[clients] += 1  # BSFL Eq. 10
         mean = state.mean[clients]
         state.mean[clients] = mean + (values - mean) / state.count[clients]  # BSFL Eq. 11
+        if isinstance(state, SpreadState):
+            means = mean, state.mean[clients]
+            spread(state.variance, clients, values, means, state.count[clients])
 
     def effective_count(
         self, state: MeanState, rows: IntArray | slice, *, round_: int
@@ -130,7 +242,12 @@ class WindowedMean(_Mean):
         state.count[clients] += 1
         # Slots not yet filled are 0 and do not disturb the sum.
         total = state.memory[clients].sum(axis=1)
-        state.mean[clients] = total / np.minimum(state.count[clients], self.window)
+        filled = np.minimum(state.count[clients], self.window)
+        state.mean[clients] = total / filled
+        if isinstance(state, SpreadState):
+            squares = (state.memory[clients] - state.mean[clients, np.newaxis]) ** 2
+            squares[np.arange(self.window) >= filled[:, np.newaxis]] = 0.0
+            state.variance[clients] = squares.sum(axis=1) / filled
 
     def effective_count(
         self, state: MeanState, rows: IntArray | slice, *, round_: int
@@ -166,9 +283,11 @@ class DiscountedMean(_Mean):
         self, state: MeanState, clients: IntArray, values: FloatArray, *, round_: int
     ) -> None:
         """One new sample for each of ``clients`` (distinct)."""
-        weight = self.effective_count(state, clients, round_=round_) + 1.0
+        weight = np.asarray(self.effective_count(state, clients, round_=round_) + 1.0)
         mean = state.mean[clients]
         state.mean[clients] = mean + (values - mean) / weight
+        if isinstance(state, SpreadState):
+            spread(state.variance, clients, values, (mean, state.mean[clients]), weight)
         state.memory[clients, 0] = weight
         state.memory[clients, 1] = round_
         state.count[clients] += 1

@@ -5,7 +5,18 @@ from typing import Self
 
 import numpy as np
 
-from fedmuster.bandits.means import MeanEstimator, MeanState, confidence_radius, log_rounds
+from fedmuster.bandits.means import (
+    Bonus,
+    MeanEstimator,
+    MeanState,
+    SpreadState,
+    check_bonus,
+    confidence_radius,
+    log_rounds,
+    shrunk_variance,
+    spread,
+    variance_radius,
+)
 from fedmuster.core.arrays import FloatArray, IntArray, blocks, tabulate
 from fedmuster.core.config import require, shared_settings
 from fedmuster.core.records import Feedback
@@ -30,6 +41,7 @@ def check_speed(config: object) -> None:
     """Check the hyper-parameters of a :class:`SpeedEstimator` that ``config`` has."""
     check_seconds(config, "tau_min_seconds")
     require(0 < getattr(config, "zeta", 1) < np.inf, config, "zeta", "a number > 0")
+    check_bonus(config)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,11 +56,16 @@ class SpeedEstimator:
         estimator: which samples count.
         tau_min_seconds: the shortest conceivable latency; None for the shortest seen so far.
         zeta: factor on the mean, > 1 to exploit more (PAUSE section V.D).
+        bonus: "published" for ``sqrt((m+1) ln t / c)``, "variance" for ``sqrt(2 s² ln t / c)``,
+            "minimax" for ``sqrt(2 s² ln+(c̄ / c) / c)``.
+        scale: factor on the bonus.
     """
 
     estimator: MeanEstimator
     tau_min_seconds: float | None
     zeta: float = 1.0
+    bonus: Bonus = "published"
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         check_speed(self)
@@ -61,7 +78,7 @@ class SpeedEstimator:
     def init(self, num_clients: int) -> SpeedState:
         """No client observed yet."""
         return SpeedState(
-            inverse=self.estimator.init(num_clients), fastest_seconds=np.array(np.inf)
+            inverse=self.estimator.init(num_clients, self.bonus), fastest_seconds=np.array(np.inf)
         )
 
     def update(self, state: SpeedState, feedback: Feedback) -> None:
@@ -98,6 +115,16 @@ class SpeedEstimator:
         mean = state.inverse.mean[rows] * (self.zeta * self._tau_min(state))
         return mean, self._radius(state, rows, round_, cohort_size)
 
+    def spread(
+        self, state: SpeedState, rows: IntArray | slice, *, round_: int
+    ) -> FloatArray | None:
+        """The standard deviation of the speed, as the variance bonus estimates it; else None."""
+        if not isinstance(state.inverse, SpreadState):
+            return None
+        count = self.estimator.effective_count(state.inverse, rows, round_=round_ - 1)
+        variance = state.inverse.variance[rows] * self._tau_min(state) ** 2
+        return np.sqrt(shrunk_variance(count, variance))
+
     def _radius(
         self,
         state: SpeedState,
@@ -106,12 +133,25 @@ class SpeedEstimator:
         cohort_size: int,
         out: FloatArray | None = None,
     ) -> FloatArray:
-        log_term = (cohort_size + 1) * log_rounds(self.estimator.horizon(round_ - 1))
+        horizon = self.estimator.horizon(round_ - 1)
+        log_term = self.scale**2 * log_rounds(horizon)
         count = self.estimator.effective_count(state.inverse, rows, round_=round_ - 1)
-        if np.issubdtype(count.dtype, np.integer):
-            whole = count.astype(np.int64, copy=False)
-            return tabulate(whole, lambda c: confidence_radius(c, log_term), out)
-        return confidence_radius(count, log_term)
+        if isinstance(state.inverse, SpreadState):
+            usual_count = None
+            if self.bonus == "minimax":
+                log_term = self.scale**2
+                # Discounted rounds bring fewer samples to each client.
+                usual_count = state.inverse.count.mean() * horizon / max(round_ - 1, 1)
+            return variance_radius(
+                count,
+                state.inverse.variance[rows],
+                log_term,
+                usual_count=usual_count,
+                unit=self._tau_min(state),
+                out=out,
+            )
+        log_term *= cohort_size + 1
+        return tabulate(count, lambda c: confidence_radius(c, log_term), out)
 
     def _tau_min(self, state: SpeedState) -> float:
         if self.tau_min_seconds is not None:
@@ -130,24 +170,40 @@ class LatencyState:
     slowest_seconds: FloatArray = shared()
 
 
+@dataclass(kw_only=True, slots=True)
+class LatencySpreadState(LatencyState):
+    """The same, and the variance (mean squared deviation) of the latencies of each client."""
+
+    variance: FloatArray
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LatencyReward:
     """Kept as counts and sums, so that a new ``tau_max`` re-scales the past for free.
 
     Args:
         tau_max_seconds: the longest conceivable latency; None for the longest seen so far.
+        bonus: of the index; variances are kept for all but the published one.
+        scale: factor on the bonus.
     """
 
     tau_max_seconds: float | None
+    bonus: Bonus = "published"
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, config: object) -> Self:
+        """The reward with the hyper-parameters of a policy."""
+        return cls(**shared_settings(cls, config))
 
     def init(self, num_clients: int) -> LatencyState:
         """No client observed yet."""
-        return LatencyState(
-            asked=np.zeros(num_clients, dtype=np.int64),
-            answered=np.zeros(num_clients, dtype=np.int64),
-            latency_sum=np.zeros(num_clients),
-            slowest_seconds=np.array(0.0),
-        )
+        asked = np.zeros(num_clients, dtype=np.int64)
+        latency_sum, slowest = np.zeros(num_clients), np.array(0.0)
+        if self.bonus == "published":
+            return LatencyState(asked, asked.copy(), latency_sum, slowest)
+        variance = np.zeros(num_clients)
+        return LatencySpreadState(asked, asked.copy(), latency_sum, slowest, variance=variance)
 
     def update(self, state: LatencyState, feedback: Feedback) -> None:
         """Count the answers, and the missing ones, of a round."""
@@ -156,6 +212,10 @@ class LatencyReward:
         clients, latency = feedback.clients[answered], feedback.latency_seconds[answered]
         if self.tau_max_seconds is not None:
             latency = np.minimum(latency, self.tau_max_seconds)  # a reward is never below 0
+        if isinstance(state, LatencySpreadState):
+            number, total = state.answered[clients] + 1, state.latency_sum[clients]
+            means = total / np.maximum(number - 1, 1), (total + latency) / number
+            spread(state.variance, clients, latency, means, number)
         state.answered[clients] += 1
         state.latency_sum[clients] += latency
         slowest = latency.max(initial=0.0)
@@ -166,6 +226,37 @@ class LatencyReward:
         slowest = self._longest_seconds(state) or 1.0
         reward = state.answered[rows] - state.latency_sum[rows] / slowest
         return np.asarray(reward / np.maximum(state.asked[rows], 1))
+
+    def radius(
+        self, state: LatencyState, rows: IntArray | slice, *, round_: int, factor: float
+    ) -> FloatArray:
+        """The confidence radius of each mean; ``+inf`` for clients never asked.
+
+        ``factor`` is that of the published radius, ``sqrt(factor ln t / z_k)``.
+        """
+        log_term, asked = self.scale**2 * log_rounds(round_), state.asked[rows]
+        if isinstance(state, LatencySpreadState):
+            variance = self._variance(state, rows)
+            if self.bonus == "minimax":
+                usual = float(state.asked.mean())
+                return variance_radius(asked, variance, self.scale**2, usual_count=usual)
+            return variance_radius(asked, variance, log_term)
+        return confidence_radius(asked, factor * log_term)
+
+    def spread(self, state: LatencyState, rows: IntArray | slice) -> FloatArray | None:
+        """The standard deviation of the reward, as the variance bonus estimates it; else None."""
+        if not isinstance(state, LatencySpreadState):
+            return None
+        return np.sqrt(shrunk_variance(state.asked[rows], self._variance(state, rows)))
+
+    def _variance(self, state: LatencySpreadState, rows: IntArray | slice) -> FloatArray:
+        """Mean squared deviation of the rewards: of answers, and of the zeros for missing ones."""
+        slowest = self._longest_seconds(state) or 1.0
+        answered = state.answered[rows]
+        share = answered / np.maximum(state.asked[rows], 1)
+        reward = 1.0 - state.latency_sum[rows] / np.maximum(answered, 1) / slowest
+        between = (1.0 - share) * reward**2  # the law of total variance
+        return np.asarray(share * (state.variance[rows] / slowest**2 + between))
 
     def mean_seconds(self, state: LatencyState, rows: IntArray | slice) -> FloatArray:
         """Mean of ``tau``; no answer took ``tau_max``, and a client never asked has 0."""

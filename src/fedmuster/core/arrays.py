@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import fsum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +38,11 @@ def scratch(name: str, length: int) -> FloatArray:
 
 
 def tabulate(
-    count: IntArray, function: Callable[[IntArray], FloatArray], out: FloatArray | None = None
+    count: IntArray | FloatArray,
+    function: Callable[[Any], FloatArray],
+    out: FloatArray | None = None,
 ) -> FloatArray:
-    """``function(count)``; of many clients evaluated once for each possible count.
+    """``function(count)``; of many clients evaluated once for each possible whole count.
 
     The result may be in ``out``, but need not be.
 
@@ -48,7 +51,10 @@ def tabulate(
         >>> tabulate(count, lambda c: 2.0**c)[:4]
         array([1., 2., 4., 1.])
     """
-    if len(count) < _BLOCK or (top := int(count.max())) >= len(count):
+    if len(count) < _BLOCK or not np.issubdtype(count.dtype, np.integer):
+        return function(count)
+    count = count.astype(np.int64, copy=False)
+    if (top := int(count.max())) >= len(count):
         return function(count)
     # "clip" spares a check of every index; there is nothing to clip.
     return np.take(function(np.arange(top + 1)), count, out=out, mode="clip")

@@ -78,9 +78,10 @@ class BottleneckBandit:
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""
         weights = ("generalisation", "privacy") if self.reward.gamma > 0 else ("generalisation",)
+        of_bonus = ", which grows with speed_sd" if self.speed.bonus != "published" else ""
         return BestSet(
             formula="of all cohorts of this size the one with the largest sum of its lowest score "
-            f"(score = mean_speed + confidence_bonus) and its mean {' + '.join(weights)}",
+            f"(score = mean_speed + confidence_bonus{of_bonus}) and its mean {' + '.join(weights)}",
             slowest="score",
             parts=(("mean_speed", 1.0), ("confidence_bonus", 1.0)),
             weights=weights,
@@ -94,8 +95,12 @@ class BottleneckBandit:
         mean, bonus = self.speed.terms(
             state.speed, EVERYBODY, round_=view.round, cohort_size=view.cohort_size
         )
+        terms = {"mean_speed": mean, "confidence_bonus": bonus}
+        sd = self.speed.spread(state.speed, EVERYBODY, round_=view.round)
+        if sd is not None:
+            terms["speed_sd"] = sd
         columns = {
-            **published(mean + bonus, mean_speed=mean, confidence_bonus=bonus),
+            **published(mean + bonus, **terms),
             **self.reward.terms(count, view.round, state.target_share, view.privacy_left),
             "times_asked": count.astype(np.float64),
         }
@@ -111,6 +116,7 @@ class BottleneckPolicy(PolicyTraits):
     solver: Solver
     terms: ClassVar[Mapping[str, str]] = {
         "mean_speed": "mean of (shortest latency) / latency so far; no answer counts as 0",
+        "speed_sd": "estimated standard deviation of its speed, to which its bonus is proportional",
         "generalisation": "alpha g: positive if its data were used less than their share",
         "privacy": "gamma p: p is the share of its privacy budget that is left",
         "cluster": "clients of one cluster count less together",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmuster.bandits.means import MeanEstimator, SampleMean
+from fedmuster.bandits.means import Bonus, MeanEstimator, SampleMean
 from fedmuster.core.policy import POLICIES
 from fedmuster.policies.bottleneck_policy import BottleneckPolicy
 from fedmuster.solvers.bottleneck import Exact
@@ -27,10 +27,15 @@ class BSFL(BottleneckPolicy):
         beta: exponent of the generalisation term. Paper: 1 (i.i.d.), 1.2 (else).
         tau_min_seconds: the shortest conceivable latency; None for the shortest seen so far.
         estimator: which samples count: all (the paper), a window, or discounted (for drift).
+        bonus: "published"; "variance" for ``sqrt(2 s² ln t / c_k)`` with the variance s² of the
+            client's speeds (deviation 6), which explores far less; "minimax" for the same with
+            ``ln+(c̄ / c_k)`` in place of ``ln t``, c̄ the mean of all ``c_k``: less still.
+        scale: factor on the bonus.
         solver: how Eq. 13 is solved: exactly, or by the paper's annealing.
 
     State:
-        Of each client the participations and the mean of 1/tau; the shortest latency seen.
+        Of each client the participations and the mean of 1/tau; the shortest latency seen. With
+        another bonus also the variance of 1/tau.
 
     Deviations:
         1. Eq. 13 is solved exactly in O(K) on typical states; the paper holds it to be
@@ -41,6 +46,10 @@ class BSFL(BottleneckPolicy):
         5. Without rounds, as many clients as a cohort has make up a round, of which t counts the
            number. m in the index and in Eq. 13 is the number of clients that are chosen at once:
            where slots are filled one by one, ``ucb + alpha g`` decides, with the index of UCB1.
+        6. The bonuses "variance" and "minimax" are not in the paper, and Theorem 1 does not cover
+           them. They take speeds for normal with ``s² = (c_k v + 0.02) / (c_k + 2)``, where v is
+           the mean squared deviation of the samples that count: the prior stands for two samples
+           0.1 away from the mean. Neither depends on m.
 
     References:
         D. Ben Ami, K. Cohen, Q. Zhao, Client Selection for Generalization in Accelerated
@@ -59,4 +68,6 @@ class BSFL(BottleneckPolicy):
     beta: float = 1.0
     tau_min_seconds: float | None = None
     estimator: MeanEstimator = SampleMean()
+    bonus: Bonus = "published"
+    scale: float = 1.0
     solver: Solver = Exact()

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.bandits.means import confidence_radius, log_rounds
+from fedmuster.bandits.means import Bonus, check_bonus
 from fedmuster.bandits.rewards import QueueState, empty_queues, queue_length, serve
 from fedmuster.bandits.speed import LatencyReward, LatencyState, check_seconds
 from fedmuster.core.arrays import FloatArray, IntArray
@@ -20,6 +20,8 @@ from fedmuster.policies.explaining.simple_rules import Highest
 from fedmuster.policies.score_columns import EVERYBODY, published
 from fedmuster.solvers.top_k import highest
 
+_REWARD_SD = "estimated standard deviation of its reward, to which its bonus is proportional"
+
 
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,9 +33,14 @@ class CSUCB(PolicyTraits):
 
     Args:
         tau_max_seconds: the longest conceivable latency; None for the longest seen so far.
+        bonus: "published"; "variance" for ``sqrt(2 s² ln t / z_k)`` with the variance s² of the
+            client's rewards (deviation 4), which explores far less; "minimax" for the same with
+            ``ln+(z̄ / z_k)`` in place of ``ln t``, z̄ the mean of all ``z_k``: less still.
+        scale: factor on the bonus.
 
     State:
         Of each client the times asked and answered and the summed latency; the longest latency.
+        With another bonus also the variance of each client's latencies.
 
     Deviations:
         1. A client that was asked and did not complete earns reward 0.
@@ -41,6 +48,9 @@ class CSUCB(PolicyTraits):
         3. Without rounds, as many clients as a cohort has make up a round, and m in the index is
            the number of clients that are chosen at once: 1 where slots are filled one by one, as
            in UCB1.
+        4. The bonuses "variance" and "minimax" are not in the paper. They have
+           ``s² = (z_k v + 0.02) / (z_k + 2)``, where v is the mean squared deviation of the
+           client's rewards. Neither depends on m.
 
     References:
         W. Xia, T. Quek, K. Guo, W. Wen, H. Yang, H. Zhu, Multi-Armed Bandit-Based Client
@@ -54,18 +64,22 @@ class CSUCB(PolicyTraits):
 
     name: ClassVar[str] = "cs-ucb"
     terms: ClassVar[Mapping[str, str]] = {
-        "mean_reward": "mean of 1 - latency / (longest latency); no answer counts as 0"
+        "mean_reward": "mean of 1 - latency / (longest latency); no answer counts as 0",
+        "reward_sd": _REWARD_SD,
     }
 
     tau_max_seconds: float | None = None
+    bonus: Bonus = "published"
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         check_types(self)
         check_seconds(self, "tau_max_seconds")
+        check_bonus(self)
 
     @property
     def _reward(self) -> LatencyReward:
-        return LatencyReward(tau_max_seconds=self.tau_max_seconds)
+        return LatencyReward.of(self)
 
     def init(self, problem: Problem) -> LatencyState:
         """No client observed yet."""
@@ -92,14 +106,16 @@ class CSUCB(PolicyTraits):
     def scores(self, state: LatencyState, view: RoundView) -> Mapping[str, FloatArray]:
         """The index of each client: mean reward and confidence bonus."""
         mean, bonus = self._terms(state, view, EVERYBODY)
-        index = published(bonus + mean, mean_reward=mean, confidence_bonus=bonus)
+        terms = {"mean_reward": mean, "confidence_bonus": bonus, **_spread(self._reward, state)}
+        index = published(bonus + mean, **terms)
         return {**index, "times_asked": state.asked.astype(np.float64)}
 
     def _terms(
         self, state: LatencyState, view: RoundView, rows: IntArray | slice
     ) -> tuple[FloatArray, FloatArray]:
-        log_term = (view.cohort_size + 1) * log_rounds(view.round)
-        return self._reward.mean(state, rows), confidence_radius(state.asked[rows], log_term)
+        factor = view.cohort_size + 1
+        bonus = self._reward.radius(state, rows, round_=view.round, factor=factor)
+        return self._reward.mean(state, rows), bonus
 
 
 @dataclass(slots=True)
@@ -124,6 +140,8 @@ class CSUCBQ(PolicyTraits):
         fairness: the guaranteed share ``c_k`` as a fraction of the equal share m/K, in [0, 1].
         queue_weight: b, in [0, 1].
         tau_max_seconds: the longest conceivable latency; None for the longest seen so far.
+        bonus: "published", or CS-UCB's "variance" or "minimax".
+        scale: factor on the bonus.
 
     State:
         CS-UCB's, and of each client its queue.
@@ -149,22 +167,26 @@ class CSUCBQ(PolicyTraits):
     terms: ClassVar[Mapping[str, str]] = {
         "mean_reward": "mean of 1 - latency / (longest latency); no answer counts as 0",
         "optimistic_reward": "mean reward and bonus, at most 1",
+        "reward_sd": _REWARD_SD,
         "owed_rounds": "its queue: rounds that it is owed by the fairness guarantee",
     }
 
     fairness: float = 0.5
     queue_weight: float = 0.5
     tau_max_seconds: float | None = None
+    bonus: Bonus = "published"
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         check_types(self)
         require(0 <= self.fairness <= 1, self, "fairness", "a number in [0, 1]")
         require(0 <= self.queue_weight <= 1, self, "queue_weight", "a number in [0, 1]")
         check_seconds(self, "tau_max_seconds")
+        check_bonus(self)
 
     @property
     def _reward(self) -> LatencyReward:
-        return LatencyReward(tau_max_seconds=self.tau_max_seconds)
+        return LatencyReward.of(self)
 
     def init(self, problem: Problem) -> FairLatencyState:
         """No client observed yet; all queues are empty."""
@@ -204,6 +226,7 @@ class CSUCBQ(PolicyTraits):
             confidence_bonus=np.where(np.isfinite(bonus), bonus, np.nan),
             optimistic_reward=_optimistic(mean, bonus),
             owed_rounds=owed,
+            **_spread(self._reward, state.latency),
             times_asked=state.latency.asked.astype(np.float64),
         )
 
@@ -211,12 +234,18 @@ class CSUCBQ(PolicyTraits):
         self, state: FairLatencyState, view: RoundView, rows: IntArray | slice
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean reward, confidence bonus, queue."""
-        bonus = confidence_radius(state.latency.asked[rows], 2 * log_rounds(view.round))
+        bonus = self._reward.radius(state.latency, rows, round_=view.round, factor=2)
         owed = queue_length(state.queue, rows, view.round, float(state.rate))
         return self._reward.mean(state.latency, rows), bonus, owed
 
     def _index(self, mean: FloatArray, bonus: FloatArray, owed: FloatArray) -> FloatArray:
         return (1 - self.queue_weight) * _optimistic(mean, bonus) + self.queue_weight * owed
+
+
+def _spread(reward: LatencyReward, state: LatencyState) -> dict[str, FloatArray]:
+    """The term of the variance bonus, where it is asked for."""
+    sd = reward.spread(state, EVERYBODY)
+    return {} if sd is None else {"reward_sd": sd}
 
 
 def _optimistic(mean: FloatArray, bonus: FloatArray) -> FloatArray:

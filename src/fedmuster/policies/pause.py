@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmuster.bandits.means import MeanEstimator, SampleMean
+from fedmuster.bandits.means import Bonus, MeanEstimator, SampleMean
 from fedmuster.core.policy import POLICIES
 from fedmuster.policies.bottleneck_policy import BottleneckPolicy
 from fedmuster.privacy.schedules import Geometric, Schedule
@@ -34,11 +34,16 @@ class PAUSE(BottleneckPolicy):
         zeta: factor on the mean, to exploit more. Paper: 1, and 3 in large networks.
         tau_min_seconds: the shortest conceivable latency; None for the shortest seen so far.
         estimator: which samples count: all (the paper), a window, or discounted (for drift).
+        bonus: "published"; "variance" for ``sqrt(2 s² ln t / c_k)`` with the variance s² of the
+            client's speeds (deviation 7), which explores far less; "minimax" for the same with
+            ``ln+(c̄ / c_k)`` in place of ``ln t``, c̄ the mean of all ``c_k``: less still.
+        scale: factor on the bonus.
         solver: how Eq. 14 is solved: exactly, or by the paper's Algorithm 3, which is
             ``{ name = "annealing", neighbourhood = "pause", kappa = 30.0 }``.
 
     State:
-        Of each client the participations and the mean of 1/tau; the shortest latency seen.
+        Of each client the participations and the mean of 1/tau; the shortest latency seen. With
+        another bonus also the variance of 1/tau.
 
     Deviations:
         1. Eq. 14 is solved exactly also under Eq. 22, which the paper holds to be out of reach
@@ -51,6 +56,7 @@ class PAUSE(BottleneckPolicy):
         5. A policy only selects: noise and debits are the business of ``fedmuster.privacy``.
         6. Without rounds: deviation 5 of BSFL. Clusters (``rho > 0``) need rounds, because clients
            that are asked one by one are in no cohort together.
+        7. "variance" and "minimax": deviation 6 of BSFL. zeta multiplies the mean only.
 
     References:
         O. Peleg, N. Lang, D. Ben Ami, S. Rini, N. Shlezinger, K. Cohen, PAUSE: Low-Latency and
@@ -73,4 +79,6 @@ class PAUSE(BottleneckPolicy):
     zeta: float = 1.0
     tau_min_seconds: float | None = None
     estimator: MeanEstimator = SampleMean()
+    bonus: Bonus = "published"
+    scale: float = 1.0
     solver: Solver = Exact()
