@@ -21,8 +21,8 @@ from claims.racing.milestones import seconds_to
 SHARE: Final = 0.7
 """Of the horizon, at which random choice in rounds is at the target."""
 _STEP = 0.005
-_LONGER = 2.5
-"""Horizons in which the time to the target is looked for, as multiples of those that are there."""
+_LONGER = 3.0
+"""How much longer than for judging runs in the world for tuning last, until a horizon is found."""
 
 Courses = dict[float, list[PlayedCourse]]
 
@@ -59,8 +59,9 @@ def target_of(setting: LeagueSetting) -> float:
 
 def tuning_horizon_of(setting: LeagueSetting, target: float) -> float:
     """The time after which the target is reached at 70 %, to two digits."""
-    longer = replace(setting.tuning, seconds=_LONGER * setting.tuning.seconds)
-    seconds = best_seconds(courses(setting, longer), target, setting.tuning.seconds) / SHARE
+    horizon = setting.judging.seconds
+    longer = replace(setting.tuning, seconds=_LONGER * horizon)
+    seconds = best_seconds(courses(setting, longer), target, horizon) / SHARE
     return float(f"{seconds:.2g}")
 
 

@@ -19,7 +19,7 @@ from fedmuster.core.errors import FedmusterWarning
 from fedmuster.core.files import write_file
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.experiments.spec import Experiment
-from fedmuster.federation import RoundRow
+from fedmuster.federation import RoundRow, Simulation
 from fedmuster.report.curves import last_before
 
 CURVE_POINTS = 50
@@ -122,10 +122,15 @@ class Cell:
             "experiment": table,
             "target": self.target,
             "to_target": self.to_target,
-            "code": code_digest(self.experiment),
+            "code": self._code_digest(),
             "versions": [fedmuster.__version__, np.__version__],
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def _code_digest(self) -> str:
+        one = self.experiment
+        parts = (one.policies, one.federations, one.federation, one.world, one.training)
+        return code_digest(*parts, modules=(__name__, Simulation.__module__))
 
     def course(self) -> PlayedCourse:
         """Run it."""

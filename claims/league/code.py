@@ -11,17 +11,24 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("fedmuster.", "claims.")
+_UNUSED = (
+    *("fedmuster.experiments", "fedmuster.report", "fedmuster.privacy"),
+    *("fedmuster.federation.regret", "fedmuster.policies.genie"),
+)
 _OWN_FOLDER = "policy.py"
 """A policy in a file of this name has a folder of its own, all of which is its source."""
 
 
-def code_digest(config: Any) -> str:
-    """SHA-256 of all code that a config runs, without comments and docstrings.
+def code_digest(*configs: Any, modules: tuple[str, ...] = ()) -> str:
+    """SHA-256 of all code that decides a run, without comments and docstrings.
 
-    That is the module of every dataclass in it, and the modules of fedmuster and of the claims that
-    these import, directly or not. Other code cannot change a run.
+    That is the code of ``modules``, of the module of every dataclass in ``configs``, and of those
+    modules of fedmuster and of the claims that they import, directly or not. What reads specs,
+    keeps journals, writes reports, measures regret or guards privacy does not count: the league
+    does without.
     """
-    return _closure_digest(frozenset(kind.__module__ for kind in _kinds(config)))
+    kinds = {kind.__module__ for config in configs for kind in _kinds(config)}
+    return _closure_digest(frozenset(kinds.union(modules)))
 
 
 @cache
@@ -31,7 +38,7 @@ def _closure_digest(modules: frozenset[str]) -> str:
     while waiting:
         name = waiting.pop()
         found[name], imported = _module(name)
-        waiting |= imported - found.keys()
+        waiting |= {one for one in imported - found.keys() if not one.startswith(_UNUSED)}
     whole = hashlib.sha256()
     for text in sorted(found.values()):  # a file from outside has no name that means anything
         whole.update(f"{text}\n".encode())

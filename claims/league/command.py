@@ -6,6 +6,7 @@ from pathlib import Path
 
 from claims.league import tables
 from claims.league.contestants import all_contestants, every_name
+from claims.league.page import write_page
 from claims.league.plan import Plan, full, quick
 from claims.league.record import LeagueRecord, differences, read_record, record_of
 from claims.league.runner import Progress, Store, run_league
@@ -69,10 +70,8 @@ def short_tables(record: LeagueRecord) -> list[Table]:
 
 
 def write(record: LeagueRecord, folder: Path) -> list[Path]:
-    """The record as JSON."""
-    path = folder / f"league{'-quick' * record.quick}.json"
-    record.write(path)
-    return [path]
+    """The record, the page and its pictures."""
+    return write_page(record, folder)
 
 
 def verify(path: Path) -> tuple[LeagueRecord, Sequence[str]]:

@@ -22,6 +22,7 @@ from claims.measures import model_text, work_text
 from fedmuster.core.config import to_table
 from fedmuster.core.errors import DataError
 from fedmuster.core.files import write_file
+from fedmuster.core.policy import POLICIES
 from fedmuster.core.records import FloatArray
 
 _FORMAT = 1
@@ -174,6 +175,10 @@ def differences(record: LeagueRecord) -> list[str]:
     for name, version in software().items():
         if record.software.get(name) != version:
             found.append(f"{name} is {version} here, {record.software.get(name)} in the record")
+    for one in record.contestants:
+        kind = POLICIES.get(one.policy["name"])
+        if kind is not None and source_digest(kind) != one.source_sha256:
+            found.append(f"{one.label}: the source of its policy is another one here")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import fedmuster
-from fedmuster.cli.where import Where, processes_option
+from fedmuster.cli.where import Where, first_seed_option, processes_option
 from fedmuster.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,13 +29,7 @@ _MARK: Final = "claim.py"
 @click.option(
     "--pages", type=click.Path(path_type=Path), help="Folder for the pages [default: OUT/CLAIM]."
 )
-@click.option(
-    "--first-seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Run with other seeds, from this one on: was it luck?",
-)
+@first_seed_option
 @processes_option
 def claims(
     names: tuple[str, ...],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fedmuster.cli.claims import import_from_checkout
-from fedmuster.cli.where import interruptible, processes_option
+from fedmuster.cli.where import first_seed_option, interruptible, processes_option
 
 if TYPE_CHECKING:
     from fedmuster.report.tables import Table
@@ -27,13 +27,7 @@ _LINE_SECONDS: Final = 10.0
 @click.option(
     "--seeds", type=click.IntRange(min=1), help="Judging seeds [default: 10; 3 with --quick]."
 )
-@click.option(
-    "--first-seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Judge with other seeds, from this one on: was it luck?",
-)
+@first_seed_option
 @click.option("--verify", type=_FOLDER, help="Check the record of a league, and run nothing.")
 @processes_option
 def league(

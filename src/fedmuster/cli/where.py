@@ -22,6 +22,13 @@ Play = Callable[["Cells"], None]
 processes_option = click.option(
     "--processes", type=click.IntRange(min=1), help="Runs at a time [default: one per core]."
 )
+first_seed_option = click.option(
+    "--first-seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Run with other seeds, from this one on: was it luck?",
+)
 _OPTIONS = (
     processes_option,
     click.option(
