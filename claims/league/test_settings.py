@@ -1,11 +1,13 @@
 """The settings are frozen, apart for tuning and judging, and equal in concurrency."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from claims.league.plan import QUICK_SETTINGS, TUNING_SEEDS, full, quick
+from claims.league.plan import QUICK_SETTINGS, TUNING_SEEDS, Plan, full, quick
 from claims.league.rare_labels import RareLabels, SlowTail
-from claims.league.settings import SETTINGS, VERSION, digest
+from claims.league.settings import SETTINGS, VERSION, LeagueSetting, digest
 from claims.racing.contestant import CONCURRENCY
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError
@@ -38,7 +40,7 @@ def test_no_world_tunes_and_judges() -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_ten_clients_train_at_any_time(setting) -> None:  # type: ignore[no-untyped-def]
+def test_ten_clients_train_at_any_time(setting: LeagueSetting) -> None:
     for arena in (setting.judging, setting.tuning):
         assert arena.world.start(0).problem.cohort_size == CONCURRENCY
         assert from_table(type(arena.world), _without_name(to_table(arena.world))) == arena.world
@@ -49,7 +51,7 @@ def _without_name(table: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("make", [full, quick])
-def test_no_seed_tunes_and_judges(make) -> None:  # type: ignore[no-untyped-def]
+def test_no_seed_tunes_and_judges(make: Callable[..., Plan]) -> None:
     plan = make()
     assert not set(plan.tuning_seeds) & set(plan.judging_seeds)
     with pytest.raises(ConfigError):

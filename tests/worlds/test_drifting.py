@@ -1,10 +1,12 @@
 """Speeds that change: by the clock, with the same luck for everybody, and exact expectations."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fedmuster.core.arrays import FloatArray
 from fedmuster.core.errors import ConfigError
 from fedmuster.federation import Federation, Simulation
 from fedmuster.worlds import DriftingWorld
@@ -15,7 +17,7 @@ JUMPS = DriftingWorld(num_clients=400, every_seconds=10.0)
 WAVES = DriftingWorld(num_clients=400, every_seconds=10.0, change="waves")
 
 
-def slowdowns(world: DriftingWorld, *times: float) -> list[np.ndarray]:
+def slowdowns(world: DriftingWorld, *times: float) -> list[FloatArray]:
     drift = world.start(seed=3).drift
     assert drift is not None
     return [drift(time).slowdown for time in times]
@@ -95,11 +97,13 @@ def test_luck_is_paired_in_rounds_and_without() -> None:
 
 @pytest.mark.parametrize("federation", [Federation(), Federation(concurrency=10, buffer=3)])
 def test_a_run_continues_bit_for_bit(federation: Federation) -> None:
-    whole, part = (Simulation("oort", JUMPS, seed=1, federation=federation) for _ in range(2))
+    def begin() -> Simulation[Any]:
+        return Simulation("oort", JUMPS, seed=1, federation=federation)
+
+    whole, part, resumed = begin(), begin(), begin()
     rows = [whole.step() for _ in range(60)]
     for _ in range(30):
         part.step()
-    resumed = Simulation("oort", JUMPS, seed=1, federation=federation)
     resumed.load(part.checkpoint(), source="memory")
     for row in rows[30:]:
         again = resumed.step()
@@ -116,7 +120,7 @@ def test_a_run_continues_bit_for_bit(federation: Federation) -> None:
         ({"change": "slides"}, "change"),
     ],
 )
-def test_bad_settings_are_named(settings: dict[str, float], key: str) -> None:
+def test_bad_settings_are_named(settings: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        DriftingWorld(**settings)  # type: ignore[arg-type]
+        DriftingWorld(**settings)
     assert caught.value.key == (key,)
