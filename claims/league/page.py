@@ -64,8 +64,8 @@ def _rules(record: LeagueRecord) -> str:
         f"{len(record.contestants)} contestants in {len(record.settings)} settings (SHA-256 "
         f"{record.settings_sha256[:16]}…). {CONCURRENCY} clients train at any time, in rounds and "
         f"without. Every contestant has chosen its learning rate of {rates}, and its server where "
-        "it has several, by the time to the target **in the worlds for tuning, on the seeds "
-        f"{_listed(record.tuning_seeds)}**. It is judged **in other worlds, on the seeds "
+        "it has several, by the time to the target **in the worlds for tuning, on the "
+        f"{_listed(record.tuning_seeds)}**. It is judged **in other worlds, on the "
         f"{_listed(record.judging_seeds)}**. The target of a setting was fixed in advance: it is "
         "what random choice in rounds reaches within 70 % of the horizon at its best learning "
         "rate, in the world that judges, but on the seeds for tuning. A contestant is there when "
@@ -76,5 +76,5 @@ def _rules(record: LeagueRecord) -> str:
 
 def _listed(seeds: tuple[int, ...]) -> str:
     if len(seeds) > 2 and seeds == tuple(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}–{seeds[-1]}"
-    return ", ".join(map(str, seeds))
+        return f"seeds {seeds[0]}–{seeds[-1]}"
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"

@@ -1,6 +1,7 @@
 """The tables of a league: leaderboards, settings one by one, rates, rivals side by side."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,7 +32,8 @@ def leaderboards(score: Score) -> list[Table]:
     if others and len(in_rounds) > 1:
         boards["Leaderboard: in rounds"] = in_rounds
         boards["Leaderboard: without rounds"] = [score.base, *others]
-    return [_board(title, score.standings(labels)) for title, labels in boards.items()]
+    tables = [_board(title, score.standings(labels)) for title, labels in boards.items()]
+    return [replace(tables[0], footnotes=_BOARD_NOTES), *tables[1:]]
 
 
 def setting_shares(score: Score) -> Table:
@@ -166,7 +168,7 @@ def _board(title: str, standings: Sequence[Standing]) -> Table:
             )
             for place, one in enumerate(standings, start=1)
         ),
-        footnotes=_BOARD_NOTES,
+        footnotes=(),
     )
 
 

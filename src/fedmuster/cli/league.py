@@ -76,13 +76,10 @@ def league(
 def _show(tables: "Sequence[Table]") -> None:
     from fedmuster.cli.display import show_table, tell
 
-    told: set[str] = set()
     for table in tables:
         show_table(table.title, table.columns, table.rows)
         for footnote in table.footnotes:
-            if footnote not in told:
-                tell(footnote)
-            told.add(footnote)
+            tell(footnote)
 
 
 @contextmanager
