@@ -194,8 +194,20 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
         findings=tuple(find(results) for find in FINDINGS),
         tables=(_shares_table(results), _one_rate_table(results), *map(_details, results)),
         figures={"shares": shares_of_time(results), "accuracy": accuracy_over_time(results)},
-        notes=_NOTES,
+        notes=(*_NOTES, *_ends_of_the_grid(results, plan.grid)),
     )
+
+
+def _ends_of_the_grid(results: Results, grid: Sequence[float]) -> list[str]:
+    """A note on contestants whose best learning rate may lie beyond the grid."""
+    found = [
+        f"{label} in {one.setting.name} ({rate:g})"
+        for one in results
+        for label, rate in one.rates.items()
+        if rate in (min(grid), max(grid))
+    ]
+    told = f"The best learning rate may lie beyond the grid for: {', '.join(found)}."
+    return [told] if found else []
 
 
 _NOTES = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,10 @@ class Checkpoint(NamedTuple):
     """Open jobs and what will happen to them; None in rounds, where nothing is open then."""
 
 
+UNLIMITED: Final = 10**9
+"""As many rounds as a run can have: its end is up to ``seconds``."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Horizon:
     """When a run ends: after ``rounds``, or with the round that reaches ``seconds``."""
@@ -39,7 +43,8 @@ class Horizon:
     def __str__(self) -> str:
         if self.seconds is None:
             return f"{self.rounds:,} rounds"
-        return f"{self.seconds:g} simulated seconds (at most {self.rounds:,} rounds)"
+        most = "" if self.rounds == UNLIMITED else f" (at most {self.rounds:,} rounds)"
+        return f"{self.seconds:g} simulated seconds{most}"
 
     def reached(self, rounds: int, elapsed_seconds: float) -> bool:
         """Whether a run of this length is over."""

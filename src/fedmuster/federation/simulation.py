@@ -47,7 +47,7 @@ class Simulation(Generic[S]):
         world: simulates the clients: a world, or its name, such as "bsfl-rates:num_clients=50".
         seed: of world and policy; two policies with the same seed face the same luck.
         federation: when clients are asked, when the server aggregates, what old answers are worth;
-            None for rounds.
+            what it does not set is as the policy was published. None for rounds.
         genie: the reward that measures regret, or where there are edge servers the utility that
             does; None for no regret (faster).
         must_judge: whether to complain where regret is not defined; else the run has no regret.
@@ -86,7 +86,7 @@ class Simulation(Generic[S]):
         policy = as_policy(policy, owner="Simulation")
         seed = checked_seed(seed, owner="Simulation")
         world = configured(WORLDS, world, owner="Simulation")
-        given = Federation() if federation is None else federation
+        given = Federation(rounds=True) if federation is None else federation
         self.world = given.resized(world).start(seed)
         problem = self.world.problem
         self.settings = given.settled(policy, problem)
