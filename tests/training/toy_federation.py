@@ -148,7 +148,7 @@ def play_round(
         selection=Selection(round=round_number, clients=clients, edges=edges),
         feedback=feedback,
         latency_seconds=latency,
-        keys=np.full(len(clients), round_number),
+        sample_orders=np.full(len(clients), round_number),
         starts=trainer.starts(clients, edges, round_number),
         grant=grant,
     )

@@ -29,7 +29,7 @@ class FeedbackReport:
     """What became of a feedback message.
 
     Args:
-        round: the round it closed.
+        round: the round it closed; with tickets, the round in which it was heard.
         accepted: rows that counted.
         refused: rows that did not, by reason.
         not_completed: the selected clients of which no valid answer came.

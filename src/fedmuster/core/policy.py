@@ -56,7 +56,10 @@ class Policy(Protocol[S]):
 
     @property
     def stale_answers(self) -> Staleness:
-        """What happens to answers that arrive after the end of their round."""
+        """In rounds, what happens to answers after the end of their round.
+
+        Without rounds ``[federation]`` decides.
+        """
 
     @property
     def rounds_only(self) -> str | None:

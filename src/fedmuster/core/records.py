@@ -5,11 +5,11 @@ array has the clients on axis 0. Rounds count from 1.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Protocol, TypeGuard
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedmuster.core.arrays import BoolArray as BoolArray
 from fedmuster.core.arrays import FloatArray as FloatArray
@@ -338,6 +338,18 @@ class Selection:
         told = {name: getattr(self, name) for name in _PER_ROW}
         some = {name: values[rows] for name, values in told.items() if values is not None}
         return replace(self, order=None, quota=None, preferred=None, **some)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Every field that is not None, by name, to be saved."""
+        told = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: np.asarray(value) for name, value in told.items() if value is not None}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Selection":
+        """The inverse of :meth:`arrays`."""
+        kinds: dict[str, Any] = {"round": int, "quota": int, "deadline_seconds": float}
+        told: dict[str, Any] = {name: kinds.get(name, np.asarray)(a) for name, a in arrays.items()}
+        return cls(round=told.pop("round"), **told)
 
     def rows_of(self, values: FloatArray) -> FloatArray:
         """[m, …], what ``values`` [K, …] say of each of the cohort; [K, M, …] with edges."""

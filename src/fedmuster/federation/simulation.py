@@ -21,8 +21,9 @@ from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import Feedback, Selection, checked_seed
 from fedmuster.core.selector import Selector
 from fedmuster.core.state import Array
+from fedmuster.federation.agenda import Agenda
 from fedmuster.federation.asking import Asking
-from fedmuster.federation.jobs import Agenda, Decision, Job, load_sent, sent_arrays
+from fedmuster.federation.jobs import Decision, Job, load_sent, sent_arrays
 from fedmuster.federation.regret import judge_for
 from fedmuster.federation.rounds import Rounds
 from fedmuster.federation.rows import Checkpoint, Horizon, RoundRow, Watch
@@ -122,11 +123,11 @@ class Simulation(Generic[S]):
         self.horizon, self.watch = horizon, watch
         self.elapsed_seconds = 0.0
         self.version = 0
-        """How often the server has aggregated."""
+        """How often servers have aggregated: the number of journal rows."""
         self.stuck: str | None = None
         """Why nothing more can happen, if so."""
-        self.keys: IntArray = np.zeros(problem.num_clients, dtype=np.int64)
-        """int64[K], the round whose order of samples each client took for its last job."""
+        self.sample_orders: IntArray = np.zeros(problem.num_clients, dtype=np.int64)
+        """int64[K], the number that seeded each client's order of samples in its last job."""
         self.agenda = Agenda()
         self.budget = None
         if protection is not None:
@@ -138,10 +139,7 @@ class Simulation(Generic[S]):
                 self.close()
                 raise
         self.work = None if self.trainer is None else Work(self.trainer, self.budget)
-        self._asking: Asking = Rounds(self)
-        if not self.settings.in_rounds:
-            every = 1 if self.trainer is None else self.trainer.global_every
-            self._asking = Slots(self, self.settings, global_every=every)
+        self._asking: Asking = Rounds(self) if self.settings.in_rounds else Slots(self)
         self._back: list[Job] = []
         self._buffer: list[Job] = []
         self._scores: dict[str, FloatArray] | None = None
@@ -152,23 +150,28 @@ class Simulation(Generic[S]):
         """Play until the server aggregates: in rounds, one round."""
         asking = self._asking
         while True:
-            if (due := asking.due()) > self.elapsed_seconds:  # else free slots get the new model
+            # ask only if no aggregation is due now: clients asked after it get the new model
+            if (due := asking.due()) > self.elapsed_seconds:
                 asking.ask()
                 due = asking.due()
             if due < np.inf and due <= self.agenda.next_seconds:
                 self.elapsed_seconds = max(self.elapsed_seconds, due)
                 return self._aggregate()
             if len(self.agenda) == 0:  # nobody is out, and nobody can be asked
-                self.stuck = asking.nobody_left()
+                self.stuck = asking.run_dry()
                 return self._aggregate()
             event = self.agenda.next()
             self.elapsed_seconds = max(self.elapsed_seconds, event.at_seconds)
-            self._back += asking.happen(event)
+            self._back += asking.handle(event)
 
-    def select(self, drawn: WorldRound, **how_many: int) -> Selection:
-        """Let the policy choose among the clients of ``drawn``."""
+    def select(
+        self, drawn: WorldRound, *, count: int | None = None, cohort_size: int | None = None
+    ) -> Selection:
+        """Let the policy choose among the clients of ``drawn``; see :meth:`Selector.select`."""
         selector = self.selector
         selection = selector.select(
+            count=count,
+            cohort_size=cohort_size,
             available=drawn.available,
             features=drawn.features,
             edges=drawn.edges,
@@ -176,18 +179,20 @@ class Simulation(Generic[S]):
             privacy_left=self.privacy_left,
             ask_loss=None if self.trainer is None else self._ask_loss,
             forecast=drawn.forecast,
-            **how_many,
         )
         self._watch_scores()
         return selection
 
     def debit(self, selection: Selection) -> Grant | None:
-        """Let clients pay before they are asked: from here on they may be."""
+        """Debit the privacy of the selected clients before they are asked.
+
+        None without a ledger.
+        """
         if self.budget is None:
             return None
         return self.budget.debit(self.selector.decisions, selection.clients)
 
-    def decide(
+    def dispatch(
         self,
         selection: Selection,
         feedback: Feedback,
@@ -196,14 +201,14 @@ class Simulation(Generic[S]):
         *,
         version: int,
     ) -> Decision:
-        """The jobs of clients that are asked now, on the models of now.
+        """Give the selected clients jobs on the current models.
 
         ``version`` is how often the server that asks them has aggregated.
         """
         clients, round_number = selection.clients, version + 1
         # In rounds the number of the round; without, a client may train twice on one model.
-        keys = np.maximum(round_number, self.keys[clients] + 1)
-        self.keys[clients] = keys
+        orders = np.maximum(round_number, self.sample_orders[clients] + 1)
+        self.sample_orders[clients] = orders
         starts: Starts = ()
         if self.work is not None:
             starts = self.work.trainer.starts(clients, selection.edges, round_number)
@@ -214,15 +219,18 @@ class Simulation(Generic[S]):
             selection=selection,
             feedback=feedback,
             latency_seconds=latency,
-            keys=keys,
+            sample_orders=orders,
             starts=starts,
             grant=grant,
         )
 
     def hear(self) -> Feedback | None:
-        """Let clients that are back train, and tell the policy of them; what it heard."""
+        """Train the clients that are back, let the policy observe them, buffer their answers.
+
+        Return what it observed.
+        """
         jobs, self._back = self._back, []
-        feedback = self._asking.came_back(jobs)
+        feedback = self._asking.feedback_of(jobs)
         if feedback is None:
             return None
         answered = feedback.answered
@@ -264,10 +272,9 @@ class Simulation(Generic[S]):
         jobs = [job for job in self._buffer if only_edge in (None, job.edge)]
         self._buffer = [job for job in self._buffer if only_edge not in (None, job.edge)]
         ages = np.array([asking.age(job) for job in jobs], dtype=np.int64)
-        used = asking.used(jobs)
+        used = asking.used(jobs) & (self.settings.worth.factors(ages) > 0)
         learning = LearningRow() if self.work is None else self._learn(self.work, jobs, used, ages)
         self.version += 1
-        used = used & (self.settings.worth.factors(ages) > 0)
         if self.work is not None and learning.num_aggregated == 0:
             used[:] = False  # too few for min_answers
         here = slice(None) if only_edge is None else slice(only_edge, only_edge + 1)
@@ -337,13 +344,8 @@ class Simulation(Generic[S]):
             self.budget.load(checkpoint.budget, after_round=self.selector.decisions)
         if checkpoint.loop is not None:
             arrays, _ = states.from_bytes(checkpoint.loop, source=source)
-            try:
+            with states.missing_arrays(source):
                 self._asking.load(arrays, lost=not self.repeatable)
-            except KeyError as error:
-                raise StateError(
-                    f"{source} was written by another version of fedmuster (it lacks "
-                    f"{error.args[0]}): continue the run with that version, or run it anew"
-                ) from None
 
     def kept_arrays(self, ended: Sequence[Job]) -> dict[str, Array]:
         """To be saved of these jobs: how they ended, and the answers that are to be aggregated."""

@@ -132,9 +132,9 @@ class Pace(Trigger):
 
     The server aggregates when ``L / b`` seconds have passed since the last aggregation, L being the
     longest of the last latencies of the clients that are running. While a job that runs has the age
-    b, the server waits for it, so no answer is ever older than b. A client rests while the server
-    holds its answer: free slots go to others, on the new model, or stay free until then where there
-    are hardly more clients than slots.
+    b, the server waits for it, so no answer is ever older than b. A client whose answer waits is
+    not asked. Its slot goes to another client, or stays free until the aggregation if no other is
+    idle.
 
     Args:
         bound: b, the largest age of an answer; None for the concurrency, as the paper has it.

@@ -139,8 +139,7 @@ def _from_jobs(cell: Cell, reader: JournalReader, point: Point) -> Moment:
     jobs = read_jobs(reader, len(reader))
     assert jobs is not None
     since = np.full(num_clients, np.nan)
-    ends = np.where(jobs.open, np.inf, jobs.ended_at_seconds)
-    running = (jobs.decision < decision.decision[0]) & (ends > now)
+    running = (jobs.decision < decision.decision[0]) & (jobs.ends_at_seconds > now)
     since[jobs.client[running]] = jobs.asked_at_seconds[running]
     busy = ~np.isnan(since)
     choice = Choice(point.round, decision.client, None, None, since)

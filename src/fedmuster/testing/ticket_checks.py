@@ -172,8 +172,7 @@ def _deafness(run: TicketPlay, errand: Errand) -> str | None:
 
 
 def encore_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
-    """Whether all goes well if two clients alone are there, and while the second is out, the first
-    answers several times in a round."""
+    """Whether a client may answer several times in one round, while another is still out."""
     federation = lively(knowledge)
     run = TicketPlay(policy, federation.problem())
     alone = np.arange(len(federation.mean_seconds)) < 2

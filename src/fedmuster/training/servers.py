@@ -86,7 +86,7 @@ class LateUpdates:
 
     @property
     def arrived(self) -> BoolArray:
-        """bool[n], which vectors have arrived."""
+        """bool[n], which vectors have arrived by the time of the last aggregation."""
         return self.arrives_at_seconds <= self.now_seconds
 
     def add(
@@ -126,7 +126,7 @@ class LateUpdates:
 def _with_late(
     updates: Updates, ages: IntArray, late: LateUpdates, round_number: int
 ) -> tuple[Updates, IntArray]:
-    """Updates and their ages, with those that have arrived since the end of their round."""
+    """Updates and their ages, with late ones that have arrived, which are taken out of ``late``."""
     due = late.arrived
     both = Updates(
         clients=np.concatenate([updates.clients, late.clients[due]]),
@@ -204,7 +204,10 @@ class EdgeServer:
         return merged.num_answers
 
     def merge(self, answers: Answers) -> ToCombine:
-        """The updates that enter the model, weighted by data, and shortened where they are old."""
+        """The updates to combine; takes late answers that have arrived out of :attr:`late`.
+
+        They are weighted by data, and shortened where they are old.
+        """
         entering = self.entering(answers)
         updates, ages = entering.updates, entering.ages
         if self.late is not None:

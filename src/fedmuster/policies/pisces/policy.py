@@ -205,7 +205,7 @@ class Pisces(PolicyTraits):
             state.best.update(clients, self._score(state, clients))
             state.untried.update(clients, np.full(len(clients), -np.inf))
         else:  # clients have joined
-            state.best, state.untried = self._indexed(state)
+            state.best, state.untried = self._build_index(state)
 
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""
@@ -272,9 +272,9 @@ class Pisces(PolicyTraits):
         """The tried clients by score, and the untried; after clients have joined, built anew."""
         if int(state.indexed) == int(state.lessons):
             return state.best, state.untried
-        return self._indexed(state)
+        return self._build_index(state)
 
-    def _indexed(self, state: PiscesState) -> tuple[Tournament, Tournament]:
+    def _build_index(self, state: PiscesState) -> tuple[Tournament, Tournament]:
         score = self._score(state, np.arange(len(state.tried)))
         return Tournament.of(score), Tournament.of(np.where(state.tried, -np.inf, 0.0))
 
