@@ -6,13 +6,12 @@ from typing import Any, Final
 
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
-from fedmuster.federation import Federation
+from fedmuster.federation import UNLIMITED, Federation
 from fedmuster.training.training import Training
 from fedmuster.worlds import World
 
 CONCURRENCY: Final = 10
 """Clients that train at any time, in rounds and without."""
-_MOST_ROUNDS = 1_000_000  # runs end by simulated time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +48,7 @@ def experiment_of(
         federation=Federation(concurrency=concurrency),
         federations={contestant.label: contestant.federation for contestant in contestants},
         world=world,
-        rounds=_MOST_ROUNDS,
+        rounds=UNLIMITED,
         seconds=seconds,
         seeds=seeds,
         regret=False,
