@@ -8,6 +8,8 @@ import numpy as np
 
 from claims.claim import Claim, Evidence, Finding, RunCells
 from claims.measures import INTERVALS, number
+from claims.racing.contestant import CONCURRENCY
+from claims.racing.milestone_table import milestone_table, share_text
 from claims.roundless.contestants import (
     BSFL_3,
     BSFL_ROUNDS,
@@ -19,9 +21,8 @@ from claims.roundless.contestants import (
     RANDOM,
 )
 from claims.roundless.figures import accuracy_over_time, shares_of_time
-from claims.roundless.milestone_table import milestone_table, share_text
 from claims.roundless.race import BASE_RATE, BASELINE, Plan, RaceResult, race
-from claims.roundless.settings import CONCURRENCY, GROUPS, HALVES, QUICK_SETTINGS, RATES, SETTINGS
+from claims.roundless.settings import GROUPS, HALVES, QUICK_SETTINGS, RATES, SETTINGS
 from fedmuster.core.records import FloatArray
 from fedmuster.report.statistics import interval
 from fedmuster.report.tables import Table

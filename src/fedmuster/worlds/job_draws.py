@@ -60,9 +60,13 @@ class JobDraws:
             budget = self._first.edges.budget
             edges = EdgeView(coverage=table["coverage"], cost=table["cost"], budget=budget)
             available = available & edges.covered
+        latency, expectation = table["latency"], self._truth
+        if world.drift is not None:
+            pace = world.drift(now_seconds)
+            latency, expectation = latency * pace.slowdown, pace.expectation
         return WorldRound(
-            latency_seconds=table["latency"],
-            expectation=self._truth,
+            latency_seconds=latency,
+            expectation=expectation,
             features=table.get("features"),
             signals={name: table[f"signal {name}"] for name in self._first.signals},
             edges=edges,
