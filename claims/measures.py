@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
@@ -24,22 +24,30 @@ Values = Mapping[str, FloatArray]
 """[seeds] by policy."""
 
 
+class Recorded(Protocol):
+    """A run of which columns were kept, with an entry for each aggregation."""
+
+    @property
+    def columns(self) -> Mapping[str, FloatArray]:
+        """[rounds] by name."""
+
+
 def each(comparison: Comparison, of: Callable[[Run], float]) -> dict[str, FloatArray]:
     """A number of every run: [seeds] by policy."""
     return {label: np.array([of(run) for run in runs]) for label, runs in comparison.runs.items()}
 
 
-def settled(run: Run, column: str) -> float:
+def settled(run: Recorded, column: str) -> float:
     """The mean of the evaluations in the last tenth of the simulated time: single ones swing."""
     return float(np.nanmean(_last_tenth(run, column)))
 
 
-def swing(run: Run, column: str) -> float:
+def swing(run: Recorded, column: str) -> float:
     """The standard deviation of the evaluations in the last tenth of the simulated time."""
     return float(np.nanstd(_last_tenth(run, column)))
 
 
-def _last_tenth(run: Run, column: str) -> FloatArray:
+def _last_tenth(run: Recorded, column: str) -> FloatArray:
     elapsed = np.cumsum(run.columns["seconds"])
     return np.asarray(run.columns[column][elapsed >= _LAST_SECONDS * elapsed[-1]])
 

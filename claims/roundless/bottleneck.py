@@ -8,6 +8,8 @@ import numpy as np
 
 from claims.claim import Claim, Evidence, Finding, RunCells
 from claims.measures import INTERVALS, number
+from claims.racing.contestant import CONCURRENCY
+from claims.racing.milestone_table import milestone_table, share_text
 from claims.roundless.contestants import (
     BSFL_3,
     BSFL_ROUNDS,
@@ -19,9 +21,8 @@ from claims.roundless.contestants import (
     RANDOM,
 )
 from claims.roundless.figures import accuracy_over_time, shares_of_time
-from claims.roundless.milestone_table import milestone_table, share_text
 from claims.roundless.race import BASE_RATE, BASELINE, Plan, RaceResult, race
-from claims.roundless.settings import CONCURRENCY, GROUPS, HALVES, QUICK_SETTINGS, RATES, SETTINGS
+from claims.roundless.settings import GROUPS, HALVES, QUICK_SETTINGS, RATES, SETTINGS
 from fedmuster.core.records import FloatArray
 from fedmuster.report.statistics import interval
 from fedmuster.report.tables import Table
@@ -193,8 +194,20 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
         findings=tuple(find(results) for find in FINDINGS),
         tables=(_shares_table(results), _one_rate_table(results), *map(_details, results)),
         figures={"shares": shares_of_time(results), "accuracy": accuracy_over_time(results)},
-        notes=_NOTES,
+        notes=(*_NOTES, *_ends_of_the_grid(results, plan.grid)),
     )
+
+
+def _ends_of_the_grid(results: Results, grid: Sequence[float]) -> list[str]:
+    """A note on contestants whose best learning rate may lie beyond the grid."""
+    found = [
+        f"{label} in {one.setting.name} ({rate:g})"
+        for one in results
+        for label, rate in one.rates.items()
+        if rate in (min(grid), max(grid))
+    ]
+    told = f"The best learning rate may lie beyond the grid for: {', '.join(found)}."
+    return [told] if found else []
 
 
 _NOTES = (

@@ -1,30 +1,10 @@
 """The contestants: policies in rounds and without, with equally many clients training at a time."""
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from claims.racing.contestant import Contestant
 from fedmuster import BSFL, FedBuff, Oort, Pisces, Random
-from fedmuster.core.policy import Policy
 from fedmuster.federation import Federation
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contestant:
-    """A policy, and the federation that it works in.
-
-    Args:
-        label: its name on pages.
-        policy: chooses the clients.
-        federation: rounds, or when freed slots are refilled and when the server aggregates.
-        evaluate_every: how many aggregations lie between two evaluations. About ten answers do for
-            every contestant, so that nobody has more chances to be seen at a lucky moment.
-    """
-
-    label: str
-    policy: Policy[Any]
-    federation: Federation
-    evaluate_every: int = 1
-
 
 IN_ROUNDS: Final = Federation(rounds=True)
 BUFFER_10: Final = Federation(buffer=10)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from claims.racing.milestones import Milestones, smoothed
 from claims.roundless.contestants import CONTESTANTS
-from claims.roundless.milestones import Milestones, smoothed
 from claims.roundless.race import BASE_RATE, BASELINE, RaceResult
 from fedmuster.core.records import FloatArray
 from fedmuster.report.curves import last_before

@@ -10,17 +10,11 @@ import numpy as np
 
 from claims.claim import Claim, Evidence, Finding, RunCells, play, seeds
 from claims.measures import in_percent, model_text, number
-from claims.roundless.contestants import (
-    AS_PUBLISHED,
-    IN_ROUNDS,
-    OORT_ROUNDS,
-    PISCES,
-    RANDOM,
-    Contestant,
-)
+from claims.racing.contestant import Contestant, experiment_of
+from claims.racing.milestone_table import milestone_table
+from claims.racing.milestones import Milestones, Runs, end_level
+from claims.roundless.contestants import AS_PUBLISHED, IN_ROUNDS, OORT_ROUNDS, PISCES, RANDOM
 from claims.roundless.figures import draw_accuracies
-from claims.roundless.milestone_table import milestone_table
-from claims.roundless.milestones import Milestones, Runs, end_level
 from claims.roundless.published_pisces import LeNet5, OwnMixtures
 from fedmuster import BSFL, FedBuff, Oort, Pisces, Random
 from fedmuster.core.records import FloatArray
@@ -42,7 +36,6 @@ FEDBUFF: Final = "fedbuff, buffer 4"
 BSFL_4: Final = "bsfl, buffer 4"
 _BUFFER = Federation(buffer=4)
 _CONCURRENCY = 20
-_MOST_ROUNDS = 1_000_000  # runs end by simulated time
 _MOST_LOST_POINTS = 0.5
 MIXED: Final = ModelMixing(mixing=1.0)
 """As in the authors' code: the server mixes the models of clients into its own."""
@@ -97,10 +90,8 @@ class PublishedSetting:
 
     def experiment(self) -> Experiment:
         """All contestants."""
-        return Experiment(
-            policies={contestant.label: contestant.policy for contestant in CONTESTANTS},
-            federation=Federation(concurrency=_CONCURRENCY),
-            federations={contestant.label: contestant.federation for contestant in CONTESTANTS},
+        return experiment_of(
+            CONTESTANTS,
             world=LatencyWorld(
                 num_clients=self.num_clients,
                 cohort_size=_CONCURRENCY,
@@ -111,18 +102,16 @@ class PublishedSetting:
                 distribution=Fixed(),
                 tau_min_seconds=10.0,
             ),
-            rounds=_MOST_ROUNDS,
-            seconds=self.seconds,
-            seeds=seeds(self.num_seeds),
-            regret=False,
             training=Training(
                 data=self.data,
                 partition=OwnMixtures(samples=self.samples),
                 model=self.model,
                 local=self.local,
                 server=self.server,
-                evaluate_every=1,
             ),
+            seconds=self.seconds,
+            seeds=seeds(self.num_seeds),
+            concurrency=_CONCURRENCY,
         )
 
     def quick(self) -> "PublishedSetting":

@@ -4,15 +4,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from claims.claim import RunCells, seeds
-from claims.roundless.contestants import CONTESTANTS, RANDOM, Contestant
-from claims.roundless.milestones import Milestones, all_seconds_to, end_level
+from claims.racing.contestant import Contestant
+from claims.racing.milestones import Milestones, all_seconds_to, end_level
+from claims.racing.tuning import Trial, best_rate
+from claims.roundless.contestants import CONTESTANTS, RANDOM
 from claims.roundless.settings import RaceSetting
-from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import lay_out_or_complete
 from fedmuster.report.runs import Run, load
@@ -47,13 +48,6 @@ class Plan:
     def tuning_seeds(self) -> tuple[int, ...]:
         """The seeds by which learning rates are chosen; none of them is reported."""
         return seeds(self.judging + self.tuning)[self.judging :]
-
-
-class Trial(NamedTuple):
-    """A contestant with one learning rate on the tuning seeds: time to the level, and its end."""
-
-    seconds: FloatArray
-    ends: FloatArray
 
 
 Trials = Mapping[str, Mapping[float, Trial]]
@@ -110,16 +104,6 @@ def tune(setting: RaceSetting, plan: Plan, folder: Path, run: RunCells) -> Trial
         seconds = all_seconds_to(own, levels, seconds=setting.seconds)
         trials[label][rate] = Trial(seconds, ends)
     return trials
-
-
-def best_rate(trials: Mapping[float, Trial]) -> float:
-    """The learning rate that is soonest at the level; among equals, the one that ends highest.
-
-    A rate that is not at the level on every tuning seed takes for ever.
-    """
-    return min(
-        trials, key=lambda rate: (float(trials[rate].seconds.mean()), -trials[rate].ends.mean())
-    )
 
 
 def _play(

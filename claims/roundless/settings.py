@@ -5,19 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from claims.measures import model_text, work_text
-from claims.roundless.contestants import Contestant
+from claims.racing.contestant import CONCURRENCY, Contestant, experiment_of
 from fedmuster.experiments.spec import Experiment
-from fedmuster.federation import Federation
 from fedmuster.training.data import MNIST, Data, Digits, FashionMNIST
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import MLP
 from fedmuster.training.partition import DirichletLabels, Natural, Partition, Shards
 from fedmuster.training.training import Training
 from fedmuster.worlds import BSFLGroups, BSFLRates, DeviceWorld, PauseGroups, World
-
-CONCURRENCY: Final = 10
-"""Clients that train at any time, in rounds and without."""
-_MOST_ROUNDS = 1_000_000  # runs end by simulated time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,23 +43,17 @@ class RaceSetting:
         self, contestants: Sequence[Contestant], *, rate: float, seeds: tuple[int, ...]
     ) -> Experiment:
         """The runs of contestants that have one learning rate and are evaluated alike."""
-        (evaluate_every,) = {contestant.evaluate_every for contestant in contestants}
-        return Experiment(
-            policies={contestant.label: contestant.policy for contestant in contestants},
-            federation=Federation(concurrency=CONCURRENCY),
-            federations={contestant.label: contestant.federation for contestant in contestants},
+        return experiment_of(
+            contestants,
             world=self.world,
-            rounds=_MOST_ROUNDS,
-            seconds=self.seconds,
-            seeds=seeds,
-            regret=False,
             training=Training(
                 data=self.data,
                 partition=self.partition,
                 model=self.model,
                 local=replace(self.local, learning_rate=rate),
-                evaluate_every=evaluate_every,
             ),
+            seconds=self.seconds,
+            seeds=seeds,
         )
 
     def quick(self) -> "RaceSetting":

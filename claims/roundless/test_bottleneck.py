@@ -7,6 +7,8 @@ import pytest
 
 from claims.by_hand import run_by_hand
 from claims.claim import Finding
+from claims.racing.milestone_table import share_text
+from claims.racing.tuning import Trial
 from claims.roundless import bottleneck as findings
 from claims.roundless.contestants import (
     BSFL_3,
@@ -19,8 +21,7 @@ from claims.roundless.contestants import (
     PISCES,
     RANDOM,
 )
-from claims.roundless.milestone_table import share_text
-from claims.roundless.race import BASELINE, RaceResult, Trial
+from claims.roundless.race import BASELINE, RaceResult
 from claims.roundless.settings import GROUPS, SETTINGS
 from fedmuster.report.runs import Run
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from claims.by_hand import run_by_hand
+from claims.racing.milestones import Milestones
 from claims.roundless import pisces
 from claims.roundless.contestants import OORT_ROUNDS, PISCES, RANDOM
-from claims.roundless.milestones import Milestones
 from claims.roundless.pisces import BSFL_4, CONTESTANTS, FEDBUFF, PublishedSetting
 from claims.roundless.published_pisces import LeNet5, OwnMixtures
 from fedmuster.core.errors import ConfigError

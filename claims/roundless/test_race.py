@@ -8,10 +8,12 @@ import pytest
 from claims.by_hand import run_by_hand
 from claims.claim import seeds_from
 from claims.measures import swing
+from claims.racing.contestant import CONCURRENCY
+from claims.racing.milestones import costs_to, end_level, rows_to, seconds_to, smoothed
+from claims.racing.tuning import Trial, best_rate
 from claims.roundless.contestants import CONTESTANTS, FEDBUFF_3, FEDBUFF_10, PISCES
-from claims.roundless.milestones import costs_to, end_level, rows_to, seconds_to, smoothed
-from claims.roundless.race import BASE_RATE, BASELINE, GRID, Plan, Trial, best_rate, race
-from claims.roundless.settings import CONCURRENCY, GROUPS, SETTINGS
+from claims.roundless.race import BASE_RATE, BASELINE, GRID, Plan, race
+from claims.roundless.settings import GROUPS, SETTINGS
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute
 from fedmuster.experiments.sweep import Cells

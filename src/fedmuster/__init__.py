@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from fedmuster.policies.cocs import COCS
     from fedmuster.policies.cs_ucb import CSUCB, CSUCBQ
     from fedmuster.policies.cucb import CUCB
+    from fedmuster.policies.divfl import DivFL
+    from fedmuster.policies.exploring import Exploring
     from fedmuster.policies.fedbuff import FedAsync, FedBuff
+    from fedmuster.policies.fedcor import FedCor
     from fedmuster.policies.fedsuv import FedSUV
     from fedmuster.policies.genie import FastestInExpectation, Genie
+    from fedmuster.policies.hics_fl import HiCSFL
     from fedmuster.policies.lifted import Lifted
     from fedmuster.policies.linucb import LinUCB
     from fedmuster.policies.mab_cs import ElementWiseMABCS, ExtendedFedCS, FedCS, NaiveMABCS
     from fedmuster.policies.oort import Oort
+    from fedmuster.policies.optimal_sampling import OptimalSampling
     from fedmuster.policies.oracle import Oracle
     from fedmuster.policies.pause import PAUSE
     from fedmuster.policies.pisces import Pisces
@@ -57,24 +62,29 @@ __all__ = [
     "AllClients",
     "Budget",
     "ClusteredSampling",
+    "DivFL",
     "EdgeView",
     "ElementWiseMABCS",
+    "Exploring",
     "ExtendedFedCS",
     "FastestInExpectation",
     "FedAsync",
     "FedBuff",
     "FedCS",
+    "FedCor",
     "FedSUV",
     "FedmusterError",
     "Feedback",
     "FeedbackReport",
     "Forecast",
     "Genie",
+    "HiCSFL",
     "Ledger",
     "Lifted",
     "LinUCB",
     "NaiveMABCS",
     "Oort",
+    "OptimalSampling",
     "Oracle",
     "Pisces",
     "Policy",

@@ -23,8 +23,11 @@ from fedmuster import (
     PAUSE,
     POLICIES,
     RBCSF,
+    DivFL,
     FastestInExpectation,
+    FedCor,
     Genie,
+    HiCSFL,
     PowerOfChoice,
 )
 from fedmuster.bandits.means import Bonus, DiscountedMean, WindowedMean
@@ -573,7 +576,12 @@ def test_every_policy_that_optimises_something_is_golden() -> None:
         "test_mab_cs": {"fedcs", "extended-fedcs", "naive-mab-cs", "element-wise-mab-cs"},
         "test_fedsuv": {"fedsuv"},
         "test_oort": {"oort"},
+        "test_divfl": {"divfl"},
+        "test_exploring": {"exploring"},
+        "test_optimal_sampling": {"optimal-sampling"},
         "test_fedbuff": {"fedbuff", "fedasync"},
+        "test_fedcor": {"fedcor"},
+        "test_hics_fl": {"hics-fl"},
         "test_pisces": set[str](),  # how it explores, and its credits
         "test_refl": {"refl"},
         "test_safa": {"safa"},
@@ -631,6 +639,82 @@ def test_a_round_of_pause_worked_by_hand() -> None:
     )
     assert choice(policy, rounds, away=1) == [2, 3]
     assert choice(replace(policy, rho=1.0), rounds, away=1) == [0, 3]
+
+
+def test_chances_of_hics_fl_worked_by_hand() -> None:
+    """C = 2, T = 1, lambda = 10, M = 2, gamma = 4, in round 50 of 200, so gamma_t = 3.
+
+    client  change of biases  softmax      H       data
+    0       ln 3, 0           0.75, 0.25   0.5623  1
+    1       0, ln 3           0.25, 0.75   0.5623  2
+    2       1, 1              0.5, 0.5     0.6931  1
+    3       2 ln 3, 0         0.9, 0.1     0.3251  5
+
+    Distances: 01 pi/2 + 0 = 1.571; 02 and 12 pi/4 + 1.308 = 2.093; 03 0 + 2.372; 13 3.943; 23
+    4.465. Ward's method joins 0 and 1, then 2 to them (2.240 against 3.646 for 3). The clusters
+    have mean entropies of 0.6059 and 0.3251, so they are drawn like e^1.8178 to e^0.9753: 0.699
+    and 0.301. In the first 1/4, 2/4 and 1/4 of the data are those of clients 0, 1 and 2.
+    """
+    policy = HiCSFL(temperature=1.0, num_clusters=2)
+    problem = Problem(
+        num_clients=4, cohort_size=4, num_classes=2, num_samples=np.array([1, 2, 1, 5])
+    )
+    clients = np.arange(4)
+    biases = np.array([[log(3), 0.0], [0.0, log(3)], [1.0, 1.0], [2 * log(3), 0.0]])
+    answer = Feedback(round=1, clients=clients, latency_seconds=np.ones(4), output_bias=biases)
+    state = replay(policy, problem, [(Selection(round=1, clients=clients), answer)])
+    view = RoundView(round=50, cohort_size=1, available=np.ones(4, dtype=np.bool_))
+    scores = policy.scores(state, view)
+    np.testing.assert_allclose(scores["entropy"], [0.5623, 0.5623, 0.6931, 0.3251], atol=5e-5)
+    np.testing.assert_allclose(scores["chance"], [0.1748, 0.3495, 0.1748, 0.3010], atol=5e-5)
+
+
+def test_a_round_of_divfl_worked_by_hand() -> None:
+    """Updates at 0, 1, 2, 2.5 and 10 on a line, m = 2.
+
+    client  sum of distances to it  with client 2
+    0       15.5                    0 + 1 + 0 + 0.5 + 8 = 9.5
+    1       12.5                    1 + 0 + 0 + 0.5 + 8 = 9.5
+    2       11.5
+    3       12                      2 + 1 + 0 + 0 + 7.5 = 10.5
+    4       34.5                    2 + 1 + 0 + 0.5 + 0 = 3.5
+    """
+    policy = DivFL(sketch_size=1)
+    clients = np.arange(5)
+    answer = Feedback(
+        round=1,
+        clients=clients,
+        latency_seconds=np.ones(5),
+        sketches=np.array([[0.0], [1.0], [2.0], [2.5], [10.0]]),
+    )
+    problem = Problem(num_clients=5, cohort_size=2)
+    state = replay(policy, problem, [(Selection(round=1, clients=clients), answer)])
+    view = RoundView(round=2, cohort_size=2, available=np.ones(5, dtype=np.bool_))
+    assert policy.select(state, view, stream(0, "golden")).clients.tolist() == [2, 4]
+    gain = policy.scores(state, view)["gain"]
+    np.testing.assert_allclose(gain[[2, 4]], [(34.5 - 11.5) / 5, (11.5 - 3.5) / 5])
+
+
+def test_a_round_of_fedcor_worked_by_hand() -> None:
+    """X = (2, 1, 0)', s = 1, p = (1/4, 1/4, 1/2), m = 2.
+
+    S = [[5, 2, 0], [2, 2, 0], [0, 0, 1]]. Gains: 7/4 / sqrt 5 = 0.783, 4/4 / sqrt 2 = 0.707, 1/2.
+    Given client 0, S_11 is 2 - 4/5 = 1.2, and client 1 gains 1.2/4 / sqrt 1.2 = 0.274: {0, 2}.
+    Had client 0 been chosen once, with beta = 1/2 it would gain 0.391, client 1 comes first, S_00
+    is then 5 - 4/2 = 3, and client 0 gains 1/2 · 3/4 / sqrt 3 = 0.217: {1, 2}.
+    """
+    policy = FedCor(noise=1.0, discount=0.5, dimension=1)
+    problem = Problem(num_clients=3, cohort_size=2, num_samples=np.array([1, 1, 2]))
+    state = policy.init(problem)
+    state.embedding[:, 0], state.tried[:] = [2.0, 1.0, 0.0], True
+    view = RoundView(round=17, cohort_size=2, available=np.ones(3, dtype=np.bool_))
+    assert policy.select(state, view, stream(0, "golden")).clients.tolist() == [0, 2]
+    gain = policy.scores(state, view)["gain"]
+    np.testing.assert_allclose(gain, [7 / 4 / sqrt(5), 0.3 / sqrt(1.2), 0.5])
+    state.chosen[0] = 1
+    assert policy.select(state, view, stream(0, "golden")).clients.tolist() == [1, 2]
+    gain = policy.scores(state, view)["gain"]
+    np.testing.assert_allclose(gain, [3 / 8 / sqrt(3), 1 / sqrt(2), 0.5])
 
 
 def test_a_round_of_bsfl_with_variances_worked_by_hand() -> None:

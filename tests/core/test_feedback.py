@@ -258,3 +258,24 @@ def test_copies_that_disagree_on_being_used_count_not_at_all() -> None:
     cleaned, report = clean(feedback, selection)
     assert cleaned.answered.tolist() == [False, True]
     assert report.refused == {"contradictory duplicates": 2}
+
+
+def test_output_biases_are_kept_like_sketches() -> None:
+    rows = np.array([[9.0, 0.9], [2.0, np.inf], [5.0, 0.5]])
+    feedback = answer([9, 2, 5], [1.0] * 3, output_bias=rows)
+    cleaned, report = clean(feedback, SELECTION, num_classes=2)
+    assert cleaned.output_bias is not None
+    assert cleaned.output_bias[[1, 3]].tolist() == [[5.0, 0.5], [9.0, 0.9]]
+    assert np.isnan(cleaned.output_bias[[0, 2]]).all()
+    assert report.refused == {"output bias not finite": 1}
+    assert clean(feedback, SELECTION)[0].output_bias is None  # nobody wants it
+    with pytest.raises(FeedbackError, match="output_bias"):
+        clean(feedback, SELECTION, num_classes=3)
+
+
+def test_copies_with_other_output_biases_contradict_each_other() -> None:
+    rows = np.array([[1.0], [2.0], [3.0], [3.0]])
+    feedback = answer([2, 2, 5, 5], [1.0] * 4, output_bias=rows)
+    cleaned, report = clean(feedback, SELECTION, num_classes=1)
+    assert cleaned.answered.tolist() == [False, True, False, False]
+    assert report.refused == {"duplicate": 1, "contradictory duplicates": 2}

@@ -1,6 +1,6 @@
 """Selectors with open tickets, while clients join and from file to file."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -151,3 +151,29 @@ class TestSaveAndRestore:
         restored.observe(Feedback(round=1, clients=cohort.clients, latency_seconds=seconds))
         again = Selector.from_bytes(restored.to_bytes(), Recorder(), source="here")
         assert (again.decisions, again.round) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {
+            "edges": np.array([1, 0]),
+            "inclusion": np.array([0.5, 0.25]),
+            "features": np.eye(2),
+            "order": np.array([1, 0]),
+            "quota": 1,
+            "preferred": np.array([True, False]),
+            "deadline_seconds": 30.5,
+            "tickets": np.array([4, 5]),
+        },
+    ],
+)
+def test_a_selection_becomes_arrays_and_comes_back(more: dict[str, Any]) -> None:
+    selection = Selection(round=3, clients=np.array([2, 7]), **more)
+    assert selection.arrays().keys() == {"round", "clients", *more}
+    again = Selection.of_arrays(selection.arrays())
+    for item in fields(Selection):
+        one, two = getattr(selection, item.name), getattr(again, item.name)
+        assert type(one) is type(two)
+        np.testing.assert_array_equal(one, two)

@@ -23,7 +23,7 @@ class Tickets(RuleBasedStateMachine):
         self.clients = 5
         self.owner: list[int] = []  # of each ticket
         self.open: dict[int, int] = {}  # ticket -> client
-        self.given_up: dict[int, int] = {}  # client -> its newest ticket that was given up
+        self.given_up: dict[int, int] = {}  # ticket -> client, of tickets that were given up
         self.times: Counter[int] = Counter()
         self.completed: Counter[int] = Counter()
         self.refused: Counter[str] = Counter()
@@ -69,13 +69,13 @@ class Tickets(RuleBasedStateMachine):
                     refused[OTHER] += 1
                 else:
                     (bad if row in spoilt else good)[number] += 1
-            elif number not in self.given_up.values():
+            elif number not in self.given_up:
                 refused[AGAIN] += 1
-            elif self.given_up.get(client) != number:
+            elif self.given_up[number] != client:
                 refused[OTHER] += 1
             else:
                 refused[LATE] += 1
-                del self.given_up[client]
+                del self.given_up[number]
         refused["latency not finite and positive"] += bad.total()
         refused["duplicate"] += good.total() - len(good)
         report = self.selector.observe(
@@ -105,7 +105,7 @@ class Tickets(RuleBasedStateMachine):
         report = self.selector.give_up(tickets)
         clients = {number: self.open[number] for number in closing}
         assert report.not_completed.tolist() == sorted(clients.values())
-        self.given_up |= {client: number for number, client in clients.items()}
+        self.given_up |= clients
         self.close(closing)
 
     def close(self, tickets: set[int]) -> None:

@@ -5,19 +5,25 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.random import Generator
 from tests.federation.row_values import all_jobs, play
 from tests.federation.wanting import Wants
 
 from fedmuster import POLICIES
 from fedmuster.cli import main
-from fedmuster.core.errors import ConfigError, FedmusterError, PolicyError
+from fedmuster.core.errors import ConfigError, DataError, FedmusterError, PolicyError
 from fedmuster.core.state import NoState
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Federation, Simulation
+from fedmuster.federation.triggers import Interval
+from fedmuster.training.data import Digits
+from fedmuster.training.training import Training
 from fedmuster.worlds import BSFLRates, EdgeNetwork, LatencyWorld
+from fedmuster.worlds.world import RoundDraw, WorldRun
 
 SPEC = """\
 rounds = 5
@@ -205,12 +211,60 @@ def start(policy: Wants, federation: Federation | None) -> Simulation[NoState]:
     return Simulation(policy, WORLD, seed=1, federation=federation)
 
 
-@pytest.mark.parametrize(("quota", "answers"), [(None, 2), (1, 1), (3, 3), (4, 4), (1000, 4)])
-def test_a_quota_is_the_buffer_of_its_policy_and_at_most_the_slots(
-    quota: int | None, answers: int
-) -> None:
+@pytest.mark.parametrize(("quota", "answers"), [(None, 2), (1, 1), (3, 3), (4, 4)])
+def test_a_quota_is_the_buffer_of_its_policy(quota: int | None, answers: int) -> None:
     rows = play(start(Wants(quota=quota), SLOTS), 20)
     assert {row.num_completed for row in rows} == {answers}
+
+
+def test_a_quota_above_the_slots_is_the_policy_s_fault() -> None:
+    with pytest.raises(PolicyError):
+        start(Wants(quota=5), SLOTS).step()
+
+
+def test_a_buffer_that_holds_fewer_answers_than_the_model_needs() -> None:
+    training = Training(data=Digits(train_limit=120, test_limit=20), min_answers=3)
+    for federation in (SLOTS, Federation(concurrency=4, trigger=Interval(seconds=1.0))):
+        with pytest.raises(ConfigError) as refused:
+            Simulation("random", WORLD, seed=1, federation=federation, training=training)
+        assert refused.value.key == ("training", "min_answers")
+    enough = Federation(concurrency=4, refill=1, buffer=3)
+    row = Simulation("random", WORLD, seed=1, federation=enough, training=training).step()
+    assert row.learning.num_aggregated == 3
+
+
+def test_edge_servers_that_wait_for_several_answers_of_a_round_need_rounds() -> None:
+    edges = EdgeNetwork(num_clients=12, num_edges=2, at_least=2)
+    with pytest.raises(ConfigError) as refused:
+        Simulation("random", edges, seed=1, federation=SLOTS)
+    assert refused.value.key == ("federation",)
+
+
+def test_an_edge_server_holds_a_slot_while_it_aggregates() -> None:
+    ended = {}
+    for seconds in (0.0, 2.0):
+        edges = EdgeNetwork(num_clients=12, num_edges=2, edge_seconds=seconds)
+        simulation: Simulation[Any] = Simulation("random", edges, seed=1, federation=SLOTS)
+        ended[seconds] = all_jobs(play(simulation, 3)).ended_at_seconds.min()
+    assert ended[2.0] == pytest.approx(ended[0.0] + 2.0)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, float("nan")])
+def test_a_world_in_which_answers_come_before_the_question(seconds: float) -> None:
+    run: WorldRun = WORLD.start(1)
+
+    def clients(round_number: int, rng: Generator) -> RoundDraw:
+        return replace(run.clients(round_number, rng), latency_seconds=np.full(12, seconds))
+
+    class Backwards:
+        name, hierarchical, cohort_size = "backwards", False, 4
+
+        def start(self, seed: int) -> WorldRun:
+            return replace(run, clients=clients)
+
+    world: Any = Backwards()
+    with pytest.raises(DataError):
+        Simulation("random", world, seed=1, federation=SLOTS).step()
 
 
 def test_a_quota_counts_until_the_policy_chooses_again() -> None:

@@ -23,8 +23,7 @@ from fedmuster.core.records import Feedback, IntArray
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.run import execute, prepare
 from fedmuster.experiments.spec import LEDGER_NAME, Experiment
-from fedmuster.federation import Federation, Simulation
-from fedmuster.federation.jobs import JobRows
+from fedmuster.federation import Federation, JobRows, Simulation
 from fedmuster.privacy.budget import Grant, Privacy
 from fedmuster.privacy.ledger import audit
 from fedmuster.privacy.schedules import Listed, Uniform

@@ -17,6 +17,7 @@ from fedmuster.experiments.sweep import (
     lay_out,
     lay_out_or_complete,
 )
+from fedmuster.federation import UNLIMITED, Horizon
 from fedmuster.policies.genie import Genie
 from fedmuster.solvers.annealing import Annealing
 
@@ -65,6 +66,13 @@ def test_a_good_spec(tmp_path: Path) -> None:
     assert isinstance(experiment.genie, Genie)
     assert experiment.genie.alpha == 3.0
     assert len(experiment.cells()) == 6
+
+
+def test_runs_that_end_by_time_need_no_number_of_rounds(tmp_path: Path) -> None:
+    experiment = load(tmp_path, GOOD.replace("rounds = 100", "seconds = 30.0"))
+    assert experiment.horizon == Horizon(rounds=UNLIMITED, seconds=30.0)
+    assert "rounds" not in experiment.to_table()
+    assert load(tmp_path, experiment.to_toml()) == experiment
 
 
 def test_written_and_read_back(tmp_path: Path) -> None:

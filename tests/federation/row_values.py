@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedmuster.core import state as states
-from fedmuster.federation import Checkpoint, RoundRow, Simulation
-from fedmuster.federation.jobs import JobRows
+from fedmuster.federation import Checkpoint, JobRows, RoundRow, Simulation
 
 
 def values_of(record: Any, prefix: str = "") -> dict[str, Any]:

@@ -15,8 +15,7 @@ import pytest
 
 from fedmuster.core.records import Feedback
 from fedmuster.core.selector import Selector
-from fedmuster.federation import Federation, Simulation
-from fedmuster.federation.jobs import JobRows
+from fedmuster.federation import Federation, JobRows, Simulation
 from fedmuster.policies.fedbuff import FedBuff
 from fedmuster.worlds import Bernoulli, BSFLGroups, DeviceWorld, LatencyWorld, OnOff
 from fedmuster.worlds.job_draws import JobDraws

@@ -59,7 +59,8 @@ def test_the_learning_rate_counts_aggregations() -> None:
     for _ in range(30):
         simulation.step()
     assert max(rounds) <= 31
-    assert simulation.keys.max() > 31  # a client that trains twice on a model has another order
+    # A client that trains twice on a model has another order.
+    assert simulation.sample_orders.max() > 31
 
 
 def test_the_age_counts_aggregations_of_the_clients_own_edge() -> None:

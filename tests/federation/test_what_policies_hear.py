@@ -8,13 +8,17 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from numpy.random import Generator
+from scipy.stats import entropy, spearmanr
 
-from fedmuster import SAFA, ClusteredSampling, FedSUV, Random
+from fedmuster import SAFA, ClusteredSampling, FedSUV, HiCSFL, Random
+from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Feedback, IntArray
 from fedmuster.federation import RoundRow, Simulation
 from fedmuster.privacy.budget import Privacy, Protection
+from fedmuster.training.data.built_in import LinearRegression
 from fedmuster.training.local_sgd import LocalSGD
-from fedmuster.training.models import Logistic
+from fedmuster.training.models import MLP, Linear, Logistic, Model
+from fedmuster.training.partition import DirichletLabels
 from fedmuster.training.training import Training
 from fedmuster.training.training_records import Parameters, Updates
 from fedmuster.worlds import LatencyWorld
@@ -148,3 +152,51 @@ def test_the_gain_in_accuracy_is_measured_for_policies_that_want_it(
     """FedSUV Eq. 3 needs it."""
     feedback, _ = heard(Simulation(policy, WORLD, seed=1, training=TRAINING))
     assert ("accuracy_gain" in feedback.signals) == wanted
+
+
+@pytest.mark.parametrize("model", [Logistic(), MLP(hidden=(6,))], ids=lambda model: model.name)
+def test_output_biases_are_those_of_the_updates(model: Model) -> None:
+    training = replace(TRAINING, model=model)
+    simulation = Simulation(HiCSFL(), WORLD, seed=1, training=training)
+    assert simulation.trainer is not None
+    trainer, before = simulation.trainer, simulation.trainer.parameters
+    assert simulation.selector.problem.num_classes == 10
+    feedback, _ = heard(simulation)
+    answered = feedback.answered
+    assert 0 < answered.sum() < 8
+    alone = trainer.engine.train(before, feedback.clients[answered], 1)
+    assert feedback.output_bias is not None
+    np.testing.assert_array_equal(feedback.output_bias[answered], alone.deltas[:, -10:])
+    assert np.isnan(feedback.output_bias[~answered]).all()
+    state = simulation.selector.state
+    np.testing.assert_array_equal(state.bias[feedback.clients[answered]], alone.deltas[:, -10:])
+    others = Simulation(Random(), WORLD, seed=1, training=training)
+    assert others.selector.problem.num_classes == 0
+    assert heard(others)[0].output_bias is None
+
+
+def test_a_model_without_output_biases_is_refused_where_the_policy_wants_them() -> None:
+    training = replace(TRAINING, data=LinearRegression(), model=Linear())
+    with pytest.raises(ConfigError) as error:
+        Simulation(HiCSFL(), WORLD, seed=1, training=training)
+    assert error.value.key == ("model",)
+
+
+def test_entropies_that_hics_fl_estimates_order_clients_by_their_labels() -> None:
+    """Spearman's rank correlation with the entropies of the labels that clients have."""
+    training = replace(TRAINING, partition=DirichletLabels(alpha=0.2))
+    world = LatencyWorld(num_clients=30, cohort_size=10)
+    simulation = Simulation(HiCSFL(), world, seed=1, training=training)
+    for _ in range(4):
+        simulation.step()
+    assert simulation.trainer is not None
+    data = simulation.trainer.data
+    counts = np.stack(
+        [np.bincount(own, minlength=10) for own in np.split(data.targets, data.offsets[1:-1])]
+    )
+    truth = entropy(counts, axis=1)
+    simulation.selector.select()
+    estimate = simulation.selector.scores()["entropy"]
+    found = spearmanr(truth, estimate)
+    assert found.statistic > 0.5
+    assert found.pvalue < 1e-3

@@ -14,8 +14,7 @@ from tests.federation.row_values import all_jobs, play
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Selection, Truth
-from fedmuster.federation import Federation, Simulation
-from fedmuster.federation.jobs import JobRows
+from fedmuster.federation import Federation, JobRows, Simulation
 from fedmuster.federation.triggers import Interval
 from fedmuster.worlds import (
     ActivityTrace,

@@ -32,7 +32,19 @@ from flwr.serverapp.strategy import (
 )
 from tests.flower.tiny_app import evaluated, federation, model, nodes, quick, trained
 
-from fedmuster import BSFL, COCS, SAFA, AllClients, FedSUV, Oort, PowerOfChoice, Random
+from fedmuster import (
+    BSFL,
+    COCS,
+    SAFA,
+    AllClients,
+    DivFL,
+    FedCor,
+    FedSUV,
+    HiCSFL,
+    Oort,
+    PowerOfChoice,
+    Random,
+)
 from fedmuster.core.errors import CallOrderError, ConfigError, InUseError, StateError
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.journal import Journal, JournalReader
@@ -309,6 +321,56 @@ def test_policies_that_ask_for_losses_get_them(tmp_path: Path) -> None:
 def test_policies_that_want_more_than_an_app_tells_still_choose(tmp_path: Path) -> None:
     start(quick(tmp_path, policy=FedSUV(), cohort_size=2), federation(), rounds=3)
     assert [len(cohort) for cohort in JournalReader(tmp_path).cohorts] == [2] * 3
+
+
+def classifier(last: str = "bias") -> ArrayRecord:
+    """Two classes, three inputs; ``last`` names the array at the end."""
+    arrays = {"scores.weight": Array(np.zeros((2, 3))), "scores.bias": Array(np.zeros(2))}
+    return ArrayRecord(arrays if last == "bias" else {**arrays, "scale": Array(np.ones((4, 4)))})
+
+
+def towards_its_class(message: Message, context: Context) -> Message:
+    """Clients a … d have a class each, e and f both."""
+    (arrays,) = message.content.array_records.values()
+    step = {"a": [1, -1], "b": [-1, 1], "c": [1, -1], "d": [-1, 1]}.get(
+        str(context.node_config["client-id"]), [0.01, -0.01]
+    )
+    moved = {name: array.numpy().copy() for name, array in arrays.items()}
+    moved["scores.bias"] += np.array(step)
+    told = MetricRecord({"num-examples": 10, "train_loss": 1.0})
+    sent = ArrayRecord({name: Array(values) for name, values in moved.items()})
+    return Message(RecordDict({"arrays": sent, "metrics": told}), reply_to=message)
+
+
+def test_policies_that_look_at_output_biases_see_them(tmp_path: Path) -> None:
+    strategy = FedAvg(fraction_evaluate=0.0)
+    muster = Muster(strategy, policy=HiCSFL(gamma=50.0), folder=tmp_path, cohort_size=2)
+    grid = federation("abcdef", train=towards_its_class)
+    muster.start(grid=grid, initial_arrays=classifier(), num_rounds=8, timeout=10.0)
+    cohorts = [cohort.tolist() for cohort in JournalReader(tmp_path).cohorts]
+    assert sorted(client for cohort in cohorts[:3] for client in cohort) == list(
+        range(6)
+    )  # everybody once
+    assert cohorts[3:] == [[4, 5]] * 5
+
+
+def test_a_model_that_does_not_end_in_output_biases_is_done_without(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = FedAvg(fraction_evaluate=0.0)
+    muster = Muster(strategy, policy=HiCSFL(), folder=tmp_path, cohort_size=2)
+    grid = federation("abcdef", train=towards_its_class)
+    with caplog.at_level(logging.WARNING):
+        muster.start(grid=grid, initial_arrays=classifier("scale"), num_rounds=5, timeout=10.0)
+    assert [len(cohort) for cohort in JournalReader(tmp_path).cohorts] == [2] * 5
+    assert sum("hics-fl" in record.message for record in caplog.records) == 1
+
+
+def test_policies_that_compare_updates_or_losses_choose(tmp_path: Path) -> None:
+    for policy in (DivFL(sketch_size=8), FedCor(warmup=2, interval=3)):
+        folder = tmp_path / policy.name
+        start(quick(folder, policy=policy, cohort_size=2), federation(), rounds=6)
+        assert [len(cohort) for cohort in JournalReader(folder).cohorts] == [2] * 6
 
 
 def test_edges_are_groups_of_nodes_with_budgets(tmp_path: Path) -> None:

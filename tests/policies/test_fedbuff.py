@@ -1,6 +1,7 @@
 """FedBuff and FedAsync: fair draws that do not list all clients, and the published federation."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from scipy.stats import chisquare
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import BoolArray, Problem, RoundView
-from fedmuster.core.staleness import PolynomialWorth
+from fedmuster.core.staleness import ConstantWorth, PolynomialWorth
 from fedmuster.core.streams import POLICY, stream
 from fedmuster.experiments.spec import Experiment
-from fedmuster.federation import Federation
+from fedmuster.federation import Federation, Simulation
 from fedmuster.federation.triggers import Buffer, Pace
 from fedmuster.policies.fedbuff import FedAsync, FedBuff
 from fedmuster.policies.random import Random
@@ -173,11 +174,31 @@ class TestPublishedFederation:
         assert settings.worth != PolynomialWorth()
         assert settled(experiment(tmp_path, "fedbuff", own='federation = "rounds"')).in_rounds
 
-    def test_fitting_changes_nothing_that_fits(self) -> None:
-        settings = Federation(refill=3, buffer=10, staleness=PolynomialWorth())
-        assert settings.fitting(10) == settings
-        assert settings.fitting(2) == Federation(refill=2, buffer=2, staleness=PolynomialWorth())
-        assert Federation(trigger=Pace()).fitting(1) == Federation(trigger=Pace())
+    @pytest.mark.parametrize("policy", ["fedbuff", "fedasync", "pisces"])
+    def test_what_stands_in_the_common_table_counts_for_published_policies_too(
+        self, tmp_path: Path, policy: str
+    ) -> None:
+        common = '[federation]\nconcurrency = 8\nbuffer = 3\nrefill = 2\nstaleness = "constant"'
+        settings = settled(experiment(tmp_path, policy, federation=common))
+        assert settings == Federation(
+            concurrency=8, refill=2, trigger=Buffer(answers=3), staleness=ConstantWorth()
+        )
+        equal = "[federation]\nconcurrency = 8\nbuffer = 8\nrefill = 8"
+        assert settled(experiment(tmp_path, policy, federation=equal)).in_rounds
+        for wrong in ("buffer = 11", "refill = 9"):
+            with pytest.raises(ConfigError) as refused:
+                experiment(tmp_path, policy, federation=f"[federation]\nconcurrency = 5\n{wrong}")
+            assert refused.value.key == ("federation", wrong.split()[0])
+
+    def test_a_pace_with_another_bound(self, tmp_path: Path) -> None:
+        common = '[federation]\ntrigger = { name = "pace", bound = 3 }'
+        assert settled(experiment(tmp_path, "pisces", federation=common)).trigger == Pace(bound=3)
+
+    def test_a_simulation_without_settings_has_rounds(self) -> None:
+        world = BSFLGroups(num_clients=100, cohort_size=20)
+        assert Simulation("fedbuff", world, seed=1).settings.in_rounds
+        published = Simulation("fedbuff", world, seed=1, federation=Federation()).settings
+        assert published.trigger == Buffer(answers=10)
 
     def test_a_world_without_a_cohort_size_is_left_to_the_simulation(self) -> None:
         class Own:
@@ -188,4 +209,4 @@ class TestPublishedFederation:
 
         world: Any = Own()
         found = Experiment(policies={"fedbuff": FedBuff()}, world=world, rounds=1)
-        assert found.federation_of("fedbuff").buffer == 10
+        assert settled(replace(found, regret=False)).trigger == Buffer(answers=10)

@@ -31,6 +31,19 @@ FLAT: dict[str, Policy[Any]] = {
     name: kind() for name, kind in POLICIES.items() if not kind.assigns_edges
 }
 
+TRAITS = (
+    "cohort_rule",
+    "oracle",
+    "learns",
+    "wants_gain",
+    "wanted_sketch_size",
+    "wants_output_bias",
+    "stale_answers",
+    "rounds_only",
+    "published_federation",
+)
+"""What a policy around another has from that one."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstComeFirst(PolicyTraits):
@@ -96,16 +109,7 @@ def test_without_edges_it_is_the_policy_itself(name: str) -> None:
 def test_traits_are_those_of_the_policy() -> None:
     for policy in (*FLAT.values(), FirstComeFirst()):
         lifted = Lifted(policy=policy)
-        for trait in (
-            "cohort_rule",
-            "oracle",
-            "learns",
-            "wants_gain",
-            "wanted_sketch_size",
-            "stale_answers",
-            "rounds_only",
-            "published_federation",
-        ):
+        for trait in TRAITS:
             assert getattr(lifted, trait) == getattr(policy, trait)
         assert lifted.assigns_edges
     assert Lifted(policy=ClusteredSampling(by="similarity")).wanted_sketch_size > 0

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuster.core.records import IntArray
-from fedmuster.policies.clustered_sampling import SamplingBins, draw, num_certain, pour, pour_groups
+from fedmuster.policies.clustered_sampling import SamplingBins, draw, pour, pour_groups
+from fedmuster.solvers.inclusion import num_certain
 
 
 def shares(bins: SamplingBins) -> list[dict[int, Fraction]]:
@@ -43,7 +44,7 @@ def sized(draw_: st.DrawFn) -> tuple[IntArray, int]:
     sizes = np.array(sorted(draw_(st.lists(size, min_size=2, max_size=12)), reverse=True))
     most = int(sizes.sum()) // int(sizes[0])
     count = draw_(st.integers(1, most))
-    certain = num_certain(sizes, count)
+    certain = num_certain(sizes[:count], sizes.sum())
     return (sizes[certain:], count - certain) if certain < count else (sizes, 1)
 
 
@@ -177,7 +178,7 @@ def test_every_bin_is_drawn_from_by_its_law_over_all_outcomes(label: str) -> Non
     ],
 )
 def test_who_is_certain(sizes: list[int], count: int, expected: int) -> None:
-    assert num_certain(np.array(sizes, dtype=np.int64), count) == expected
+    assert num_certain(np.array(sizes[:count], dtype=np.int64), sum(sizes)) == expected
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(0, 9))
@@ -187,4 +188,4 @@ def test_certain_clients_one_by_one(sizes: list[int], count: int) -> None:
     expected = 0
     while left and left * falling[expected] >= sum(falling[expected:]):
         expected, left = expected + 1, left - 1
-    assert num_certain(np.array(falling), min(count, len(sizes))) == expected
+    assert num_certain(np.array(falling[:count]), sum(sizes)) == expected

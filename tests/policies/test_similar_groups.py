@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 
+from fedmuster.bandits.similarity import unit_rows
 from fedmuster.core.errors import MissingExtraError
 from fedmuster.core.records import FloatArray
-from fedmuster.policies.clustered_sampling import similar_groups, unit_rows
+from fedmuster.policies.clustered_sampling import similar_groups
 
 
 def at(*degrees: float) -> FloatArray:

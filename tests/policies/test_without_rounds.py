@@ -70,7 +70,7 @@ class TestNeedRounds:
     @pytest.mark.parametrize(
         "name",
         ["fedcs", "extended-fedcs", "naive-mab-cs", "element-wise-mab-cs", "cucb",
-         "clustered-sampling", "safa", "all-clients"],
+         "clustered-sampling", "divfl", "fedcor", "safa", "all-clients"],
     )  # fmt: skip
     def test_rules_about_whole_cohorts(self, name: str) -> None:
         selector: Selector[Any] = Selector(name, Problem(num_clients=5, cohort_size=2))

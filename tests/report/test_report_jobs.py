@@ -1,5 +1,6 @@
 """The jobs of runs without rounds, as reports read them."""
 
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,9 @@ import numpy as np
 import pytest
 from tests.report.roundless_runs import Job, cell, job_rows, play
 
+from fedmuster.core import state as states
+from fedmuster.core.errors import StateError
+from fedmuster.experiments.database import connect
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.report.jobs import JobHistory, read_jobs
 from fedmuster.report.runs import load
@@ -65,6 +69,17 @@ def test_a_cut_run_is_a_shorter_run(
             for jobs, by in zip((shorter, cut), order, strict=True)
         )
         np.testing.assert_array_equal(one, two, err_msg=item.name)
+
+
+def test_open_jobs_that_another_version_wrote_are_refused(tmp_path: Path) -> None:
+    reader = JournalReader(play(tmp_path, "bsfl", rounds=3))
+    with closing(connect(reader.path)) as database, database:
+        (image,) = database.execute("SELECT npz FROM loop").fetchone()
+        arrays, meta = states.from_bytes(image, source="here")
+        del arrays["decision.0.selection.round"]
+        database.execute("UPDATE loop SET npz = ?", (states.to_bytes(arrays, meta),))
+    with pytest.raises(StateError, match=r"journal\.sqlite"):
+        read_jobs(reader, 3)
 
 
 def test_a_run_that_goes_on_while_it_is_read(tmp_path: Path) -> None:

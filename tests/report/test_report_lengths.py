@@ -56,6 +56,17 @@ def test_an_end_at_the_horizon_is_not_early(write_run: "WriteRun") -> None:
     assert load([write_run("random", horizon=6.0, ending="nobody is left")]).notes == ()
 
 
+def test_a_run_that_has_all_of_its_rounds_before_its_time_is_named(write_run: "WriteRun") -> None:
+    comparison = load(
+        [
+            write_run("bsfl", seconds=[2.0] * 4, horizon=8.0, planned=5),
+            write_run("random", seconds=[1.0] * 5, horizon=8.0, planned=5),
+        ]
+    )
+    assert len(comparison.notes) == 1
+    assert comparison.notes[0].startswith("random, seed 0, ended after 5 rounds: ")
+
+
 def test_many_endings_are_told_in_one_note() -> None:
     endings = [Ending("pause", seed, 100 + seed, f"reason {seed}") for seed in range(5)]
     endings += [Ending("random", seed, 1_200, "another") for seed in (1, 3)]

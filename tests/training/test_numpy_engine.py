@@ -439,3 +439,12 @@ def test_refusals() -> None:
     for client in (-1, len(SIZES)):
         with pytest.raises(DataError, match="among 0 … 9"):
             engine.train(engine.initial(), np.array([0, client]), 1)
+
+
+def test_output_biases_are_the_last_numbers() -> None:
+    """A client of one class raises its bias, and lowers the others."""
+    data = federation(classes=4)
+    for model in (Logistic(), MLP(hidden=(7, 5))):
+        engine = NumpyEngine(model, data, LocalSGD(learning_rate=0.01, steps=1), SEED)
+        assert engine.output_bias == slice(engine.num_trainable - 4, engine.num_trainable)
+    assert NumpyEngine(Linear(), federation(classes=0), LocalSGD(), 1).output_bias is None

@@ -431,3 +431,30 @@ def test_wrong_arguments() -> None:
         engine.losses(engine.initial(), np.array([5]))
     with pytest.raises(ConfigError, match="workers = 0"):
         TorchEngine(deep, images(), LOCAL, SEED, workers=0)
+
+
+def test_output_biases_are_those_of_the_layer_that_makes_the_scores() -> None:
+    """Not those of the last layer in the order of parameters."""
+
+    class Reversed(nn.Module):
+        def __init__(self, biased: bool = True) -> None:
+            super().__init__()
+            self.scores = nn.Linear(6, 4, bias=biased)
+            self.hidden = nn.Linear(144, 6)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.scores(torch.relu(self.hidden(inputs.flatten(1))))
+            return scores
+
+    engine = TorchEngine(Reversed, images(), LOCAL, SEED)
+    assert engine.output_bias == slice(24, 28)
+    assert TorchEngine(lambda: Reversed(biased=False), images(), LOCAL, SEED).output_bias is None
+
+    def frozen() -> nn.Module:
+        module = Reversed()
+        module.scores.bias.requires_grad = False
+        return module
+
+    assert TorchEngine(frozen, images(), LOCAL, SEED).output_bias is None
+    network = TorchEngine(PAUSEMLP(), images(shape=(9,), classes=3), LOCAL, SEED)
+    assert network.output_bias == slice(network.num_trainable - 3, network.num_trainable)

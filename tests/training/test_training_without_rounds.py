@@ -23,8 +23,7 @@ from fedmuster.core.staleness import (
     PolynomialWorth,
     Staleness,
 )
-from fedmuster.federation import Federation, RoundRow, Simulation
-from fedmuster.federation.jobs import JobRows
+from fedmuster.federation import Federation, JobRows, RoundRow, Simulation
 from fedmuster.federation.triggers import Interval
 from fedmuster.training.aggregation import (
     Aggregation,

@@ -12,7 +12,7 @@ from fedmuster.federation.jobs import Decision, Job
 from fedmuster.federation.work import Work
 from fedmuster.privacy.budget import Grant
 from fedmuster.training.aggregation import Aggregation
-from fedmuster.training.trainer import LearningRow, Release, Sent, Trainer
+from fedmuster.training.trainer import LearningRow, Release, Sent, Trainer, Weighting
 from fedmuster.training.training_records import Evaluation, FederatedData, Parameters, Updates
 
 NUM_PARAMETERS = 4
@@ -65,6 +65,7 @@ def toy_trainer(
     keeps_late: bool = True,
     num_edges: int = 1,
     global_every: int = 1,
+    weighting: Weighting = "answers",
 ) -> Trainer:
     data = FederatedData(
         inputs=np.zeros((int(SIZES.sum()), 1), dtype=np.float32),
@@ -83,6 +84,7 @@ def toy_trainer(
         keeps_late=keeps_late,
         num_edges=num_edges,
         global_every=global_every,
+        weighting=weighting,
     )
 
 
@@ -148,7 +150,7 @@ def play_round(
         selection=Selection(round=round_number, clients=clients, edges=edges),
         feedback=feedback,
         latency_seconds=latency,
-        keys=np.full(len(clients), round_number),
+        sample_orders=np.full(len(clients), round_number),
         starts=trainer.starts(clients, edges, round_number),
         grant=grant,
     )

@@ -22,13 +22,14 @@ def _add_commands() -> None:
     from fedmuster.cli.demo import demo
     from fedmuster.cli.explain import explain
     from fedmuster.cli.flower import flower
+    from fedmuster.cli.league import league
     from fedmuster.cli.ledger import ledger
     from fedmuster.cli.list_command import list_command, show
     from fedmuster.cli.running import compare, report, resume, run
 
     for command in (list_command, show, compare, run, resume, report, explain, demo):
         cli.add_command(command)
-    for command in (data, partition, ledger, flower, claims):
+    for command in (data, partition, ledger, flower, claims, league):
         cli.add_command(command)
 
 

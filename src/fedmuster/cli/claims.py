@@ -4,12 +4,12 @@ import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 import fedmuster
-from fedmuster.cli.where import Where, processes_option
+from fedmuster.cli.where import Where, first_seed_option, processes_option
 from fedmuster.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,13 +29,7 @@ _MARK: Final = "claim.py"
 @click.option(
     "--pages", type=click.Path(path_type=Path), help="Folder for the pages [default: OUT/CLAIM]."
 )
-@click.option(
-    "--first-seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Run with other seeds, from this one on: was it luck?",
-)
+@first_seed_option
 @processes_option
 def claims(
     names: tuple[str, ...],
@@ -70,7 +64,13 @@ def claims(
 
 
 def load_claims() -> "Mapping[str, Claim]":
-    """Import the package ``claims`` of the checkout, by name.
+    """The claims of the checkout, by name."""
+    known: Mapping[str, Claim] = import_from_checkout(_PACKAGE).CLAIMS
+    return known
+
+
+def import_from_checkout(module: str) -> Any:
+    """Import the package ``claims`` of the checkout, or a module of it.
 
     The checkout comes first on ``sys.path``, which worker processes inherit.
 
@@ -81,10 +81,9 @@ def load_claims() -> "Mapping[str, Claim]":
     for checkout in (beside_the_source, here):
         if (checkout / _PACKAGE / _MARK).is_file():
             sys.path.insert(0, str(checkout))  # before any other package of this name
-            known: Mapping[str, Claim] = importlib.import_module(_PACKAGE).CLAIMS
-            return known
+            return importlib.import_module(module)
     raise ConfigError(
-        f"the claims are not part of the installed package: neither {beside_the_source} nor {here} "
-        f"has a folder {_PACKAGE!r} with {_MARK}; get a checkout of fedmuster's repository (the "
-        "version that is installed) and run `fedmuster claims` in its top folder"
+        f"claims and league are not part of the installed package: neither {beside_the_source} nor "
+        f"{here} has a folder {_PACKAGE!r} with {_MARK}; get a checkout of fedmuster's repository "
+        "(the version that is installed) and run the same command in its top folder"
     )

@@ -186,6 +186,9 @@ def _show_class(plural: str, name: str, kind: type[Any]) -> None:
         say(_wrapped(f"{setting.name}: {setting.expected}; {default}", "  ", "      "))
         if setting.meaning:
             say(_wrapped(setting.meaning, "    "))
+    for name_of_setting, wrapper in registries()[plural].wrappers.items():
+        if all(setting.name != name_of_setting for setting in settings):
+            say(f"\nAlso {name_of_setting}: see `fedmuster show {wrapper.name}`")
     for title in ("Deviations", "References"):
         if title in sections:
             say(f"\n{title}\n{_text(sections[title], '  ')}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedmuster.report.summary import Summary
 
 _FOLDER = click.Path(path_type=Path)
+_ROUNDS = 1000
 _BASELINE = click.option(
     "--baseline", help="Compare with this policy [default: random, or the first]."
 )
@@ -39,7 +40,7 @@ def run(spec: Path, out: Path | None, where: Where) -> None:
 @click.command()
 @click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
 @click.option("--world", required=True, help="A world, for example bsfl-groups:num_clients=100.")
-@click.option("--rounds", type=int, default=1000, show_default=True)
+@click.option("--rounds", type=int, help="[default: 1000; with --seconds, no limit]")
 @click.option("--seconds", type=float, help="End each run at this simulated time, if earlier.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--training", help="For example data=digits,partition=shards,model=logistic.")
@@ -55,7 +56,7 @@ def run(spec: Path, out: Path | None, where: Where) -> None:
 def compare(
     policies: tuple[str, ...],
     world: str,
-    rounds: int,
+    rounds: int | None,
     seconds: float | None,
     seeds: int,
     training: str | None,
@@ -77,7 +78,7 @@ def compare(
     from fedmuster.core.errors import ConfigError
     from fedmuster.experiments.spec import Experiment, reward_kind
     from fedmuster.experiments.spec_tables import parse_policies
-    from fedmuster.federation import Federation
+    from fedmuster.federation import UNLIMITED, Federation
     from fedmuster.privacy.budget import Privacy
     from fedmuster.training.training import Training
     from fedmuster.worlds import WORLDS
@@ -91,7 +92,7 @@ def compare(
     experiment = Experiment(
         **contestants._asdict(),
         world=chosen_world,
-        rounds=rounds,
+        rounds=(_ROUNDS if seconds is None else UNLIMITED) if rounds is None else rounds,
         seconds=seconds,
         seeds=tuple(range(seeds)),
         reward=from_table(reward_kind(chosen_world), parse_settings(reward)),

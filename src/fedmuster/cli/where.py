@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +21,13 @@ Play = Callable[["Cells"], None]
 
 processes_option = click.option(
     "--processes", type=click.IntRange(min=1), help="Runs at a time [default: one per core]."
+)
+first_seed_option = click.option(
+    "--first-seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Run with other seeds, from this one on: was it luck?",
 )
 _OPTIONS = (
     processes_option,
@@ -95,7 +101,7 @@ def _play(run_cells: Callable[..., None], cells: "Cells") -> None:
     folders = list(cells)
     folder = folders[0] if len(folders) == 1 else folders[0].parent.parent
     horizon, step = cells[folders[0]].horizon, counted_in(cells.values())
-    with progress_shown(horizon, step) as progress, _interruptible(folder):
+    with progress_shown(horizon, step) as progress, interruptible(f"fedmuster resume {folder}"):
         playable = {path: cell for path, cell in cells.items() if not cell.unavailable}
         run_cells(playable, progress=progress)
     for cell in unfinished(cells).values():
@@ -103,12 +109,12 @@ def _play(run_cells: Callable[..., None], cells: "Cells") -> None:
 
 
 @contextmanager
-def _interruptible(folder: Path) -> Iterator[None]:
+def interruptible(how_to_continue: str) -> Iterator[None]:
     """On Ctrl-C say how to continue, exit code 130; a second Ctrl-C ends this process."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
-        sys.stderr.write(f"\ninterrupted, saving …; continue with: fedmuster resume {folder}\n")
+        sys.stderr.write(f"\ninterrupted, saving …; continue with: {how_to_continue}\n")
         sys.stderr.flush()
         raise KeyboardInterrupt
 

@@ -85,7 +85,23 @@ def named(kinds: Mapping[str, type[T]], table: Any, *, key: Key, what: str) -> T
             key=key,
         )
     rest = {k: v for k, v in table.items() if k != "name"}
-    return from_table(kind_of(kinds, table["name"], key=(*key, "name"), what=what), rest, key=key)
+    kind = kind_of(kinds, table["name"], key=(*key, "name"), what=what)
+    if isinstance(kinds, Registry):
+        whole: T = _wrapped(kinds, kind, rest, key)
+        return whole
+    return from_table(kind, rest, key=key)
+
+
+def _wrapped(registry: Registry[T], kind: Any, table: dict[str, Any], key: Key) -> T:
+    """The config of a class of the registry, within the wrappers whose settings the table has."""
+    wrappers: Mapping[str, Any] = registry.wrappers
+    outer = {name: table.pop(name) for name in wrappers if name in table.keys() - _hints(kind)}
+    config: T = from_table(kind, table, key=key, others=wrappers)
+    for name, value in outer.items():
+        wrapper = wrappers[name]
+        setting = _convert(value, _hints(wrapper)[name], (*key, name))
+        config = _made(wrapper, {registry.kind: config, name: setting}, key)
+    return config
 
 
 def kind_of(kinds: Mapping[str, type[T]], name: Any, *, key: Key, what: str) -> type[T]:
@@ -197,23 +213,34 @@ def _at_outer_commas(text: str) -> Iterator[str]:
 _OUTSIDE = re.compile(r"(?P<name>(?:[^:=]*\.py|\w+(?:\.\w+)*):[A-Za-z_][\w.]*)(?::|$)")
 
 
-def from_table(kind: type[T], table: Mapping[str, Any], *, key: Key = ()) -> T:
-    """An instance of the dataclass ``kind`` from a table; unknown and ill-typed keys are errors."""
+def from_table(
+    kind: type[T], table: Mapping[str, Any], *, key: Key = (), others: Iterable[str] = ()
+) -> T:
+    """An instance of the dataclass ``kind`` from a table; unknown and ill-typed keys are errors.
+
+    ``others`` are keys that the caller takes out of the table, and that a user may have misspelled.
+    """
     config: Any = kind
     hints = _hints(config)
     known = {item.name: item for item in fields(config)}
+    expected = list(dict.fromkeys((*known, *others)))
     values = {}
     for name, value in table.items():
         if name not in known:
             raise ConfigError(
-                f"unknown key {name!r}{did_you_mean(name, known)}; expected one of: "
-                + (", ".join(known) or "nothing"),
+                f"unknown key {name!r}{did_you_mean(name, expected)}; expected one of: "
+                + (", ".join(expected) or "nothing"),
                 key=(*key, name),
             )
         values[name] = _convert(value, hints[name], (*key, name))
     for name, item in known.items():
         if name not in values and item.default is MISSING and item.default_factory is MISSING:
             raise ConfigError(f"missing key {name!r}", key=key)
+    return _made(kind, values, key)
+
+
+def _made(kind: type[T], values: Mapping[str, Any], key: Key) -> T:
+    """``kind(**values)``; an error names the full key."""
     try:
         return kind(**values)
     except ConfigError as error:

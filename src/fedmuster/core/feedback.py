@@ -29,7 +29,7 @@ class FeedbackReport:
     """What became of a feedback message.
 
     Args:
-        round: the round it closed.
+        round: the round it closed; with tickets, the round in which it was heard.
         accepted: rows that counted.
         refused: rows that did not, by reason.
         not_completed: the selected clients of which no valid answer came.
@@ -49,8 +49,15 @@ class Message(NamedTuple):
     completed: BoolArray
     signals: dict[str, FloatArray]
     sketches: FloatArray | None
+    output_bias: FloatArray | None
     used: BoolArray | None
     round_seconds: float | None
+
+    @property
+    def vectors(self) -> dict[str, FloatArray]:
+        """What it says of each update, [n, …] by name."""
+        told = {"sketch": self.sketches, "output bias": self.output_bias}
+        return {name: rows for name, rows in told.items() if rows is not None}
 
     def part(self, rows: IntArray) -> "Message":
         """These rows alone."""
@@ -62,13 +69,14 @@ class Message(NamedTuple):
             completed=self.completed[rows],
             signals={name: values[rows] for name, values in self.signals.items()},
             sketches=None if self.sketches is None else self.sketches[rows],
+            output_bias=None if self.output_bias is None else self.output_bias[rows],
             used=None if self.used is None else self.used[rows],
             round_seconds=self.round_seconds,
         )
 
 
 def clean(
-    feedback: Feedback, selection: Selection, *, sketch_size: int = 0
+    feedback: Feedback, selection: Selection, *, sketch_size: int = 0, num_classes: int = 0
 ) -> tuple[Feedback, FeedbackReport]:
     """What came back from the cohort of a round, as :func:`clean_rows` has it.
 
@@ -76,6 +84,7 @@ def clean(
         feedback: what came.
         selection: who was asked.
         sketch_size: how long sketches are; where it is 0 nobody wants them, and they are dropped.
+        num_classes: how many biases the output layer has; likewise.
     """
     if not isinstance(feedback, Feedback):
         raise FeedbackError(f"feedback is {type(feedback).__name__}, expected a Feedback")
@@ -84,7 +93,8 @@ def clean(
             f"feedback is for round {feedback.round!r}, but round {selection.round} is open: it "
             "came late or was sent twice; drop it"
         )
-    return clean_rows(read(feedback, sketch_size), selection, heard_in=selection.round)
+    message = read(feedback, sketch_size, num_classes)
+    return clean_rows(message, selection, heard_in=selection.round)
 
 
 def clean_rows(
@@ -93,14 +103,14 @@ def clean_rows(
     """One row for each selected client, in the order of the selection, and what was refused.
 
     Clients without a valid answer get ``completed = False``, an infinite latency (speed 0) and
-    signals and sketches of NaN, which a policy must not read where ``completed`` is False.
+    signals, sketches and biases of NaN, which a policy must not read where ``completed`` is False.
 
     Args:
         message: what came.
         selection: who was asked.
         heard_in: the round in which it came.
     """
-    clients, latency, completed, signals, sketches, used, round_seconds = message
+    clients, latency, completed, signals, sketches, output_bias, used, round_seconds = message
     refused: dict[str, int] = {}
     everything = _is_clean(message, selection)
     row = np.arange(len(clients)) if everything else np.searchsorted(selection.clients, clients)
@@ -132,6 +142,7 @@ def clean_rows(
         completed=done,
         signals={name: spread(values, np.nan) for name, values in signals.items()},
         sketches=None if sketches is None else spread(sketches, np.nan),
+        output_bias=None if output_bias is None else spread(output_bias, np.nan),
         used=None if used is None else spread(used, False),
         round_seconds=round_seconds,
     )
@@ -142,7 +153,7 @@ def _good_rows(
     row: IntArray, columns: Message, selection: Selection, refused: dict[str, int]
 ) -> BoolArray:
     """bool[n], the rows that count; the others are counted by reason."""
-    clients, latency, completed, signals, sketches, *_ = columns
+    clients, latency, completed, signals, *_ = columns
     good = row < len(selection.clients)
     good[good] = selection.clients[row[good]] == clients[good]
     _count(refused, "not selected", ~good)
@@ -153,16 +164,16 @@ def _good_rows(
         wrong = good & completed & ~np.isfinite(values)
         _count(refused, f"signal {name!r} not finite", wrong)
         good &= ~wrong
-    if sketches is not None:
-        wrong = good & completed & ~np.isfinite(sketches).all(axis=1)
-        _count(refused, "sketch not finite", wrong)
+    for name, vectors in columns.vectors.items():
+        wrong = good & completed & ~np.isfinite(vectors).all(axis=1)
+        _count(refused, f"{name} not finite", wrong)
         good &= ~wrong
     return _without_duplicates(row, good, columns, refused)
 
 
 def _is_clean(columns: Message, selection: Selection) -> bool:
     """Whether every client answered, in order, with sane numbers: the usual case."""
-    clients, latency, completed, signals, sketches, *_ = columns
+    clients, latency, completed, signals, *_ = columns
     if len(clients) != len(selection.clients) or len(clients) == 0:
         return False
     return bool(
@@ -171,12 +182,15 @@ def _is_clean(columns: Message, selection: Selection) -> bool:
         and latency.max() <= LONGEST_SECONDS
         and (clients == selection.clients).all()
         and all(np.isfinite(values).all() for values in signals.values())
-        and (sketches is None or np.isfinite(sketches).all())
+        and all(np.isfinite(vectors).all() for vectors in columns.vectors.values())
     )
 
 
-def read(feedback: Feedback, sketch_size: int) -> Message:
-    """The columns of a message; a :class:`FeedbackError` where they do not fit together."""
+def read(feedback: Feedback, sketch_size: int, num_classes: int) -> Message:
+    """The columns of a message; a :class:`FeedbackError` where they do not fit together.
+
+    Sketches and output biases that nobody wants (0) are dropped.
+    """
     clients = _as_array("clients", feedback.clients)
     if clients.ndim != 1 or not (np.issubdtype(clients.dtype, np.integer) or clients.size == 0):
         raise FeedbackError(
@@ -200,7 +214,15 @@ def read(feedback: Feedback, sketch_size: int) -> Message:
         latency=latency,
         completed=completed,
         signals=signals,
-        sketches=_sketches(feedback.sketches, (size, sketch_size)),
+        sketches=_vectors(
+            "sketches",
+            feedback.sketches,
+            (size, sketch_size),
+            "the policy wants (wanted_sketch_size)",
+        ),
+        output_bias=_vectors(
+            "output_bias", feedback.output_bias, (size, num_classes), "the problem has num_classes"
+        ),
         used=_flags("used", feedback.used, size),
         round_seconds=_duration(feedback.round_seconds),
     )
@@ -226,17 +248,16 @@ def _duration(seconds: Any) -> float | None:
     return float(seconds)
 
 
-def _sketches(values: Any, shape: tuple[int, int]) -> FloatArray | None:
+def _vectors(name: str, values: Any, shape: tuple[int, int], why: str) -> FloatArray | None:
     if values is None or shape[1] == 0:
         return None
-    sketches = _as_array("sketches", values)
-    if sketches.dtype.kind not in "iuf" or sketches.shape != shape:
+    vectors = _as_array(name, values)
+    if vectors.dtype.kind not in "iuf" or vectors.shape != shape:
         raise FeedbackError(
-            f"feedback.sketches is {sketches.dtype}{sketches.shape}, expected numbers of shape "
-            f"{shape}: as many for each row of feedback.clients as the policy wants "
-            "(wanted_sketch_size)"
+            f"feedback.{name} is {vectors.dtype}{vectors.shape}, expected numbers of shape "
+            f"{shape}: as many for each row of feedback.clients as {why}"
         )
-    return sketches.astype(np.float64, copy=False)
+    return vectors.astype(np.float64, copy=False)
 
 
 def _as_array(name: str, values: Any) -> NDArray[Any]:
@@ -284,14 +305,14 @@ def _without_duplicates(
     if len(first) == len(rows):
         return good
     original = rows[first][inverse]
-    _, latency, completed, signals, sketches, used, _ = columns
+    latency, completed, used = columns.latency, columns.completed, columns.used
     same = completed[rows] == completed[original]
-    for column in (latency, *signals.values()):
+    for column in (latency, *columns.signals.values()):
         same &= (column[rows] == column[original]) | ~completed[rows]
     if used is not None:
         same &= (used[rows] == used[original]) | ~completed[rows]
-    if sketches is not None:
-        same &= (sketches[rows] == sketches[original]).all(axis=1) | ~completed[rows]
+    for vectors in columns.vectors.values():
+        same &= (vectors[rows] == vectors[original]).all(axis=1) | ~completed[rows]
     consistent = np.ones(len(first), dtype=np.bool_)
     np.logical_and.at(consistent, inverse, same)
     _count(refused, "duplicate", counts[consistent] - 1)

@@ -1,6 +1,7 @@
 """The protocol that every selection policy follows, and its registry."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 from numpy.random import Generator
@@ -55,8 +56,16 @@ class Policy(Protocol[S]):
         """How many numbers of each update's direction it wants (``Feedback.sketches``); 0: none."""
 
     @property
+    def wants_output_bias(self) -> bool:
+        """Whether it wants each update's change of the output layer's biases
+        (``Feedback.output_bias``), and so to know ``Problem.num_classes``."""
+
+    @property
     def stale_answers(self) -> Staleness:
-        """What happens to answers that arrive after the end of their round."""
+        """In rounds, what happens to answers after the end of their round.
+
+        Without rounds ``[federation]`` decides.
+        """
 
     @property
     def rounds_only(self) -> str | None:
@@ -110,6 +119,7 @@ class PolicyTraits:
     oracle: ClassVar[bool] = False
     learns: ClassVar[bool] = True
     wants_gain: ClassVar[bool] = False
+    wants_output_bias: ClassVar[bool] = False
     assigns_edges: ClassVar[bool] = False
     rounds_only: ClassVar[str | None] = None
     published_federation: ClassVar[Mapping[str, Any]] = {}
@@ -147,3 +157,20 @@ class Stateless(PolicyTraits):
 
     def observe(self, state: NoState, selection: Selection, feedback: Feedback) -> None:
         """Nothing is learned."""
+
+
+class InnerTraits:
+    """The traits of a policy around another one, its field ``policy``: those of that one."""
+
+    __slots__ = ()
+
+    cohort_rule: ClassVar[Any] = property(attrgetter("policy.cohort_rule"))
+    oracle: ClassVar[Any] = property(attrgetter("policy.oracle"))
+    learns: ClassVar[Any] = property(attrgetter("policy.learns"))
+    wants_gain: ClassVar[Any] = property(attrgetter("policy.wants_gain"))
+    wanted_sketch_size: ClassVar[Any] = property(attrgetter("policy.wanted_sketch_size"))
+    wants_output_bias: ClassVar[Any] = property(attrgetter("policy.wants_output_bias"))
+    stale_answers: ClassVar[Any] = property(attrgetter("policy.stale_answers"))
+    rounds_only: ClassVar[Any] = property(attrgetter("policy.rounds_only"))
+    published_federation: ClassVar[Any] = property(attrgetter("policy.published_federation"))
+    terms: ClassVar[Any] = property(attrgetter("policy.terms"))

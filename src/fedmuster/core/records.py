@@ -5,11 +5,11 @@ array has the clients on axis 0. Rounds count from 1.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Protocol, TypeGuard
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedmuster.core.arrays import BoolArray as BoolArray
 from fedmuster.core.arrays import FloatArray as FloatArray
@@ -41,6 +41,9 @@ class Forecast(Protocol):
 
 PER_CLIENT: Final = ("num_samples", "quality", "clusters", "attributes", "expected_seconds")
 """The arrays of a :class:`Problem`."""
+_MAY_BE_0: Final = ("num_features", "num_edges", "num_classes")
+COUNTS: Final = ("num_clients", "cohort_size", *_MAY_BE_0, "first_round")
+"""The numbers of a :class:`Problem`."""
 
 SHORTEST_SECONDS = 1e-9
 LONGEST_SECONDS = 1e9
@@ -60,6 +63,8 @@ class Problem:
             region; None when they do not.
         num_features: d, how many numbers describe each client in a round (``RoundView.features``).
         num_edges: M, how many edge servers there are; 0 for none, in flat federated learning.
+        num_classes: C, how many classes the model tells apart, where a policy must know it; 0 where
+            it is not known.
         attributes: [K, d'], numbers that describe each client for the whole run (compute, cores,
             memory, …); None when nothing is known.
         expected_seconds: how long device and link of each client suggest that a round takes; None
@@ -74,13 +79,14 @@ class Problem:
     clusters: IntArray | None = None
     num_features: int = 0
     num_edges: int = 0
+    num_classes: int = 0
     attributes: FloatArray | None = None
     expected_seconds: FloatArray | None = None
     first_round: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("num_clients", "cohort_size", "num_features", "num_edges", "first_round"):
-            least = 0 if name in ("num_features", "num_edges") else 1
+        for name in COUNTS:
+            least = 0 if name in _MAY_BE_0 else 1
             value = getattr(self, name)
             if not is_integer(value, least=least):
                 raise DataError(f"Problem: {name} is {value!r}, expected an integer >= {least}")
@@ -285,10 +291,15 @@ class Selection:
             for everybody, or as the federation has it.
         preferred: bool[m], whose answers count first. If the deadline comes before the quota is
             full, others fill it in order of arrival. None for all alike.
+        losses: [K], what clients answered when they were asked for their loss
+            (:attr:`RoundView.ask_loss`), for policies that learn from it; infinite for clients that
+            were not asked, or answered with no number.
         deadline_seconds: how long the server waits for these clients, where the policy decides it;
             None for as long as the federation waits.
         tickets: int64[m], increasing: the number of each job, where clients are asked while others
             are out. The Selector fills it in.
+        wanted: int64[n], increasing: the clients that the policy wanted, where exploration took
+            some of their places; None where the cohort is what the policy wanted.
     """
 
     round: int
@@ -299,8 +310,10 @@ class Selection:
     order: IntArray | None = None
     quota: int | None = None
     preferred: BoolArray | None = None
+    losses: FloatArray | None = None
     deadline_seconds: float | None = None
     tickets: IntArray | None = None
+    wanted: IntArray | None = None
 
     @classmethod
     def of(cls, view: RoundView, candidates: IntArray | slice, positions: IntArray) -> "Selection":
@@ -333,11 +346,23 @@ class Selection:
     def part(self, rows: IntArray) -> "Selection":
         """The part of the cohort at these increasing positions.
 
-        An order of upload and a quota are about the whole cohort, and are left out.
+        What is about the whole cohort (an order of upload, a quota, who was wanted) is left out.
         """
         told = {name: getattr(self, name) for name in _PER_ROW}
         some = {name: values[rows] for name, values in told.items() if values is not None}
-        return replace(self, order=None, quota=None, preferred=None, **some)
+        return replace(self, order=None, quota=None, preferred=None, wanted=None, **some)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Every field that is not None, by name, to be saved."""
+        told = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: np.asarray(value) for name, value in told.items() if value is not None}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Selection":
+        """The inverse of :meth:`arrays`."""
+        kinds: dict[str, Any] = {"round": int, "quota": int, "deadline_seconds": float}
+        told: dict[str, Any] = {name: kinds.get(name, np.asarray)(a) for name, a in arrays.items()}
+        return cls(round=told.pop("round"), **told)
 
     def rows_of(self, values: FloatArray) -> FloatArray:
         """[m, …], what ``values`` [K, …] say of each of the cohort; [K, M, …] with edges."""
@@ -365,6 +390,9 @@ class Feedback:
         sketches: [n, q], a short random projection of each update as the server received it, whose
             angles are nearly those of the updates; for policies that want it
             (``wanted_sketch_size``).
+        output_bias: [n, C], by how much each update as the server received it changes the biases
+            of the output layer, one for each class; for policies that want it
+            (``wants_output_bias``), where the model has such a layer.
         used: which of the completed answers enter the round's model; None for all of them.
         round_seconds: how long the round took, on the server's clock; None if nobody looked.
         tickets: int64[n], the ticket that each row answers, where clients are asked while others
@@ -377,6 +405,7 @@ class Feedback:
     completed: BoolArray | None = None
     signals: Mapping[str, FloatArray] = field(default_factory=dict)
     sketches: FloatArray | None = None
+    output_bias: FloatArray | None = None
     used: BoolArray | None = None
     round_seconds: float | None = None
     tickets: IntArray | None = None

@@ -23,7 +23,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import cache
@@ -69,6 +69,7 @@ class Registry(Mapping[str, type[T]]):
         """Entry points that cannot be loaded, and why."""
         self._modules = tuple(modules)
         self._classes: dict[str, type[Any]] = {}
+        self._wrappers: dict[str, type[Any]] = {}
         self._plugins: dict[str, EntryPoint] | None = None
         if protocol is not None:
             self._by_protocol[protocol] = self
@@ -91,6 +92,26 @@ class Registry(Mapping[str, type[T]]):
             )
         self._classes[name] = kind
         return kind
+
+    def wrapper(self, setting: str) -> Callable[[type[C]], type[C]]:
+        """Decorator: this class wraps another of its kind wherever a table has this setting.
+
+        The class has two fields: one called as :attr:`kind`, and ``setting``. So
+        ``{ name = "bsfl", explore = 0.05 }`` is ``Exploring(policy=BSFL(), explore=0.05)``, unless
+        the named class has a setting of that name itself.
+        """
+
+        def register(kind: type[C]) -> type[C]:
+            self._wrappers[setting] = kind
+            return kind
+
+        return register
+
+    @property
+    def wrappers(self) -> Mapping[str, type[T]]:
+        """The classes that wrap another one, by the setting that says so."""
+        self._find_all()
+        return self._wrappers
 
     def __getitem__(self, name: str) -> type[T]:
         self._find_all()

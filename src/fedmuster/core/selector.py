@@ -1,6 +1,7 @@
 """The stateful shell that users hold: validates data, orders calls, saves and restores."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -13,10 +14,11 @@ from fedmuster.core.checking import checked_view, cohort_fault, warn_if_everyone
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import CallOrderError, ConfigError, DataError, PolicyError, StateError
-from fedmuster.core.feedback import FeedbackReport, clean, clean_rows, read
+from fedmuster.core.feedback import FeedbackReport, Message, clean, clean_rows, read
 from fedmuster.core.files import write_file
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
+    COUNTS,
     PER_CLIENT,
     AskLoss,
     Feedback,
@@ -31,18 +33,17 @@ from fedmuster.core.records import (
     is_integer,
 )
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.core.tickets import Tickets
+from fedmuster.core.tickets import Part, Tickets
 
 S = TypeVar("S")
 
 _FORMAT = 5
 _READABLE = (3, _FORMAT)  # 3 has no tickets, and is read as a selector of rounds
-_NUMBERS = ("num_clients", "cohort_size", "num_features", "num_edges", "first_round")
-_PENDING = ("clients", "edges", "inclusion", "features", "order", "preferred")
+_PENDING = ("clients", "edges", "inclusion", "features", "order", "preferred", "losses")
 
 
 class Selector(Generic[S]):
-    """Ask it for clients, tell it what came back: round by round, or while others are out.
+    """Chooses clients with a policy and teaches it their answers, in rounds or by tickets.
 
     In rounds, ``select()`` chooses a cohort and ``observe`` closes the round. Without rounds,
     ``select(count=…)`` gives out tickets while others are open, ``observe`` takes answers to any
@@ -83,8 +84,8 @@ class Selector(Generic[S]):
         self.round = 1
         """The round that is open, or that the next ``select`` opens.
 
-        Without rounds, a round is as many clients as a cohort has: a policy that counts rounds
-        finds the same number of choices in each.
+        Without rounds, a round ends when ``cohort_size`` clients have been asked in it, or when no
+        ticket is open any more.
         """
         self.decisions = 0
         """How often clients were chosen."""
@@ -93,7 +94,8 @@ class Selector(Generic[S]):
         self.tickets = Tickets(problem.num_clients)
         """The tickets that are open, where clients are asked while others are out."""
         self._asked = 0  # in this round
-        self._open: RoundView | None = None
+        self._view: RoundView | None = None
+        self._wanted: IntArray | None = None  # Selection.wanted of the view that is open
         self.refused: Counter[str] = Counter()
         """Feedback rows refused so far, by reason."""
         self.state = self.policy.init(problem)
@@ -174,16 +176,23 @@ class Selector(Generic[S]):
             selection = self.tickets.open(selection)
         self.round, self._asked = round_number, asked + len(selection.clients)
         self.decisions += 1
-        self._open = view
+        self._view, self._wanted = view, selection.wanted
         return selection
 
     def scores(self) -> dict[str, FloatArray]:
-        """What the policy thinks of each client in the round that is open: [K] by name."""
-        if self._open is None:
+        """What the policy thinks of each client in the round that is open: [K] by name.
+
+        Where exploration took places of clients, "wanted" is 1 for clients that the policy wanted
+        and 0 for others.
+        """
+        if self._view is None:
             raise CallOrderError("scores: no round is open: call select() first, in this process")
-        scores = dict(self.policy.scores(self.state, self._open))
+        scores = dict(self.policy.scores(self.state, self._view))
         # Clients that joined since the round was opened are not in its view.
-        now, then = self.problem.num_clients, len(self._open.available)
+        now, then = self.problem.num_clients, len(self._view.available)
+        if self._wanted is not None:
+            scores["wanted"] = np.zeros(then)
+            scores["wanted"][self._wanted] = 1.0
         for name, values in scores.items():
             if values.dtype != np.float64 or values.shape not in ((now,), (then,)):
                 raise PolicyError(
@@ -205,18 +214,25 @@ class Selector(Generic[S]):
         Rows that cannot be right are dropped and counted, see :class:`FeedbackReport`; their
         clients did not complete.
         """
-        sketch_size = self.policy.wanted_sketch_size
         if isinstance(feedback, Feedback) and feedback.tickets is not None:
-            return self._observe_tickets(feedback, sketch_size)
+            # Before all else: if it fails, nothing changes.
+            message = read(feedback, self.policy.wanted_sketch_size, self._wanted_classes)
+            parts, refused = self.tickets.match(feedback.tickets, message.clients)
+            return self._close_tickets(parts, refused, message)
         if self.pending is None:
             raise CallOrderError(
                 f"observe: no cohort has been chosen for round {self.round}: call select() first"
                 + (", or say which tickets were answered" if len(self.tickets) > 0 else "")
             )
-        cleaned, report = clean(feedback, self.pending, sketch_size=sketch_size)
+        cleaned, report = clean(
+            feedback,
+            self.pending,
+            sketch_size=self.policy.wanted_sketch_size,
+            num_classes=self._wanted_classes,
+        )
         self.policy.observe(self.state, self.pending, cleaned)
         self.refused.update(report.refused)
-        self.pending = self._open = None
+        self.pending = self._view = None
         self.round, self._asked = self.round + 1, 0
         return report
 
@@ -226,15 +242,41 @@ class Selector(Generic[S]):
         Their clients did not complete, and can be chosen again. An answer that comes later is
         recognised as late, counted and not learned from.
         """
-        parts, refused = self.tickets.sort(tickets, None)
+        parts, refused = self.tickets.match(tickets, None)
         nobody = np.empty(0, dtype=np.int64)
-        silence = read(Feedback(clients=nobody, latency_seconds=np.empty(0)), sketch_size=0)
-        reports = []
-        for part in parts:
-            cleaned, report = clean_rows(silence, part.selection, heard_in=self.round)
-            self._learn(part.selection, cleaned, given_up=True)
-            reports.append(report)
-        return self._closed(reports, refused)
+        silence = read(Feedback(clients=nobody, latency_seconds=np.empty(0)), 0, 0)
+        return self._close_tickets(parts, refused, silence, given_up=True)
+
+    def _close_tickets(
+        self,
+        parts: Sequence[Part],
+        refused: Mapping[str, int],
+        message: Message,
+        *,
+        given_up: bool = False,
+    ) -> FeedbackReport:
+        """Teach the policy, close the tickets, begin a new round if none is open; one report."""
+        accepted, total = 0, Counter(refused)
+        not_completed = [np.empty(0, dtype=np.int64)]
+        for selection, rows in parts:
+            answers = message if given_up else message.part(rows)
+            cleaned, report = clean_rows(answers, selection, heard_in=self.round)
+            self.policy.observe(self.state, selection, cleaned)
+            self.tickets.close(selection, given_up=given_up)
+            self._view = None
+            accepted += report.accepted
+            total.update(report.refused)
+            not_completed.append(report.not_completed)
+        whole = FeedbackReport(
+            round=self.round,
+            accepted=accepted,
+            refused=dict(total),
+            not_completed=np.sort(np.concatenate(not_completed)),
+        )
+        self.refused.update(total)
+        if parts and len(self.tickets) == 0:
+            self.round, self._asked = self.round + 1, 0
+        return whole
 
     def _require_round_less(self, count: object, cohort_size: int | None) -> None:
         if not is_integer(count, least=1) or cohort_size is not None:
@@ -248,43 +290,15 @@ class Selector(Generic[S]):
                 "select() without count, or choose another policy"
             )
 
-    def _observe_tickets(self, feedback: Feedback, sketch_size: int) -> FeedbackReport:
-        message = read(feedback, sketch_size)  # before all else: if it fails, nothing changes
-        parts, refused = self.tickets.sort(feedback.tickets, message.clients)
-        reports = []
-        for part in parts:
-            answers = message.part(part.rows)
-            cleaned, report = clean_rows(answers, part.selection, heard_in=self.round)
-            self._learn(part.selection, cleaned, given_up=False)
-            reports.append(report)
-        return self._closed(reports, refused)
-
-    def _learn(self, selection: Selection, cleaned: Feedback, *, given_up: bool) -> None:
-        self.policy.observe(self.state, selection, cleaned)
-        self.tickets.close(selection, given_up=given_up)
-        self._open = None
+    @property
+    def _wanted_classes(self) -> int:
+        """How many biases of the output layer the policy wants."""
+        return self.problem.num_classes if self.policy.wants_output_bias else 0
 
     @property
     def _decided_in_rounds(self) -> int:
         """How often clients were chosen, if it was once in each round."""
         return self.round if self.pending is not None else self.round - 1
-
-    def _closed(self, reports: list[FeedbackReport], refused: dict[str, int]) -> FeedbackReport:
-        """One report of several parts of a message."""
-        total = Counter(refused)
-        for report in reports:
-            total.update(report.refused)
-        missing = [np.empty(0, dtype=np.int64), *(report.not_completed for report in reports)]
-        whole = FeedbackReport(
-            round=self.round,
-            accepted=sum(report.accepted for report in reports),
-            refused=dict(total),
-            not_completed=np.sort(np.concatenate(missing)),
-        )
-        self.refused.update(total)
-        if reports and len(self.tickets) == 0:
-            self.round, self._asked = self.round + 1, 0
-        return whole
 
     def join(
         self,
@@ -344,7 +358,11 @@ class Selector(Generic[S]):
         meta: dict[str, Any] = {
             "format": _FORMAT,
             "policy": {**to_table(self.policy), "name": self.policy.name},
-            "problem": {name: getattr(self.problem, name) for name in _NUMBERS},
+            "problem": {
+                name: getattr(self.problem, name)
+                for name in COUNTS
+                if name != "num_classes" or self.problem.num_classes > 0
+            },
             "seed": self.seed,
             "round": self.round,
             "refused": dict(self.refused),

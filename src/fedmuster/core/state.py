@@ -17,6 +17,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -123,6 +124,16 @@ def with_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
+def numbered(arrays: Mapping[str, Array]) -> dict[int, dict[str, Array]]:
+    """The arrays with names such as "7.clients", by number and the rest of their names."""
+    found: dict[int, dict[str, Array]] = {}
+    for name, values in arrays.items():
+        number, dot, rest = name.partition(".")
+        if dot:
+            found.setdefault(int(number), {})[rest] = values
+    return found
+
+
 def grow(old: Any, fresh: S) -> S:
     """``fresh`` (the initial state of the larger problem) with everything ``old`` had learned."""
     learned = to_arrays(old)
@@ -151,3 +162,15 @@ def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str
             "copy or start anew"
         ) from error
     return arrays, meta
+
+
+@contextmanager
+def missing_arrays(source: str) -> Iterator[None]:
+    """Turn the KeyError of an array that ``source`` lacks into an error that says what to do."""
+    try:
+        yield
+    except KeyError as error:
+        raise StateError(
+            f"{source} was written by another version of fedmuster (it lacks {error.args[0]}): "
+            "use that version, or run it anew"
+        ) from None

@@ -12,11 +12,10 @@ import numpy as np
 from fedmuster.core.arrays import BoolArray, IntArray
 from fedmuster.core.errors import FeedbackError
 from fedmuster.core.records import Selection
-from fedmuster.core.state import Array
+from fedmuster.core.state import Array, numbered
 
 _MOST_GIVEN_UP: Final = 1_000_000
 """The tickets that were given up last and may be answered late; older ones count as closed."""
-_COLUMNS: Final = ("clients", "tickets", "edges", "inclusion", "features")
 
 UNKNOWN = "unknown ticket"
 LATE = "late: the ticket was given up"
@@ -55,7 +54,7 @@ class Tickets:
         """How many of the available clients have no open ticket."""
         count = int(np.count_nonzero(available))
         if count == len(available) or len(self) == 0:
-            return count - len(self)  # without a look at each client
+            return count - len(self)  # saves a second pass
         return int(np.count_nonzero(available > self.busy))
 
     def open(self, selection: Selection) -> Selection:
@@ -64,19 +63,19 @@ class Tickets:
         selection = replace(selection, tickets=numbers)
         if len(numbers) > 0:
             # Answers are learned from one by one: what is about the whole of them is left out.
-            kept = replace(selection, order=None, quota=None, preferred=None)
+            kept = replace(selection, order=None, quota=None, preferred=None, wanted=None)
             self._open[self.next] = kept
             self._selection_of.update(dict.fromkeys(numbers.tolist(), self.next))
             self.busy[selection.clients] = True
             self.next += len(numbers)
         return selection
 
-    def sort(self, tickets: Any, clients: IntArray | None) -> tuple[list[Part], dict[str, int]]:
+    def match(self, tickets: Any, clients: IntArray | None) -> tuple[list[Part], dict[str, int]]:
         """Group the rows of a message by selection, and count those that are refused, by reason.
 
         Args:
             tickets: int[n], as they came; the same may stand there twice.
-            clients: int[n], who says that it answers; None where nobody does.
+            clients: int[n], the client that sent each row; None when tickets are given up.
         """
         numbers = _numbers(tickets)
         if clients is not None and numbers.shape != clients.shape:
@@ -133,11 +132,7 @@ class Tickets:
         late = np.array([*self._given_up.items()], dtype=np.int64).reshape(-1, 2)
         columns: dict[str, Array] = {"next": np.array(self.next), "given_up": late}
         for key, selection in self._open.items():
-            columns[f"{key}.round"] = np.array(selection.round)
-            told = {name: getattr(selection, name) for name in _COLUMNS}
-            columns |= {f"{key}.{name}": a for name, a in told.items() if a is not None}
-            if selection.deadline_seconds is not None:
-                columns[f"{key}.deadline_seconds"] = np.array(selection.deadline_seconds)
+            columns |= {f"{key}.{name}": a for name, a in selection.arrays().items()}
         return columns
 
     def load(self, arrays: Mapping[str, Array]) -> None:
@@ -145,19 +140,16 @@ class Tickets:
         if not arrays:
             return
         self.next, self._given_up = int(arrays["next"]), dict(arrays["given_up"].tolist())
-        for name in arrays:
-            key, _, column = name.partition(".")
-            if column != "round":
-                continue
-            told: dict[str, Any] = {item: arrays.get(f"{key}.{item}") for item in _COLUMNS}
-            if f"{key}.deadline_seconds" in arrays:
-                told["deadline_seconds"] = float(arrays[f"{key}.deadline_seconds"])
-            self._open[int(key)] = Selection(round=int(arrays[name]), **told)
-            self._selection_of.update(dict.fromkeys(told["tickets"].tolist(), int(key)))
-            self.busy[told["clients"]] = True
+        for key, columns in numbered(arrays).items():
+            self._open[key] = Selection.of_arrays(columns)
+            self._selection_of.update(dict.fromkeys(columns["tickets"].tolist(), key))
+            self.busy[columns["clients"]] = True
 
     def _fault(self, number: int, client: int | None) -> str | None:
-        """Why a row that answers this ticket does not count."""
+        """Why this row does not count.
+
+        A late answer is recognised once: its ticket is forgotten here.
+        """
         if not 0 <= number < self.next:
             return UNKNOWN
         key = self._selection_of.get(number)
@@ -166,7 +158,7 @@ class Tickets:
                 return AGAIN
             if client != self._given_up[number]:
                 return OTHER
-            del self._given_up[number]  # a second copy is not late but repeated
+            del self._given_up[number]
             return LATE
         tickets = self._open[key].tickets
         assert tickets is not None

@@ -152,14 +152,16 @@ class _Onlooker(Simulation[Any]):
         self._reachable = reachable.available
         return reachable
 
-    def select(self, drawn: WorldRound, **how_many: int) -> Selection:
+    def select(
+        self, drawn: WorldRound, *, count: int | None = None, cohort_size: int | None = None
+    ) -> Selection:
         if not self._decides_next:
-            return super().select(drawn, **how_many)
+            return super().select(drawn, count=count, cohort_size=cohort_size)
         self.seen = self._marks(drawn)
         since = np.full(self.selector.problem.num_clients, np.nan)
         for job in self.agenda.jobs:
             since[job.client] = job.decision.asked_at_seconds
-        selection = super().select(drawn, **how_many)
+        selection = super().select(drawn, count=count, cohort_size=cohort_size)
         budget = None if drawn.edges is None else drawn.edges.budget
         self.choice = Choice(selection.round, selection.clients, selection.edges, budget, since)
         return selection

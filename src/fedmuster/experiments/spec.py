@@ -30,7 +30,7 @@ from fedmuster.experiments.spec_tables import (
     table_of,
     unavailable_in,
 )
-from fedmuster.federation import Federation, Horizon, Simulation, Watch
+from fedmuster.federation import UNLIMITED, Federation, Horizon, Simulation, Watch
 from fedmuster.policies.genie import Genie
 from fedmuster.privacy.budget import Privacy, Protection
 from fedmuster.training.training import Training
@@ -38,7 +38,6 @@ from fedmuster.worlds.world import World
 
 _FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there
 _LONGEST_LABEL = 100
-_MOST_ROUNDS = 10**9
 _KEYS = (
     *("rounds", "seconds", "seed", "seeds", "regret"),
     *("world", "reward", "training", "privacy", "watch", "federation", "policy"),
@@ -76,9 +75,9 @@ class Experiment:
     def __post_init__(self) -> None:
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise ConfigError(f"seconds = {self.seconds}, expected a number > 0", key=("seconds",))
-        if not 1 <= self.rounds <= _MOST_ROUNDS:
+        if not 1 <= self.rounds <= UNLIMITED:
             raise ConfigError(
-                f"rounds = {self.rounds}, expected an integer >= 1, and at most {_MOST_ROUNDS:,}",
+                f"rounds = {self.rounds}, expected an integer >= 1, and at most {UNLIMITED:,}",
                 key=("rounds",),
             )
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
@@ -163,21 +162,14 @@ class Experiment:
         )
 
     def federation_of(self, label: str) -> Federation:
-        """How the federation works with this policy.
+        """What is set for this policy: by its own table, or else by ``[federation]``.
 
-        What the policy's own table says counts first, then how it was published, then
-        ``[federation]``. A published buffer is at most as large as the concurrency. Where the
-        policy's table says ``rounds``, only the concurrency of ``[federation]`` counts.
+        Where the policy's table says ``rounds``, only the concurrency of ``[federation]`` counts.
         """
-        policy, own = self.policies[label], self.federations.get(label, Federation())
-        common = self.federation or Federation()
+        own, common = self.federations.get(label, Federation()), self.federation or Federation()
         if own.rounds or common.rounds:
-            return Federation(concurrency=common.concurrency).overridden_by(own)
-        published = from_table(Federation, policy.published_federation)
-        slots = common.overridden_by(published).overridden_by(own).concurrency
-        slots = getattr(self.world, "cohort_size", None) if slots is None else slots
-        fitting = published.fitting(slots) if slots else published
-        return common.overridden_by(fitting).overridden_by(own)
+            common = Federation(concurrency=common.concurrency, rounds=True)
+        return common.overridden_by(own)
 
     @property
     def unavailable(self) -> list[UnavailableClass]:
@@ -336,9 +328,12 @@ class Experiment:
                 raise ConfigError(
                     f"unknown key {key!r}; expected one of: {', '.join(_KEYS)}", key=(key,)
                 )
+        table = {"rounds": UNLIMITED, **table} if "seconds" in table else table
         for key in ("rounds", "world", "policy"):
             if key not in table:
-                raise ConfigError(f"missing key {key!r}; a spec needs rounds, [world], [[policy]]")
+                raise ConfigError(
+                    f"missing key {key!r}; a spec needs rounds or seconds, [world], [[policy]]"
+                )
         numbers = from_table(_Numbers, {k: v for k, v in table.items() if k in _NUMBERS})
         if numbers.seed is not None and numbers.seeds is not None:
             raise ConfigError("give seed or seeds, not both", key=("seed",))
@@ -373,7 +368,7 @@ class Experiment:
                 settings["federation"] = table_of(self.federations[label])
             policies.append(settings)
         table: dict[str, Any] = {
-            "rounds": self.rounds,
+            "rounds": None if self.seconds and self.rounds == UNLIMITED else self.rounds,
             "seconds": self.seconds,
             "regret": self.regret,
             "seeds": list(self.seeds),

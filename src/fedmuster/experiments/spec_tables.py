@@ -13,6 +13,7 @@ from fedmuster.core.policy import POLICIES, Policy, PolicyTraits
 from fedmuster.core.registry import is_outside
 from fedmuster.federation import Federation
 from fedmuster.policies.explaining.simple_rules import Untold
+from fedmuster.policies.exploring import Exploring
 from fedmuster.worlds import WORLDS
 from fedmuster.worlds.real_federation import FEDERATIONS
 from fedmuster.worlds.world import World
@@ -154,6 +155,8 @@ def read_policies(tables: Any, *, reading: bool = False) -> Contestants:
         if label is None:  # an entry point may have another name than its class
             name = table["name"] if isinstance(table, Mapping) else table
             label = policy.name if is_outside(name) else name
+            if isinstance(policy, Exploring):
+                label = f"{policy.policy.name}, explore {policy.explore:g}"
         if not isinstance(label, str):
             raise ConfigError(f"label = {label!r}, expected a string", key=(*key, "label"))
         if label in policies:

@@ -5,13 +5,14 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeVar
 
 from fedmuster.core.errors import ConfigError, FedmusterWarning, StateError
 from fedmuster.core.files import write_file
@@ -20,6 +21,8 @@ from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 
 EXPERIMENT_NAME = "experiment.toml"
+
+T = TypeVar("T")
 
 Cells = Mapping[Path, Experiment]
 """Runs by folder: each an experiment with one policy and one seed."""
@@ -145,26 +148,56 @@ def run_cells(cells: Cells, *, processes: int | None = None, progress: Progress)
     todo = unfinished(cells)
     for cell in todo.values():
         cell.require_available()
-    if not todo:
+    try:
+        run_side_by_side(
+            _execute,
+            list(todo),
+            processes=processes,
+            tick=lambda: progress({path: standing(path) for path in cells}),
+        )
+    except BrokenProcessPool as error:
+        raise StateError(
+            "a worker process died (killed, or out of memory): nothing is lost, continue with "
+            "`fedmuster resume` on the same folder"
+        ) from error
+
+
+def run_side_by_side(
+    work: Callable[[T], object],
+    jobs: Sequence[T],
+    *,
+    processes: int | None = None,
+    tick: Callable[[], None],
+) -> None:
+    """Call ``work`` with each job, in processes of one thread each.
+
+    When this is interrupted or a job fails, the worker processes stop: a job that can be cut short
+    asks :func:`still_wanted`, others are ended after a moment.
+
+    Args:
+        work: a function that another process can import.
+        jobs: what it is called with, one after the other; they are pickled.
+        processes: how many; None for one per core.
+        tick: called now and then, to show progress.
+
+    Raises:
+        BrokenProcessPool: a worker process died.
+    """
+    if not jobs:
         return
     context = get_context("spawn")
     leash, ours = context.Pipe(duplex=False)
-    workers = min(processes or os.cpu_count() or 1, len(todo))
+    workers = min(processes or os.cpu_count() or 1, len(jobs))
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_obey, initargs=(leash,))
     with pool, leash, ours:
-        with one_thread_for_children(), _no_interrupts_for_children():
-            waiting = {pool.submit(_execute, path) for path in todo}  # starts the workers
         try:
+            with one_thread_for_children(), _no_interrupts_for_children():
+                waiting = {pool.submit(work, job) for job in jobs}  # starts the workers
             while waiting:
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
                 for future in done:
                     future.result()
-                progress({path: standing(path) for path in cells})
-        except BrokenProcessPool as error:
-            raise StateError(
-                "a worker process died (killed, or out of memory): nothing is lost, continue with "
-                "`fedmuster resume` on the same folder"
-            ) from error
+                tick()
         except BaseException:
             ours.close()
             pool.shutdown(cancel_futures=True)
@@ -186,6 +219,11 @@ def _no_interrupts_for_children() -> Iterator[None]:
 _told_to_stop = threading.Event()
 
 
+def still_wanted() -> bool:
+    """Whether anybody waits for what this worker process does."""
+    return not _told_to_stop.is_set()
+
+
 def _obey(leash: Connection) -> None:
     """Stop when the other end of ``leash`` is closed: by the parent, or because it has died."""
 
@@ -201,4 +239,4 @@ def _obey(leash: Connection) -> None:
 
 def _execute(folder: Path) -> None:
     warnings.simplefilter("ignore", FedmusterWarning)  # the rehearsal has said it
-    execute(folder, wanted=lambda: not _told_to_stop.is_set())
+    execute(folder, wanted=still_wanted)

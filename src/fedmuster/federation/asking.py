@@ -6,7 +6,8 @@ from typing import Any, Protocol
 from fedmuster.core.arrays import BoolArray
 from fedmuster.core.records import Feedback
 from fedmuster.core.state import Array
-from fedmuster.federation.jobs import Decision, Event, Job
+from fedmuster.federation.agenda import Event
+from fedmuster.federation.jobs import Decision, Job
 
 
 class Asking(Protocol):
@@ -27,16 +28,22 @@ class Asking(Protocol):
     def ask(self) -> None:
         """Ask clients, if it is time, and put what they will do on the agenda."""
 
-    def happen(self, event: Event) -> list[Job]:
-        """The jobs that are back by this event of the agenda."""
+    def handle(self, event: Event) -> list[Job]:
+        """Process an event; return the jobs that have ended."""
 
     def due(self) -> float:
-        """When the server aggregates, if nothing happens before; infinite for not before."""
+        """When the next server aggregates, if nothing happens before; infinite for not before.
 
-    def nobody_left(self) -> str | None:
-        """Nobody is out, and nobody can be asked: why the run ends, if it does."""
+        Sets :attr:`only_edge` to that server.
+        """
 
-    def came_back(self, jobs: Sequence[Job]) -> Feedback | None:
+    def run_dry(self) -> str | None:
+        """Choose the server that aggregates when the agenda is empty.
+
+        Return why the run ends, if it does.
+        """
+
+    def feedback_of(self, jobs: Sequence[Job]) -> Feedback | None:
         """What the server hears of these jobs, without what training tells."""
 
     def age(self, job: Job) -> int:

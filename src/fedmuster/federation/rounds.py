@@ -10,7 +10,8 @@ from fedmuster.core.arrays import BoolArray
 from fedmuster.core.checking import warn_if_everyone
 from fedmuster.core.records import Feedback, RoundView
 from fedmuster.core.state import Array
-from fedmuster.federation.jobs import BACK, Decision, Event, Job
+from fedmuster.federation.agenda import BACK, Event
+from fedmuster.federation.jobs import Decision, Job
 from fedmuster.federation.regret import Verdict
 from fedmuster.federation.rows import EdgeRow
 from fedmuster.worlds.world import Outcome, WorldRound
@@ -64,12 +65,12 @@ class Rounds:
         if judge is not None:
             judge.record(selection, feedback)
         self._outcome, self._drawn = outcome, drawn
-        self.cohort = simulation.decide(
+        self.cohort = simulation.dispatch(
             selection, feedback, outcome.latency_seconds, grant, version=simulation.version
         )
         simulation.agenda.add(now + outcome.round_seconds, BACK, self.cohort)
 
-    def happen(self, event: Event) -> list[Job]:
+    def handle(self, event: Event) -> list[Job]:
         """The round is over: every client of the cohort is back, or given up."""
         assert event.decision is not None
         return [Job(event.decision, row) for row in range(len(event.decision.selection.clients))]
@@ -79,16 +80,16 @@ class Rounds:
         over = self.cohort is not None and len(self._simulation.agenda) == 0
         return self._simulation.elapsed_seconds if over else np.inf
 
-    def nobody_left(self) -> str | None:
+    def run_dry(self) -> str | None:
         """A round always ends."""
         return None
 
-    def came_back(self, jobs: Sequence[Job]) -> Feedback | None:
+    def feedback_of(self, jobs: Sequence[Job]) -> Feedback | None:
         """What the server hears of the cohort, without what training tells."""
         return None if self.cohort is None else self.cohort.feedback
 
     def age(self, job: Job) -> int:
-        """An answer that is in time is fresh."""
+        """0: the trainer keeps late answers, so all answers here are of this round."""
         return 0
 
     def used(self, jobs: Sequence[Job]) -> BoolArray:

@@ -1,8 +1,8 @@
-"""One round, as the journal keeps it."""
+"""Rows of the journal: a round or an aggregation, its jobs, and what happened at edge servers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.records import Feedback, Selection
-from fedmuster.federation.jobs import JobRows
+from fedmuster.core.state import Array
+from fedmuster.federation.jobs import Job
 from fedmuster.privacy.budget import PrivacyRow
 from fedmuster.training.trainer import LearningRow
 
@@ -29,6 +30,10 @@ class Checkpoint(NamedTuple):
     """Open jobs and what will happen to them; None in rounds, where nothing is open then."""
 
 
+UNLIMITED: Final = 10**9
+"""As many rounds as a run can have: its end is up to ``seconds``."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Horizon:
     """When a run ends: after ``rounds``, or with the round that reaches ``seconds``."""
@@ -39,7 +44,8 @@ class Horizon:
     def __str__(self) -> str:
         if self.seconds is None:
             return f"{self.rounds:,} rounds"
-        return f"{self.seconds:g} simulated seconds (at most {self.rounds:,} rounds)"
+        most = "" if self.rounds == UNLIMITED else f" (at most {self.rounds:,} rounds)"
+        return f"{self.seconds:g} simulated seconds{most}"
 
     def reached(self, rounds: int, elapsed_seconds: float) -> bool:
         """Whether a run of this length is over."""
@@ -113,6 +119,57 @@ class EdgeRow:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class JobRows:
+    """The jobs that ended between two aggregations, for the journal; one entry a job.
+
+    Args:
+        client: whose job it is.
+        edge: at which edge server; 0 in flat learning.
+        decision: the number of the decision that asked for it.
+        asked_at_seconds: when it was asked for.
+        ended_at_seconds: when the answer came, or the server stopped waiting.
+        answered: whether an answer came.
+        used: whether the answer entered the model.
+        version: how often its server had aggregated before it was asked for: the number of the
+            model that the client trained on.
+        age: how often its server has aggregated since then, when the answer was or would be used.
+    """
+
+    client: IntArray
+    edge: IntArray
+    decision: IntArray
+    asked_at_seconds: FloatArray
+    ended_at_seconds: FloatArray
+    answered: BoolArray
+    used: BoolArray
+    version: IntArray
+    age: IntArray
+
+    @classmethod
+    def of(
+        cls, ended: Sequence[tuple[Job, float]], used: BoolArray, ages: Sequence[int]
+    ) -> "JobRows":
+        """The rows of these jobs and their end times; ``used`` are the answers in the model."""
+        jobs = [job for job, _ in ended]
+        versions = np.array([job.decision.version for job in jobs], dtype=np.int64)
+        return cls(
+            client=np.array([job.client for job in jobs], dtype=np.int64),
+            edge=np.array([job.edge for job in jobs], dtype=np.int64),
+            decision=np.array([job.decision.number for job in jobs], dtype=np.int64),
+            asked_at_seconds=np.array([job.decision.asked_at_seconds for job in jobs]),
+            ended_at_seconds=np.array([at for _, at in ended], dtype=np.float64),
+            answered=np.array([j.decision.feedback.answered[j.row] for j in jobs], dtype=np.bool_),
+            used=used,
+            version=versions,
+            age=np.array(ages, dtype=np.int64),
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """The columns, by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundRow:
     """One round, as the journal keeps it; without rounds, one aggregation.
@@ -124,7 +181,8 @@ class RoundRow:
             or the utility of participants at edge servers (COCS Eq. 8, 19); NaN without a judge.
         regret: expected loss against the best cohort (BSFL Eq. 7; COCS Eq. 11); NaN likewise.
         num_available: the clients that could be asked.
-        num_completed: the clients of the cohort that answered.
+        num_completed: the clients of the cohort that answered; without rounds, the jobs answered
+            since the last row.
         num_refused: feedback rows that could not be right.
         clients: the cohort; without rounds, the clients whose jobs have ended since the last row.
         learning: what the round did to the model, if there is one.

@@ -13,7 +13,7 @@ Rounds are the case C = O = B: everybody is asked at once, and the server waits 
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
-from fedmuster.core.config import check_types, require
+from fedmuster.core.config import check_types, from_table, require
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Problem
@@ -66,15 +66,17 @@ class Federation:
             told = {"buffer": None, "trigger": None} | told
         return replace(self, **told)
 
-    def fitting(self, slots: int) -> "Federation":
-        """With a refill and a buffer that this number of slots can reach.
+    def _with_published(self, policy: Policy[Any], slots: int) -> "Federation":
+        """These settings; those that are not set are as the policy was published.
 
-        Published settings are for federations of the published size. What a user writes is not
-        changed: :meth:`settled` refuses it.
+        A published refill or buffer is at most as large as the number of slots.
         """
-        told = {name: getattr(self, name) for name in ("refill", "buffer")}
-        fits = {name: min(value, slots) for name, value in told.items() if value is not None}
-        return replace(self, **fits)
+        if self.rounds:
+            return self
+        published = from_table(Federation, policy.published_federation)
+        sizes = {name: getattr(published, name) for name in ("refill", "buffer")}
+        fits = {name: min(size, slots) for name, size in sizes.items() if size is not None}
+        return replace(published, **fits).overridden_by(self)
 
     def resized(self, world: World) -> World:
         """The world with as many clients in a cohort as there are slots.
@@ -100,11 +102,13 @@ class Federation:
         return self.refill == slots
 
     def settled(self, policy: Policy[Any], problem: Problem) -> "Federation":
-        """With every setting filled in; complains about settings that cannot work."""
+        """With every setting filled in; complains about settings that cannot work.
+
+        What is not set is as the policy was published.
+        """
         num_clients, cohort_size = problem.num_clients, problem.cohort_size
         slots = cohort_size if self.concurrency is None else self.concurrency
-        given = self.concurrency is not None
-        if given and slots > num_clients:
+        if self.concurrency is not None and slots > num_clients:
             raise ConfigError(
                 f"Federation: concurrency = {slots}, but there are {num_clients} clients: write at "
                 f"most {num_clients}",
@@ -118,8 +122,9 @@ class Federation:
                     f"once: write at most {slots}, or a larger concurrency",
                     key=("federation", name),
                 )
-        if self._has_rounds(slots):
-            worth = policy.stale_answers if self.staleness is None else self.staleness
+        given = self._with_published(policy, slots)
+        if given._has_rounds(slots):
+            worth = policy.stale_answers if given.staleness is None else given.staleness
             return Federation(concurrency=slots, refill=slots, buffer=slots, staleness=worth)
         if policy.rounds_only is not None:
             raise ConfigError(
@@ -127,19 +132,19 @@ class Federation:
                 '"rounds" for this policy, or choose another',
                 key=("federation",),
             )
-        worth = PolynomialWorth() if self.staleness is None else self.staleness
+        worth = PolynomialWorth() if given.staleness is None else given.staleness
         if isinstance(worth, CachedModels):
             raise ConfigError(
                 "Federation: the cache of SAFA is filled round by round, so it needs rounds; "
                 "choose another staleness rule",
                 key=("federation", "staleness"),
             )
-        trigger = self.trigger or Buffer(answers=self.buffer or slots)
+        trigger = given.trigger or Buffer(answers=given.buffer or slots)
         trigger.require_reachable(slots)
         return replace(
-            self,
+            given,
             concurrency=slots,
-            refill=self.refill or 1,
+            refill=given.refill or 1,
             buffer=None,
             trigger=trigger,
             staleness=worth,

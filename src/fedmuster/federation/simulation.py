@@ -7,7 +7,7 @@ which all slots are filled at once and the server waits for them together.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import Feedback, Selection, checked_seed
 from fedmuster.core.selector import Selector
 from fedmuster.core.state import Array
+from fedmuster.federation.agenda import Agenda
 from fedmuster.federation.asking import Asking
-from fedmuster.federation.jobs import Agenda, Decision, Job, load_sent, sent_arrays
+from fedmuster.federation.jobs import Decision, Job, load_sent, sent_arrays
 from fedmuster.federation.regret import judge_for
 from fedmuster.federation.rounds import Rounds
 from fedmuster.federation.rows import Checkpoint, Horizon, RoundRow, Watch
@@ -47,7 +48,7 @@ class Simulation(Generic[S]):
         world: simulates the clients: a world, or its name, such as "bsfl-rates:num_clients=50".
         seed: of world and policy; two policies with the same seed face the same luck.
         federation: when clients are asked, when the server aggregates, what old answers are worth;
-            None for rounds.
+            what it does not set is as the policy was published. None for rounds.
         genie: the reward that measures regret, or where there are edge servers the utility that
             does; None for no regret (faster).
         must_judge: whether to complain where regret is not defined; else the run has no regret.
@@ -86,7 +87,7 @@ class Simulation(Generic[S]):
         policy = as_policy(policy, owner="Simulation")
         seed = checked_seed(seed, owner="Simulation")
         world = configured(WORLDS, world, owner="Simulation")
-        given = Federation() if federation is None else federation
+        given = Federation(rounds=True) if federation is None else federation
         self.world = given.resized(world).start(seed)
         problem = self.world.problem
         self.settings = given.settled(policy, problem)
@@ -116,17 +117,18 @@ class Simulation(Generic[S]):
                 keeps_late=self.settings.in_rounds,
                 measure_gain=policy.wants_gain,
             )
-            problem = self.trainer.describe(problem)
+            self._require_enough_answers(self.trainer)
+            problem = self.trainer.describe(problem, output_bias=policy.wants_output_bias)
         self.selector = Selector(policy, problem, seed=seed)
         self.judge = None if genie is None else judge_for(genie, problem, seed=seed)
         self.horizon, self.watch = horizon, watch
         self.elapsed_seconds = 0.0
         self.version = 0
-        """How often the server has aggregated."""
+        """How often servers have aggregated: the number of journal rows."""
         self.stuck: str | None = None
         """Why nothing more can happen, if so."""
-        self.keys: IntArray = np.zeros(problem.num_clients, dtype=np.int64)
-        """int64[K], the round whose order of samples each client took for its last job."""
+        self.sample_orders: IntArray = np.zeros(problem.num_clients, dtype=np.int64)
+        """int64[K], the number that seeded each client's order of samples in its last job."""
         self.agenda = Agenda()
         self.budget = None
         if protection is not None:
@@ -138,37 +140,51 @@ class Simulation(Generic[S]):
                 self.close()
                 raise
         self.work = None if self.trainer is None else Work(self.trainer, self.budget)
-        self._asking: Asking = Rounds(self)
-        if not self.settings.in_rounds:
-            every = 1 if self.trainer is None else self.trainer.global_every
-            self._asking = Slots(self, self.settings, global_every=every)
+        self._asking: Asking = Rounds(self) if self.settings.in_rounds else Slots(self)
         self._back: list[Job] = []
         self._buffer: list[Job] = []
         self._scores: dict[str, FloatArray] | None = None
         self._num_completed: IntArray = np.zeros(problem.num_servers, dtype=np.int64)
         self._num_refused = 0
 
+    def _require_enough_answers(self, trainer: Trainer) -> None:
+        """Complain if every aggregation would have too few answers to change the model."""
+        trigger, wanted = self.settings.trigger, trainer.edge_servers[0].min_answers
+        if trigger is not None and trigger.least_answers < wanted:
+            trainer.close()
+            raise ConfigError(
+                f"min_answers = {wanted}, but without rounds the server may aggregate "
+                f"{trigger.least_answers}, which would be lost: write buffer = {wanted} in "
+                "[federation], or a smaller min_answers",
+                key=("training", "min_answers"),
+            )
+
     def step(self) -> RoundRow:
         """Play until the server aggregates: in rounds, one round."""
         asking = self._asking
         while True:
-            if (due := asking.due()) > self.elapsed_seconds:  # else free slots get the new model
+            # ask only if no aggregation is due now: clients asked after it get the new model
+            if (due := asking.due()) > self.elapsed_seconds:
                 asking.ask()
                 due = asking.due()
             if due < np.inf and due <= self.agenda.next_seconds:
                 self.elapsed_seconds = max(self.elapsed_seconds, due)
                 return self._aggregate()
             if len(self.agenda) == 0:  # nobody is out, and nobody can be asked
-                self.stuck = asking.nobody_left()
+                self.stuck = asking.run_dry()
                 return self._aggregate()
             event = self.agenda.next()
             self.elapsed_seconds = max(self.elapsed_seconds, event.at_seconds)
-            self._back += asking.happen(event)
+            self._back += asking.handle(event)
 
-    def select(self, drawn: WorldRound, **how_many: int) -> Selection:
-        """Let the policy choose among the clients of ``drawn``."""
+    def select(
+        self, drawn: WorldRound, *, count: int | None = None, cohort_size: int | None = None
+    ) -> Selection:
+        """Let the policy choose among the clients of ``drawn``; see :meth:`Selector.select`."""
         selector = self.selector
         selection = selector.select(
+            count=count,
+            cohort_size=cohort_size,
             available=drawn.available,
             features=drawn.features,
             edges=drawn.edges,
@@ -176,18 +192,22 @@ class Simulation(Generic[S]):
             privacy_left=self.privacy_left,
             ask_loss=None if self.trainer is None else self._ask_loss,
             forecast=drawn.forecast,
-            **how_many,
         )
         self._watch_scores()
+        if self.trainer is not None and self.trainer.weighting == "unbiased":
+            _require_inclusion(selector.policy, selection)
         return selection
 
     def debit(self, selection: Selection) -> Grant | None:
-        """Let clients pay before they are asked: from here on they may be."""
+        """Debit the privacy of the selected clients before they are asked.
+
+        None without a ledger.
+        """
         if self.budget is None:
             return None
         return self.budget.debit(self.selector.decisions, selection.clients)
 
-    def decide(
+    def dispatch(
         self,
         selection: Selection,
         feedback: Feedback,
@@ -196,14 +216,14 @@ class Simulation(Generic[S]):
         *,
         version: int,
     ) -> Decision:
-        """The jobs of clients that are asked now, on the models of now.
+        """Give the selected clients jobs on the current models.
 
         ``version`` is how often the server that asks them has aggregated.
         """
         clients, round_number = selection.clients, version + 1
         # In rounds the number of the round; without, a client may train twice on one model.
-        keys = np.maximum(round_number, self.keys[clients] + 1)
-        self.keys[clients] = keys
+        orders = np.maximum(round_number, self.sample_orders[clients] + 1)
+        self.sample_orders[clients] = orders
         starts: Starts = ()
         if self.work is not None:
             starts = self.work.trainer.starts(clients, selection.edges, round_number)
@@ -214,32 +234,40 @@ class Simulation(Generic[S]):
             selection=selection,
             feedback=feedback,
             latency_seconds=latency,
-            keys=keys,
+            sample_orders=orders,
             starts=starts,
             grant=grant,
         )
 
     def hear(self) -> Feedback | None:
-        """Let clients that are back train, and tell the policy of them; what it heard."""
+        """Train the clients that are back, let the policy observe them, buffer their answers.
+
+        Return what it observed.
+        """
         jobs, self._back = self._back, []
-        feedback = self._asking.came_back(jobs)
+        feedback = self._asking.feedback_of(jobs)
         if feedback is None:
             return None
         answered = feedback.answered
         senders = [job for job, came in zip(jobs, answered.tolist(), strict=True) if came]
         if self.work is not None:
-            sketches, size = None, self.selector.policy.wanted_sketch_size
-            sent = self.work.send(senders, deltas=size > 0)
+            policy = self.selector.policy
+            sketches, size = None, policy.wanted_sketch_size
+            output_bias, biases = None, policy.wants_output_bias
+            sent = self.work.send(senders, deltas=size > 0 or biases)
             completed = answered.copy()
             completed[answered] = sent.usable
             signals = {name: _spread(of, answered) for name, of in sent.updates.signals.items()}
             if size > 0:
                 sketches = _spread(self.work.sketches(sent, size), completed)
+            if biases:
+                output_bias = _spread(self.work.output_bias(sent), completed)
             feedback = replace(
                 feedback,
                 completed=completed,
                 signals={**feedback.signals, **signals},
                 sketches=sketches,
+                output_bias=output_bias,
                 used=None if feedback.used is None else feedback.used & completed,
             )
             senders = [job for job, fits in zip(senders, sent.usable.tolist(), strict=True) if fits]
@@ -264,10 +292,9 @@ class Simulation(Generic[S]):
         jobs = [job for job in self._buffer if only_edge in (None, job.edge)]
         self._buffer = [job for job in self._buffer if only_edge not in (None, job.edge)]
         ages = np.array([asking.age(job) for job in jobs], dtype=np.int64)
-        used = asking.used(jobs)
+        used = asking.used(jobs) & (self.settings.worth.factors(ages) > 0)
         learning = LearningRow() if self.work is None else self._learn(self.work, jobs, used, ages)
         self.version += 1
-        used = used & (self.settings.worth.factors(ages) > 0)
         if self.work is not None and learning.num_aggregated == 0:
             used[:] = False  # too few for min_answers
         here = slice(None) if only_edge is None else slice(only_edge, only_edge + 1)
@@ -337,13 +364,8 @@ class Simulation(Generic[S]):
             self.budget.load(checkpoint.budget, after_round=self.selector.decisions)
         if checkpoint.loop is not None:
             arrays, _ = states.from_bytes(checkpoint.loop, source=source)
-            try:
+            with states.missing_arrays(source):
                 self._asking.load(arrays, lost=not self.repeatable)
-            except KeyError as error:
-                raise StateError(
-                    f"{source} was written by another version of fedmuster (it lacks "
-                    f"{error.args[0]}): continue the run with that version, or run it anew"
-                ) from None
 
     def kept_arrays(self, ended: Sequence[Job]) -> dict[str, Array]:
         """To be saved of these jobs: how they ended, and the answers that are to be aggregated."""
@@ -436,6 +458,18 @@ class Simulation(Generic[S]):
                 "and for which nobody has paid: choose another policy, or write private = false"
             )
         return self.trainer.ask_loss(clients, batch_size=batch_size)
+
+
+def _require_inclusion(policy: Policy[Any], selection: Selection) -> None:
+    """Complain about a policy that does not say with which probability it chose clients."""
+    if selection.inclusion is None and len(selection.clients) > 0:
+        raise ConfigError(
+            'weighting = "unbiased" needs the probability with which each client was chosen, which '
+            f"{policy.name} does not know: give it a share of exploration (explore = 0.05), choose "
+            "a policy that knows it (random, clustered-sampling, optimal-sampling), or leave "
+            "weighting out",
+            key=("training", "weighting"),
+        )
 
 
 def _spread(values: FloatArray, answered: BoolArray) -> FloatArray:

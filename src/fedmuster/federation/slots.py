@@ -8,14 +8,13 @@ import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray
 from fedmuster.core.edges import EdgeView
-from fedmuster.core.errors import ConfigError
+from fedmuster.core.errors import ConfigError, DataError, PolicyError
 from fedmuster.core.records import Feedback, Selection
 from fedmuster.core.state import Array, with_prefix
-from fedmuster.federation.jobs import BACK, READY, WAKE, Agenda, Decision, Event, Job, JobRows
-from fedmuster.federation.rows import EdgeRow
-from fedmuster.federation.settings import Federation
+from fedmuster.federation.agenda import BACK, READY, WAKE, Event, load_jobs, saved_jobs
+from fedmuster.federation.jobs import Decision, Job
+from fedmuster.federation.rows import EdgeRow, JobRows
 from fedmuster.federation.triggers import Waiting
-from fedmuster.training.training_records import Parameters
 from fedmuster.worlds.job_draws import JobDraws
 from fedmuster.worlds.world import WorldRound
 
@@ -33,24 +32,19 @@ class Slots:
 
     Where there are edge servers, each has slots, a buffer and a pace of its own. What it may spend
     is for a global period: until every edge, on average, has aggregated T_ES times.
-
-    Args:
-        simulation: whose clients are asked.
-        settings: the settled federation settings.
-        global_every: T_ES.
     """
 
-    def __init__(
-        self, simulation: "Simulation[Any]", settings: Federation, *, global_every: int
-    ) -> None:
+    def __init__(self, simulation: "Simulation[Any]") -> None:
+        settings, trainer = simulation.settings, simulation.trainer
         assert settings.trigger is not None
         assert settings.refill is not None
         self._simulation = simulation
         self._settings, self._trigger = settings, settings.trigger
         self._refill = settings.refill
         problem = simulation.world.problem
-        self._jobs = JobDraws(simulation.world)
-        self._period = global_every * problem.num_servers  # in aggregations
+        self._draws = JobDraws(simulation.world)
+        every = 1 if trainer is None else trainer.global_every  # T_ES
+        self._period = every * problem.num_servers  # in aggregations
         servers, clients = problem.num_servers, problem.num_clients
         self._open = np.zeros(servers, dtype=np.int64)
         self._answers = np.zeros(servers, dtype=np.int64)
@@ -59,7 +53,8 @@ class Slots:
         self._since = np.zeros(servers)
         self._spent = np.zeros(servers)
         self._last_seconds = np.full(clients, np.nan)
-        self._entered = np.empty(0, dtype=np.int64)  # who answered the last aggregation
+        # clients whose answers entered the last aggregation
+        self._entered = np.empty(0, dtype=np.int64)
         self._channel_free_seconds = 0.0
         self._awaits_clients = False
         self._ended: list[tuple[Job, float]] = []
@@ -79,7 +74,7 @@ class Slots:
     def _ask_at(self, server: int, free: int) -> None:
         simulation, now = self._simulation, self._simulation.elapsed_seconds
         simulation.hear()  # so that the policy knows all that has come
-        drawn = self._at_server(server, simulation.reachable(self._jobs.at(now)))
+        drawn = self._at_server(server, simulation.reachable(self._draws.at(now)))
         if self._trigger.rests:
             drawn = self._without_resting(server, drawn)
         self._num_available = simulation.selector.tickets.num_idle(drawn.available)
@@ -93,7 +88,7 @@ class Slots:
             return
         limit = self._limit(selection)
         latency, signals = drawn.of(selection, drawn.latency_seconds), drawn.signals_of(selection)
-        _require_an_end(selection, np.minimum(latency, limit))
+        self._require_possible(selection, latency, limit)
         grant = simulation.debit(selection)
         completed = latency <= limit
         if grant is not None:
@@ -106,23 +101,44 @@ class Slots:
             tickets=selection.tickets,
         )
         version = int(self._versions[server])
-        decision = simulation.decide(selection, feedback, latency, grant, version=version)
-        self._quota[server] = selection.quota or 0
+        decision = simulation.dispatch(selection, feedback, latency, grant, version=version)
+        self._quota[server] = selection.quota or 0  # 0 for none
         self._open[server] += len(selection.clients)
         if drawn.edges is not None:
             decision.cost = drawn.edges.cost[selection.clients, selection.edge_of_each]
             self._spent[server] += float(decision.cost.sum())
         if drawn.position_km is not None:
             decision.position_km = drawn.position_km[selection.clients]
-        self._jobs.take(selection)  # from here on ``drawn`` shows the next jobs of these clients
+        self._draws.take(selection)  # from here on ``drawn`` shows the next jobs of these clients
         if simulation.work is not None:
             simulation.work.expect(Job(decision, row) for row in range(len(latency)))
-        for row, seconds in enumerate(np.minimum(latency, limit).tolist()):
-            if self._queues:
-                ready = now + min(float(signals["compute_seconds"][row]), limit)
-                simulation.agenda.add(ready, READY, decision, row)
-            else:
-                simulation.agenda.add(now + seconds, BACK, decision, row)
+        # An edge server holds a slot until it has taken the answer in (COCS, stage EC).
+        kind, after = BACK, np.minimum(latency, limit) + simulation.world.time.edge_seconds
+        if self._queues:
+            kind, after = READY, np.minimum(signals["compute_seconds"], limit)
+        for row, seconds in enumerate(after.tolist()):
+            simulation.agenda.add(now + seconds, kind, decision, row)
+
+    def _require_possible(self, selection: Selection, latency: FloatArray, limit: float) -> None:
+        """Complain about a quota that is never reached, or a job that never ends or never began."""
+        policy, slots = self._simulation.selector.policy, self._settings.slots
+        if selection.quota is not None and selection.quota > slots:
+            raise PolicyError(
+                f"policy {policy.name}: its quota is {selection.quota}, which {slots} jobs open at "
+                "once can never reach"
+            )
+        for client, seconds in zip(selection.clients.tolist(), latency.tolist(), strict=True):
+            if not seconds > 0:
+                raise DataError(
+                    f"the world lets client {client} answer after {seconds} s, expected a number "
+                    "> 0, or infinity for no answer"
+                )
+            if min(seconds, limit) == np.inf:
+                raise ConfigError(
+                    f"client {client} never answers, and nothing ends its job: write "
+                    "deadline_seconds = … in [world]",
+                    key=("world", "deadline_seconds"),
+                )
 
     def _without_resting(self, server: int, drawn: WorldRound) -> WorldRound:
         """Without clients whose answers wait or have just entered the model, if others are left."""
@@ -144,13 +160,13 @@ class Slots:
         idle = ~simulation.selector.tickets.busy
         if simulation.budget is not None:
             idle &= simulation.budget.able
-        seconds = self._jobs.wait_seconds(now, idle)
+        seconds = self._draws.wait_seconds(now, idle)
         if np.isfinite(seconds):
             simulation.agenda.add(now + seconds, WAKE, None)
             self._awaits_clients = True
 
-    def happen(self, event: Event) -> list[Job]:
-        """The jobs that are back; an upload may begin, or clients may have become available."""
+    def handle(self, event: Event) -> list[Job]:
+        """A job has ended, an upload may begin, or clients may be available again."""
         if event.decision is None:
             self._awaits_clients, self._wakes = False, self._wakes + 1
             return []
@@ -168,15 +184,19 @@ class Slots:
         return [job]
 
     def due(self) -> float:
-        """When the server :attr:`only_edge` aggregates, if nothing happens before."""
+        """When the next server aggregates, if nothing happens before.
+
+        Sets :attr:`only_edge` to that server.
+        """
         servers = range(len(self._open))
         due, self.only_edge = min((self._trigger.due_seconds(self._waiting(s)), s) for s in servers)
         return due
 
-    def nobody_left(self) -> str | None:
-        """Nobody is out, and nobody can be asked: use what is there. Why the run ends, if it does.
+    def run_dry(self) -> str | None:
+        """Choose the server that aggregates when the agenda is empty.
 
-        Where edges have spent what they may spend in a period, the period ends.
+        Return why the run ends, if it does. Where edges have spent what they may spend in a period,
+        the period ends.
         """
         self.only_edge, self._period_ends = int(np.argmax(self._answers)), bool(self._spent.any())
         if self._unanswered >= _MOST_UNANSWERED:
@@ -195,13 +215,13 @@ class Slots:
             now_seconds=simulation.elapsed_seconds,
             since_seconds=float(self._since[server]),
             answers=int(self._answers[server]),
-            quota=min(int(self._quota[server]), self._settings.slots) or None,
+            quota=int(self._quota[server]) or None,
             running_seconds=self._last_seconds[clients],
             running_ages=np.array([self.age(job) for job in running], dtype=np.int64),
             slots=self._settings.slots,
         )
 
-    def came_back(self, jobs: Sequence[Job]) -> Feedback | None:
+    def feedback_of(self, jobs: Sequence[Job]) -> Feedback | None:
         """What the server hears of these jobs, without what training tells."""
         if not jobs:
             return None
@@ -265,7 +285,7 @@ class Slots:
         return job.edge != self.only_edge and bool(job.decision.feedback.answered[job.row])
 
     def _network(self, jobs: Sequence[Job], rows: JobRows) -> EdgeRow | None:
-        network = self._jobs.edges
+        network = self._draws.edges
         if network is None:
             return None
         told = [(job.decision, job.row) for job in jobs]
@@ -344,21 +364,11 @@ class Slots:
         """Open jobs, the models that they train from, what will happen, and answers that wait for
         their edge servers to aggregate."""
         simulation = self._simulation
-        agenda, ended = simulation.agenda, [job for job, _ in self._ended]
-        found = {id(job.decision): job.decision for job in (*agenda.jobs, *ended)}
-        decisions = sorted(found.values(), key=lambda decision: decision.number)
-        places = {id(decision): place for place, decision in enumerate(decisions)}
-        models: dict[int, tuple[int, Parameters]] = {}
-        columns: dict[str, Array] = {"jobs": self._jobs.next, "keys": simulation.keys}
-        for place, decision in enumerate(decisions):
-            told = decision.arrays(models)
-            columns |= {f"decision.{place}.{name}": a for name, a in told.items()}
-        columns |= {f"model.{number}": model for number, model in models.values()}
-        columns |= {f"agenda.{name}": a for name, a in agenda.arrays(places).items()}
+        ended = [job for job, _ in self._ended]
+        columns = saved_jobs(simulation.agenda, ended)
+        columns |= {"draws": self._draws.next, "sample_orders": simulation.sample_orders}
         columns |= {name: np.array(getattr(self, name)) for name in (*self._ARRAYS, *self._COUNTS)}
         columns["channel"] = np.array(self._channel_free_seconds)
-        columns["ended.decision"] = np.array([places[id(job.decision)] for job in ended], np.int64)
-        columns["ended.row"] = np.array([job.row for job in ended], np.int64)
         columns["ended.at_seconds"] = np.array([at for _, at in self._ended], np.float64)
         columns |= {f"kept.{name}": a for name, a in simulation.kept_arrays(ended).items()}
         return columns
@@ -375,19 +385,11 @@ class Slots:
         for name in self._COUNTS:
             setattr(self, name, int(arrays[name]))
         self._channel_free_seconds = float(arrays["channel"])
-        simulation.keys = arrays["keys"].copy()
-        self._jobs.load(arrays["jobs"])
-        saved = with_prefix("model.", arrays)
-        models = [saved[str(number)] for number in range(len(saved))]
-        count = len({name.split(".")[1] for name in arrays if name.startswith("decision.")})
-        decisions = [
-            Decision.of(with_prefix(f"decision.{place}.", arrays), models) for place in range(count)
-        ]
-        agenda = simulation.agenda = Agenda()
-        agenda.load(with_prefix("agenda.", arrays), decisions)
+        simulation.sample_orders = arrays["sample_orders"].copy()
+        self._draws.load(arrays["draws"])
+        agenda, ended = load_jobs(arrays)
+        simulation.agenda = agenda
         self._awaits_clients = any(event.kind == WAKE for event in agenda.events)
-        places, rows = arrays["ended.decision"].tolist(), arrays["ended.row"].tolist()
-        ended = [Job(decisions[place], row) for place, row in zip(places, rows, strict=True)]
         self._ended = list(zip(ended, arrays["ended.at_seconds"].tolist(), strict=True))
         simulation.load_kept(ended, with_prefix("kept.", arrays))
         jobs = sorted(agenda.jobs, key=lambda job: job.identity)
@@ -397,14 +399,3 @@ class Slots:
                 job.decision.feedback.completed[job.row] = False
         if simulation.work is not None:
             simulation.work.expect(jobs)
-
-
-def _require_an_end(selection: Selection, seconds: FloatArray) -> None:
-    """Complain about a client that never answers where nothing ends its job."""
-    endless = selection.clients[~np.isfinite(seconds)]
-    if len(endless) > 0:
-        raise ConfigError(
-            f"client {endless[0]} never answers, and nothing ends its job: write "
-            "deadline_seconds = … in [world]",
-            key=("world", "deadline_seconds"),
-        )

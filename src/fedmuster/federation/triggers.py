@@ -24,7 +24,7 @@ class Waiting(NamedTuple):
         since_seconds: the time of the last aggregation.
         answers: how many answers have come since.
         quota: how many answers the policy wants to wait for, by its last decision; None if it does
-            not say.
+            not say. For triggers that count answers.
         running_seconds: of each open job, how long the last job of its client took; NaN if it has
             done none.
         running_ages: of each open job, how often the server has aggregated since it was asked.
@@ -55,6 +55,11 @@ class Trigger(ABC):
     @abstractmethod
     def due_seconds(self, waiting: Waiting) -> float:
         """When the server aggregates, if nothing happens before then; infinite for not before."""
+
+    @property
+    def least_answers(self) -> int:
+        """The number of answers that the server has at least when it aggregates."""
+        return 1
 
     def require_reachable(self, slots: int) -> None:
         """Complain if it can never fire with this number of jobs open at once."""
@@ -88,6 +93,11 @@ class Buffer(Trigger):
     def __post_init__(self) -> None:
         check_types(self)
         require(self.answers >= 1, self, "answers", "an integer >= 1")
+
+    @property
+    def least_answers(self) -> int:
+        """See :class:`Trigger`."""
+        return self.answers
 
     def due_seconds(self, waiting: Waiting) -> float:
         """See :class:`Trigger`."""
@@ -132,9 +142,9 @@ class Pace(Trigger):
 
     The server aggregates when ``L / b`` seconds have passed since the last aggregation, L being the
     longest of the last latencies of the clients that are running. While a job that runs has the age
-    b, the server waits for it, so no answer is ever older than b. A client rests while the server
-    holds its answer: free slots go to others, on the new model, or stay free until then where there
-    are hardly more clients than slots.
+    b, the server waits for it, so no answer is ever older than b. A client whose answer waits is
+    not asked. Its slot goes to another client, or stays free until the aggregation if no other is
+    idle.
 
     Args:
         bound: b, the largest age of an answer; None for the concurrency, as the paper has it.

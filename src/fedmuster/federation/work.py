@@ -47,7 +47,10 @@ class Work:
             self._untrained.pop(id(job.start), None)
 
     def send(self, jobs: Sequence[Job], *, deltas: bool = True) -> Sent:
-        """What these clients send; without ``deltas`` perhaps only what goes with their updates."""
+        """Train the jobs that have not trained yet; return what all of them send.
+
+        ``deltas=False`` may leave out the updates themselves, which saves a copy.
+        """
         batch = [job for job in jobs if job.decision.sent[job.row] is None]
         due, starts = {job.identity for job in batch}, dict.fromkeys(id(job.start) for job in batch)
         if batch and self.trainer.mixes:
@@ -59,14 +62,14 @@ class Work:
                 np.array([job.client for job in batch], dtype=np.int64),
                 [job.start for job in batch],
                 np.array([job.decision.version + 1 for job in batch], dtype=np.int64),
-                orders=np.array([job.decision.keys[job.row] for job in batch], dtype=np.int64),
+                orders=np.array([j.decision.sample_orders[j.row] for j in batch], dtype=np.int64),
                 release=None if self._budget is None else partial(self._release, batch),
             )
             for place, job in enumerate(batch):
                 job.decision.sent[job.row] = sent, place
             if len(due) == len(batch) == len(jobs):
-                return self._told(jobs, sent)
-        return self._told(jobs, gathered(jobs, deltas=deltas))
+                return self._note_rejected(jobs, sent)
+        return self._note_rejected(jobs, gathered(jobs, deltas=deltas))
 
     def aggregate(
         self,
@@ -100,6 +103,7 @@ class Work:
             ages=ages,
             used=used,
             asked=nobody if cohort is None else cohort.clients,
+            inclusion=self._inclusion(jobs, in_rounds=asked is not None),
         )
         count = self.trainer.aggregate(
             answers,
@@ -110,6 +114,20 @@ class Work:
         )
         losses = updates.signals.get("loss", np.empty(0))
         return count, float(losses.mean()) if len(losses) > 0 else np.nan
+
+    def _inclusion(self, jobs: Sequence[Job], *, in_rounds: bool) -> FloatArray | None:
+        """[n], the probabilities by which the server weights answers; None where it does not.
+
+        Clients that were chosen together estimate the mean over all together. Without rounds the
+        answers of several decisions are averaged: each counts by the number of its clients.
+        """
+        if self.trainer.weighting == "answers":
+            return None
+        inclusion = np.array([job.inclusion for job in jobs], dtype=np.float64)
+        if in_rounds:
+            return inclusion
+        together = np.array([len(job.decision.selection.clients) for job in jobs])
+        return np.asarray(inclusion * len(jobs) / together)
 
     def hold(self, decision: Decision, *, round_number: int) -> None:
         """Let clients that miss the end of their round go on, if their answers may still count."""
@@ -157,7 +175,11 @@ class Work:
         """[n, size], a short sketch of each finite update."""
         return self.trainer.sketches(some(sent.updates, sent.usable), size)
 
-    def _told(self, jobs: Sequence[Job], sent: Sent) -> Sent:
+    def output_bias(self, sent: Sent) -> FloatArray:
+        """[n, C], by how much each finite update changes the biases of the output layer."""
+        return self.trainer.output_bias(some(sent.updates, sent.usable))
+
+    def _note_rejected(self, jobs: Sequence[Job], sent: Sent) -> Sent:
         self.rejected += [jobs[row] for row in np.flatnonzero(~sent.usable).tolist()]
         return sent
 

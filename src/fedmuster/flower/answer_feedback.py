@@ -162,14 +162,15 @@ class AnswerFeedback:
         lasted_seconds: float,
         sent: ArrayRecord,
         sketch_size: int,
+        output_bias: str | None,
         seed: int,
         shared_workers: bool = False,
     ) -> Feedback:
         """One row for each client of the cohort; a client without an answer did not complete.
 
         ``answers`` come in the order of clients, ``sent`` is the model that was trained from; the
-        policy wants ``sketch_size`` numbers of each update's direction. For ``shared_workers`` see
-        :meth:`Clock.latency_seconds`.
+        policy wants ``sketch_size`` numbers of each update's direction and the changes of the array
+        ``output_bias``. For ``shared_workers`` see :meth:`Clock.latency_seconds`.
         """
         clients = np.array([answer.client for answer in answers], dtype=np.int64)
         completed = np.isin(selection.clients, clients)
@@ -182,7 +183,11 @@ class AnswerFeedback:
             if np.isfinite(values).all():  # else nobody knows yet what is usual
                 signals[name] = np.full(len(completed), np.nan)
                 signals[name][completed] = values
-        sketches = None
+        sketches = biases = None
+        if output_bias is not None:
+            biases = np.full((len(completed), *sent[output_bias].shape), np.nan)
+            for row, answer in zip(np.flatnonzero(completed), answers, strict=True):
+                biases[row] = answer.model[output_bias].numpy() - sent[output_bias].numpy()
         if sketch_size > 0:
             sketches = np.full((len(completed), sketch_size), np.nan)
             if answers:
@@ -195,6 +200,7 @@ class AnswerFeedback:
             latency_seconds=latency,
             signals=signals,
             sketches=sketches,
+            output_bias=biases,
             used=_used(selection, answers),
             round_seconds=lasted_seconds,
         )
@@ -241,6 +247,17 @@ class AnswerFeedback:
     def from_parts(cls, parts: Mapping[str, bytes]) -> "AnswerFeedback":
         """The object whose images :meth:`to_parts` made."""
         return cls(Clock.from_bytes(parts["clock"]), Credibility.from_bytes(parts["credibility"]))
+
+
+def output_bias_of(model: ArrayRecord) -> str | None:
+    """The name of the output layer's biases: the last array, if it has a number for each output of
+    the matrix before it, as in the state of a PyTorch or Keras classifier."""
+    floats = [(n, a) for n, a in model.items() if np.issubdtype(np.dtype(a.dtype), np.floating)]
+    if len(floats) < 2:
+        return None
+    (_, weight), (name, bias) = floats[-2:]
+    fits = len(weight.shape) == 2 and len(bias.shape) == 1 and bias.shape[0] in weight.shape
+    return name if fits else None
 
 
 def _claims(answers: Sequence[Answer]) -> dict[str, FloatArray]:

@@ -215,10 +215,11 @@ class Chooser:
         busy = {self._node_of[each] for each in self.in_flight.busy if each in self._node_of}
         return busy | self._questions.unanswered
 
-    def gather(self, grid: Grid) -> Present:
+    def gather(self, grid: Grid, *, num_classes: int = 0) -> Present:
         """Wait for nodes if necessary, and say which clients are there and can be asked.
 
-        The first call waits for a whole cohort, later calls for as many as the strategy needs.
+        The first call waits for a whole cohort, later calls for as many as the strategy needs. The
+        model has ``num_classes`` biases in its output layer, where the policy looks at them.
         """
         settings, wanted, patience = self._settings, self._least, self._settings.wait_seconds
         first, self._first_meeting = self._first_meeting, False
@@ -231,7 +232,7 @@ class Chooser:
             self._collect_late(grid)
             left = max(until - time.monotonic(), 0.0)
             meeting = self.roster.meet(grid, wait_seconds=left)
-            self._admit(len(meeting.newcomers))
+            self._admit(len(meeting.newcomers), num_classes)
             for late in self.in_flight.forget(meeting.nodes):
                 say(f"{self._name(late.client)}: its answer of round {late.round} is lost")
             available = self._can_be_asked(meeting.nodes)
@@ -255,7 +256,7 @@ class Chooser:
             what = "answered too late, which is not used" if answered else "failed, too late"
             say(f"{self._name(late.client)}: {what} ({late.what} of round {late.round})")
 
-    def _admit(self, newcomers: int) -> None:
+    def _admit(self, newcomers: int, num_classes: int) -> None:
         if newcomers == 0:
             return
         if self.selector is None:
@@ -265,6 +266,7 @@ class Chooser:
                 num_samples=self._samples(0),
                 num_features=self._num_features(),
                 num_edges=self._settings.num_edges,
+                num_classes=num_classes,
             )
             self.selector = Selector(self._settings.policy, problem, seed=self._settings.seed)
             self._open_budget()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedmuster.core.errors import CallOrderError, DataError, StateError
 from fedmuster.core.records import Feedback
 from fedmuster.federation import EdgeRow, RoundRow
-from fedmuster.flower.answer_feedback import AnswerFeedback
+from fedmuster.flower.answer_feedback import AnswerFeedback, output_bias_of
 from fedmuster.flower.cohort_choice import Chooser, ChosenCohort, EndedError, NodeContacts
 from fedmuster.flower.grid_views import OnlyThese, TimedGrid
 from fedmuster.flower.muster_settings import Settings, least_nodes
@@ -78,6 +78,7 @@ class Session:
         self._feedback = AnswerFeedback()
         self._forms = Forms(arrays)
         self._choice: ChosenCohort | None = None
+        self._output_bias: str | None = None
         self._messages: RoundMessages | None = None
         self.arrays = arrays
         """The global model after the last round."""
@@ -148,7 +149,9 @@ class Session:
         self._note_unanswered()
         number = self.loop_rounds.number(server_round)
         self.arrays, self.train_config.latest = arrays, config
-        present = self._chooser.gather(grid)
+        bias = self._output_bias = self._wanted_bias(arrays)
+        num_classes = 0 if bias is None else arrays[bias].shape[0]
+        present = self._chooser.gather(grid, num_classes=num_classes)
         question = LossQuestion(
             self._strategy,
             grid,
@@ -200,6 +203,7 @@ class Session:
             lasted_seconds=messages.lasted_seconds,
             sent=self.arrays,
             sketch_size=self._settings.policy.wanted_sketch_size,
+            output_bias=self._output_bias,
             seed=self._settings.seed,
             shared_workers=self._grid.is_local,
         )
@@ -218,6 +222,19 @@ class Session:
         aggregated = 0 if arrays is None else int(np.count_nonzero(feedback.entered))
         self._commit(choice, feedback, found, metrics, aggregated=aggregated)
         return arrays, metrics
+
+    def _wanted_bias(self, arrays: ArrayRecord) -> str | None:
+        """The name of the output layer's biases, if the policy looks at them."""
+        policy = self._settings.policy
+        if not policy.wants_output_bias:
+            return None
+        name = output_bias_of(arrays)
+        if name is None and self.rounds_done == 0:
+            warn(
+                f"{policy.name} looks at the biases of the output layer, and the model does not "
+                "end in a matrix and its biases: the policy does without"
+            )
+        return name
 
     def _is_finite(self, arrays: ArrayRecord) -> bool:
         self._forms = self._forms.of(arrays)

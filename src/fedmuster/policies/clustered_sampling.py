@@ -1,8 +1,9 @@
 """Clustered sampling: a cohort that represents every group of clients.
 
 Clients are poured into bins, and one client is drawn from each bin. Sizes are integers, so all sums
-are exact. Clients of a bin's size or more are chosen for certain (:func:`num_certain`) and are not
-poured. So only the first client that is poured into a bin can also be in an earlier bin.
+are exact. Clients of a bin's size or more are chosen for certain
+(:func:`~fedmuster.solvers.inclusion.num_certain`) and are not poured. So only the first client that
+is poured into a bin can also be in an earlier bin.
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from fedmuster.bandits.similarity import WardTree, angles, unit_rows
 from fedmuster.core.config import check_types, require
-from fedmuster.core.errors import DataError, MissingExtraError
+from fedmuster.core.errors import DataError
 from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem, RoundView, Selection
@@ -22,18 +24,10 @@ from fedmuster.core.state import given
 from fedmuster.policies.explaining.simple_rules import ByChance
 from fedmuster.policies.random import DataState, Random
 from fedmuster.policies.score_columns import of_some
+from fedmuster.solvers.inclusion import chances, num_certain
 
 MOST_CLIENTS: Final = 5_000
 """More clients are refused: time and memory grow with the square of their number."""
-
-
-def unit_rows(sketches: FloatArray) -> FloatArray:
-    """The rows scaled to length 1; rows of zeros stay."""
-    largest = np.abs(sketches).max(axis=1, keepdims=True)  # its square could overflow
-    scaled = sketches / np.where(largest > 0, largest, 1.0)
-    length = np.linalg.norm(scaled, axis=1, keepdims=True)
-    unit: FloatArray = scaled / np.where(length > 0, length, 1.0)
-    return unit
 
 
 def similar_groups(directions: NDArray[np.floating], units: IntArray, *, capacity: int) -> IntArray:
@@ -52,32 +46,12 @@ def similar_groups(directions: NDArray[np.floating], units: IntArray, *, capacit
     """
     if len(units) == 1:
         return np.zeros(1, dtype=np.int64)
-    try:
-        from scipy.cluster.hierarchy import fcluster, linkage
-        from scipy.spatial.distance import squareform
-    except ImportError:
-        raise MissingExtraError(
-            "scipy", extra="scipy", purpose="clustering clients by similarity"
-        ) from None
-    tree = linkage(squareform(_angles(directions), checks=False), method="ward")
+    tree = WardTree(angles(directions))
     weight: list[int] = units.tolist()
-    for left, right in tree[:, :2].astype(np.int64).tolist():
+    for left, right in tree.joins.tolist():
         weight.append(weight[left] + weight[right])
     # Cut where branches get too heavy, not too high. In integers: heights are rounded.
-    tree[:, 2] = [branch > capacity for branch in weight[len(units) :]]
-    groups: IntArray = fcluster(tree, 0.5, criterion="distance").astype(np.int64) - 1
-    return groups
-
-
-def _angles(directions: NDArray[np.floating]) -> FloatArray:
-    """[n, n], in 0 … pi; clients of unknown direction are at right angles to all others."""
-    wide = directions.astype(np.float64)
-    angle: FloatArray = wide @ wide.T
-    np.clip(angle, -1.0, 1.0, out=angle)
-    np.arccos(angle, out=angle)
-    unknown = np.flatnonzero(~wide.any(axis=1))
-    angle[np.ix_(unknown, unknown)] = 0.0
-    return angle
+    return tree.groups_within([branch > capacity for branch in weight[len(units) :]])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -105,41 +79,6 @@ class SamplingBins:
 
     def __len__(self) -> int:
         return len(self.room_edges) - 1
-
-
-def num_certain(sizes: IntArray, count: int) -> int:
-    """How many of the largest clients are certain to be among ``count``; ``sizes`` fall.
-
-    A client with a share of 1/m or more fills at least one of the m bins. It takes one place; the
-    same holds for the other clients and the places that are left.
-
-    Example:
-        >>> num_certain(np.array([9, 4, 2, 1, 1]), 3)  # 9 of 17 >= 1/3, 4 of 8 >= 1/2, 2 of 4 < 1
-        2
-    """
-    ahead = np.arange(count)
-    left = sizes.sum() - _edges(sizes[:count])[:-1]
-    certain = (count - ahead) * sizes[:count] >= left
-    return count if certain.all() else int(np.argmin(certain))
-
-
-def chances(sizes: IntArray, count: int) -> FloatArray:
-    """P(chosen) of each client if ``count`` <= n distinct clients are drawn; ``sizes`` fall.
-
-    Example:
-        >>> chances(np.array([9, 4, 2, 1, 1]), 3)
-        array([1.  , 1.  , 0.5 , 0.25, 0.25])
-        >>> chances(np.array([9, 0, 0]), 2)
-        array([1. , 0.5, 0.5])
-    """
-    certain, with_data = num_certain(sizes, count), int(np.count_nonzero(sizes))
-    chance = np.ones(len(sizes))
-    if certain < count:
-        rest = sizes[certain:]
-        chance[certain:] = (count - certain) * rest / rest.sum()
-    else:
-        chance[with_data:] = max(count - with_data, 0) / max(len(sizes) - with_data, 1)
-    return chance
 
 
 def pour(sizes: IntArray, count: int) -> SamplingBins:
@@ -325,7 +264,7 @@ class ClusteredSampling(PolicyTraits):
         order = rng.permutation(len(candidates))  # among equals, and so favours nobody
         order = order[np.argsort(-sizes[order], kind="stable")]
         sizes = sizes[order]
-        certain = num_certain(sizes, count)
+        certain = num_certain(sizes[:count], sizes.sum())
         chosen = np.arange(certain)
         if certain < count:
             rest = slice(certain, int(np.count_nonzero(sizes)))
@@ -347,9 +286,7 @@ class ClusteredSampling(PolicyTraits):
         """How likely each client is to be chosen."""
         candidates, K = np.flatnonzero(view.available), len(view.available)
         sizes = np.broadcast_to(state.sizes, K)[candidates]
-        order = np.argsort(-sizes)
-        chance = chances(sizes[order], view.num_to_choose)
-        return of_some(candidates[order], K, chance=chance)
+        return of_some(candidates, K, chance=chances(sizes, view.num_to_choose))
 
     def observe(self, state: DirectionState, selection: Selection, feedback: Feedback) -> None:
         """Remember where the updates pointed."""

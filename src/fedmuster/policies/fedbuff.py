@@ -13,7 +13,7 @@ from fedmuster.core.records import RoundView, Selection
 from fedmuster.policies.random import DataState, Random
 
 _RARE, _MOST_AWAY = 64, 4
-"""Clients are drawn one by one where at most every 64th is wanted and every fourth is there."""
+"""Clients are drawn one by one if at most 1 in 64 is wanted and at least 1 in 4 is available."""
 
 
 @POLICIES.register

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.random import Generator
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Moment, Rule
-from fedmuster.core.policy import POLICIES, Policy
+from fedmuster.core.policy import POLICIES, InnerTraits, Policy
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection
 from fedmuster.core.words import number
 from fedmuster.policies.bsfl import BSFL
@@ -38,7 +37,7 @@ def flattened(view: RoundView) -> RoundView:
 
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lifted:
+class Lifted(InnerTraits):
     """A policy of flat federated learning that chooses; an assignment step places at edges.
 
     In turns, until nothing more fits:
@@ -65,6 +64,7 @@ class Lifted:
         2. Orders of upload (MAB-CS) and quotas (SAFA) are dropped: each edge closes by the deadline
            (COCS Eq. 6). So SAFA is everyone who fits, up to ``cohort_size``.
         3. Where the paper of a policy has m, it is told the problem's ``cohort_size``.
+        4. Inclusion probabilities are dropped: whether a client fits depends on the others.
 
     References:
         Z. Qu, R. Duan, L. Chen, J. Xu, Z. Lu, Y. Liu, Context-Aware Online Client Selection for
@@ -84,16 +84,6 @@ class Lifted:
 
     name: ClassVar[str] = "lifted"
     assigns_edges: ClassVar[bool] = True
-    # All other traits are those of the flat policy.
-    cohort_rule: ClassVar[Any] = property(attrgetter("policy.cohort_rule"))
-    oracle: ClassVar[Any] = property(attrgetter("policy.oracle"))
-    learns: ClassVar[Any] = property(attrgetter("policy.learns"))
-    wants_gain: ClassVar[Any] = property(attrgetter("policy.wants_gain"))
-    wanted_sketch_size: ClassVar[Any] = property(attrgetter("policy.wanted_sketch_size"))
-    stale_answers: ClassVar[Any] = property(attrgetter("policy.stale_answers"))
-    rounds_only: ClassVar[Any] = property(attrgetter("policy.rounds_only"))
-    published_federation: ClassVar[Any] = property(attrgetter("policy.published_federation"))
-    terms: ClassVar[Any] = property(attrgetter("policy.terms"))
 
     policy: Policy[Any] = field(default_factory=BSFL)
     solver: AssignmentSolver = field(default_factory=lambda: LagrangianAssignment(gap=0.01))
@@ -112,15 +102,23 @@ class Lifted:
         if view.edges is None:
             return self.policy.select(state, view, rng)
         flat, pairs = flattened(view), all_pairs(view)
+        turns: list[Selection] = []
 
         def choose(clients: IntArray, count: int) -> IntArray:
             available = np.zeros(len(view.available), dtype=np.bool_)
             available[clients] = True
             turn = replace(flat, available=available, cohort_size=count)
-            return self.policy.select(state, turn, rng).clients
+            turns.append(self.policy.select(state, turn, rng))
+            return turns[-1].clients
 
         taken = fill_in_turns(pairs, choose, solver=self.solver, rng=rng)
-        return Selection.at_edges(view, pairs.clients[taken], pairs.edges[taken])
+        placed = Selection.at_edges(view, pairs.clients[taken], pairs.edges[taken])
+        wanted = [turn.wanted for turn in turns if turn.wanted is not None]
+        return replace(
+            placed,
+            losses=turns[0].losses if turns else None,  # in the first turn all clients were asked
+            wanted=np.unique(np.concatenate(wanted)) if wanted else None,
+        )
 
     def observe(self, state: Any, selection: Selection, feedback: Feedback) -> None:
         """Let the flat policy learn."""

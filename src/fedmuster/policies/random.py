@@ -146,7 +146,8 @@ class AllClients(Stateless):
 
     def select(self, state: NoState, view: RoundView, rng: Generator) -> Selection:
         """Everyone available."""
-        return Selection.of(view, slice(None), np.flatnonzero(view.available))
+        everyone = Selection.of(view, slice(None), np.flatnonzero(view.available))
+        return replace(everyone, inclusion=np.ones(len(everyone.clients)))
 
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""

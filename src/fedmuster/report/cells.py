@@ -221,6 +221,17 @@ def compared_rounds(
     return kept, (note,)
 
 
+def early_end(horizon: Horizon, journal: JournalReader, *, step: str) -> str | None:
+    """Why a run that is over did not come to the end of its horizon; None if it did.
+
+    A run that should end by time may have had all of its rounds before.
+    """
+    seconds, rounds = float(journal.columns["seconds"].sum()), len(journal)
+    if horizon.seconds is not None and seconds < horizon.seconds and rounds >= horizon.rounds:
+        return f"it had {several(rounds, step)} by {seconds:.6g} s; write more rounds"
+    return None if horizon.reached(rounds, seconds) else journal.ending
+
+
 def ending_notes(
     endings: Sequence[Ending], *, seeds: int, runs: int, step: str = "round"
 ) -> tuple[str, ...]:

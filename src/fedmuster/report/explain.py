@@ -139,8 +139,7 @@ def _from_jobs(cell: Cell, reader: JournalReader, point: Point) -> Moment:
     jobs = read_jobs(reader, len(reader))
     assert jobs is not None
     since = np.full(num_clients, np.nan)
-    ends = np.where(jobs.open, np.inf, jobs.ended_at_seconds)
-    running = (jobs.decision < decision.decision[0]) & (ends > now)
+    running = (jobs.decision < decision.decision[0]) & (jobs.ends_at_seconds > now)
     since[jobs.client[running]] = jobs.asked_at_seconds[running]
     busy = ~np.isnan(since)
     choice = Choice(point.round, decision.client, None, None, since)
@@ -342,7 +341,9 @@ def explain(moment: Moment, *, client: int | None = None, rows: int = 10) -> Exp
     if worth is not None:
         lines.insert(2, f"{capital(worth)}.")
     if not _shown_names(moment):
-        lines.append(f"Chosen: {', '.join(moment.name(k) for k in moment.cohort[:rows].tolist())}.")
+        more = "" if len(moment.cohort) <= rows else f" and {len(moment.cohort) - rows:,} others"
+        first = ", ".join(moment.name(k) for k in moment.cohort[:rows].tolist())
+        lines.append(f"Chosen: {first}{more}.")
     told = _with_infinity(moment, rule.unlimited)
     tables = [
         _table(told, "The cohort", _best_first(merit, moment.cohort), rows),

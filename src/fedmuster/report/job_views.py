@@ -164,7 +164,7 @@ def busy_shares(run: Run, edges: FloatArray) -> FloatArray:
     """[n], which share of the slots had an open job, on average over each span of time."""
     assert run.slots is not None
     jobs = jobs_of(run)
-    ends = np.where(jobs.open, np.inf, jobs.ended_at_seconds)
+    ends = jobs.ends_at_seconds
     busy = _seconds_since(jobs.asked_at_seconds, edges) - _seconds_since(ends, edges)
     return np.diff(busy) / (run.slots * np.diff(edges))
 
@@ -223,7 +223,7 @@ def slot_chart(run: Run, *, most_slots: int = _MOST_SHOWN) -> SlotChart:
     lanes = fill_slots(jobs)
     shown = min(run.slots, most_slots)
     begin, end = _middle(jobs, max(_JOBS_SHOWN, 2 * run.slots), float(run.elapsed_seconds[-1]))
-    ends = np.where(jobs.open, np.inf, jobs.ended_at_seconds)
+    ends = jobs.ends_at_seconds
     (kept,) = np.nonzero((lanes < shown) & (jobs.asked_at_seconds < end) & (ends > begin))
     kept = kept[np.lexsort((jobs.asked_at_seconds[kept], lanes[kept]))]
     at = run.elapsed_seconds
@@ -244,7 +244,7 @@ def slot_chart(run: Run, *, most_slots: int = _MOST_SHOWN) -> SlotChart:
 def fill_slots(jobs: JobHistory) -> IntArray:
     """[n], a slot for each job: the first that is free when the client is asked."""
     lanes = np.zeros(len(jobs), dtype=np.int64)
-    ends = np.where(jobs.open, np.inf, jobs.ended_at_seconds).tolist()
+    ends = jobs.ends_at_seconds.tolist()
     asked = jobs.asked_at_seconds.tolist()
     free: list[int] = []
     busy: list[tuple[float, int]] = []

@@ -11,7 +11,9 @@ from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.state import Array
 from fedmuster.experiments.database import connect, plain_errors
 from fedmuster.experiments.journal import JournalReader
-from fedmuster.federation.jobs import Agenda, Decision, Job, JobRows
+from fedmuster.federation import JobRows
+from fedmuster.federation.agenda import load_jobs
+from fedmuster.federation.jobs import Job
 
 _SAME_TIME = 1e-12
 """Times that differ by no larger part of them were the same before they were added up."""
@@ -20,35 +22,19 @@ _MOST_READS = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class JobHistory:
+class JobHistory(JobRows):
     """Every job that was asked for until an aggregation; one entry a job.
 
+    ``ended_at_seconds`` is NaN for a job that is open, or whose edge server has not aggregated
+    since its end.
+
     Args:
-        client: whose job it is.
-        edge: at which edge server; 0 in flat learning.
-        decision: the number of the decision that asked for it.
-        asked_at_seconds: when.
-        ended_at_seconds: when the answer came, or the server stopped waiting; NaN if it is open,
-            or if its edge server has not aggregated since.
-        answered: whether an answer came.
-        used: whether the answer entered the model.
-        version: how often its server had aggregated before it was asked for.
-        age: how often its server has aggregated since then, when the answer was or would be used.
         asked_after: the number of aggregations of all servers before it was asked for.
         row: the number of the aggregation before which it ended; one more than there are if it is
             open.
         servers: int64[aggregations], the edge server of each aggregation; 0 in flat learning.
     """
 
-    client: IntArray
-    edge: IntArray
-    decision: IntArray
-    asked_at_seconds: FloatArray
-    ended_at_seconds: FloatArray
-    answered: BoolArray
-    used: BoolArray
-    version: IntArray
-    age: IntArray
     asked_after: IntArray
     row: IntArray
     servers: IntArray
@@ -60,6 +46,11 @@ class JobHistory:
     def open(self) -> BoolArray:
         """bool[n], the jobs that have not ended."""
         return np.isnan(self.ended_at_seconds)
+
+    @property
+    def ends_at_seconds(self) -> FloatArray:
+        """[n], when each job ended; infinite if it is open."""
+        return np.where(self.open, np.inf, self.ended_at_seconds)
 
     @property
     def lost(self) -> BoolArray:
@@ -171,15 +162,6 @@ def _open_jobs(reader: JournalReader) -> tuple[int, list[Job]]:
     if row is None:
         return len(reader), []
     arrays, _ = states.from_bytes(row[1], source=str(reader.path))
-    models = states.with_prefix("model.", arrays)
-    in_order = [models[str(number)] for number in range(len(models))]
-    places = {int(name.split(".")[1]) for name in arrays if name.startswith("decision.")}
-    decisions = [
-        Decision.of(states.with_prefix(f"decision.{place}.", arrays), in_order)
-        for place in sorted(places)
-    ]
-    agenda = Agenda()
-    agenda.load(states.with_prefix("agenda.", arrays), decisions)
-    ended = zip(arrays["ended.decision"].tolist(), arrays["ended.row"].tolist(), strict=True)
-    waiting = [Job(decisions[place], row_of) for place, row_of in ended]
-    return int(row[0]), sorted([*agenda.jobs, *waiting], key=lambda job: job.identity)
+    with states.missing_arrays(str(reader.path)):
+        agenda, ended = load_jobs(arrays)
+    return int(row[0]), sorted([*agenda.jobs, *ended], key=lambda job: job.identity)

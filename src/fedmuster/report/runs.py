@@ -19,6 +19,7 @@ from fedmuster.report.cells import (
     Ending,
     common_seeds,
     compared_rounds,
+    early_end,
     ending_notes,
     find_comparable,
     together,
@@ -342,11 +343,10 @@ def load(paths: Iterable[Path] | Cells) -> Comparison:
     experiment = together(kept, seeds)
     versions = [entry for journal in journals for entry in journal.versions]
     endings = [
-        Ending(cell.label, cell.seed, rounds, journal.ending)
+        Ending(cell.label, cell.seed, rounds, reason)
         for cell, journal, rounds in zip(kept, journals, lengths, strict=True)
-        if journal.ending is not None
-        and rounds == len(journal)
-        and not experiment.horizon.reached(rounds, float(journal.columns["seconds"].sum()))
+        if rounds == len(journal)
+        and (reason := early_end(experiment.horizon, journal, step=step)) is not None
     ]
     return Comparison(
         runs={

@@ -44,7 +44,7 @@ def _cohort_fault(policy: Policy[Any], state: Any, draw: Draw) -> str | None:
     selection = policy.select(state, view, stream(0, POLICY, draw.round))
     fault = cohort_fault(policy, view, selection)
     if fault is None:
-        policy.observe(state, selection, draw.feedback(selection))
+        policy.observe(state, selection, draw.feedback(selection, policy))
     return fault
 
 

@@ -14,7 +14,14 @@ from fedmuster.core.checking import cohort_fault
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback
 from fedmuster.core.streams import POLICY, stream
-from fedmuster.testing.playing import feedback_rows, nan_fault, play_round, spelled, trained
+from fedmuster.testing.playing import (
+    feedback_rows,
+    nan_fault,
+    play_round,
+    spelled,
+    trained,
+    vectors_of,
+)
 from fedmuster.testing.tiny_federation import Draw, Knowledge, TinyFederation, lively
 
 _LONG = 200
@@ -62,7 +69,7 @@ def _mishap_fault(
     federation = lively(knowledge)
     view = federation.draw(round_).view(policy)
     selection = policy.select(state, view, stream(0, POLICY, round_))
-    feedback = _MISHAPS[what](federation.draw(round_).feedback(selection))
+    feedback = _MISHAPS[what](federation.draw(round_).feedback(selection, policy))
     try:
         policy.observe(state, selection, feedback)
     except Exception as error:
@@ -77,8 +84,12 @@ def _mishap_fault(
 
 def _nobody_completed(feedback: Feedback, latency: float) -> Feedback:
     size = len(feedback.clients)
+    vectors = vectors_of(feedback)
+    for name, rows in vectors.items():
+        vectors[name] = np.full_like(rows, np.nan)
     return replace(
         feedback,
+        **vectors,
         latency_seconds=np.full(size, latency),
         completed=np.zeros(size, dtype=np.bool_),
         signals={name: np.full(size, np.nan) for name in feedback.signals},
@@ -99,8 +110,8 @@ SEEDS = 20
 _ROUNDS = 100
 LEVEL = 1e-3
 """The share of policies without learning that may pass as learning."""
-WAYS = 4
-LOOKS = {4: (0.3, 24.4488), 8: (0.2, 7.8846), SEEDS: (0.5, 4.4914)}
+WAYS = 5
+LOOKS = {4: (0.3, 26.3439), 8: (0.2, 8.1649), SEEDS: (0.5, 4.5899)}
 """By number of seeds: the share of LEVEL / WAYS (WAYS is the number of ways to pass) and the
 quantile of Student's t for it. A clear result after four seeds needs no more."""
 _NUM_CLIENTS, _COHORT_SIZE = 10, 4
@@ -130,8 +141,9 @@ def learning_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     """Point 14: whether it beats random choice, if it learns or knows the truth.
 
     A policy may be after answers in time, after short rounds, after clients that the model serves
-    badly and so learns most from, or after clients that will be gone soon. There is an easy
-    instance of each, and it must do well in one.
+    badly and so learns most from, after clients that will be gone soon, or after clients whose
+    updates are unlike those of others. There is an easy instance of each, and it must do well in
+    one.
 
     A policy that declares that it learns nothing must not depend on what it observed.
     """
@@ -227,7 +239,14 @@ def easy_instances(knowledge: Knowledge) -> tuple[Instance, ...]:
         "some said that they would leave, and their share in its cohorts was higher by {}",
         "mean",
     )
-    return late, slow, needy, leaving
+    unlike = Instance(
+        replace(plain, balanced=tuple(_NEEDY)),
+        lambda _: np.isin(client, _NEEDY).astype(np.float64),
+        f"{len(_NEEDY)} had samples of all classes and the others of one, and their share in its "
+        "cohorts was higher by {}",
+        "mean",
+    )
+    return late, slow, needy, leaving, unlike
 
 
 @lru_cache(maxsize=64)  # all policies play the same rounds, in which none may write

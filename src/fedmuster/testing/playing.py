@@ -52,21 +52,29 @@ def play_round(policy: Policy[S], state: S, draw: Draw, *, seed: int = 0) -> Tur
     """Let ``policy`` choose and learn, without a Selector that would mend its mistakes."""
     view = draw.view(policy)
     selection = policy.select(state, view, stream(seed, POLICY, draw.round))
-    feedback = draw.feedback(selection)
+    feedback = draw.feedback(selection, policy)
     policy.observe(state, selection, feedback)
     return Turn(view, selection, feedback)
 
 
 def feedback_rows(feedback: Feedback, rows: slice | IntArray) -> Feedback:
     """Some rows of what came back, in the order of ``rows``."""
+    vectors = {name: values[rows] for name, values in vectors_of(feedback).items()}
     return replace(
         feedback,
+        **vectors,
         clients=feedback.clients[rows],
         latency_seconds=feedback.latency_seconds[rows],
         completed=feedback.answered[rows],
         signals={name: values[rows] for name, values in feedback.signals.items()},
         used=None if feedback.used is None else feedback.used[rows],
     )
+
+
+def vectors_of(feedback: Feedback) -> dict[str, Any]:
+    """The sketches and output biases that came back, by the name of their field."""
+    told = {name: getattr(feedback, name) for name in ("sketches", "output_bias")}
+    return {name: rows for name, rows in told.items() if rows is not None}
 
 
 def play(
@@ -99,7 +107,7 @@ def select_in(selector: Selector[Any], draw: Draw, *, count: int | None = None) 
 def finish(selector: Selector[Any], draw: Draw) -> None:
     """Close the round that :func:`select_in` opened."""
     assert selector.pending is not None
-    selector.observe(draw.feedback(selector.pending))
+    selector.observe(draw.feedback(selector.pending, selector.policy))
 
 
 def continue_in(

@@ -37,6 +37,7 @@ from fedmuster.testing.playing import (
     select_in,
     spelled,
     trained,
+    vectors_of,
 )
 from fedmuster.testing.tiny_federation import Knowledge, lively
 
@@ -214,7 +215,8 @@ def _lent(selection: Selection, feedback: Feedback) -> list[NDArray[Any]]:
     """The arrays that observe was given."""
     chosen = (selection.clients, selection.edges, selection.inclusion, selection.features)
     heard = (feedback.clients, feedback.latency_seconds, feedback.completed)
-    columns = (*chosen, *heard, *feedback.signals.values())
+    told = (*feedback.signals.values(), *vectors_of(feedback).values())
+    columns = (*chosen, selection.losses, *heard, *told)
     return [column for column in columns if column is not None]
 
 
@@ -250,7 +252,7 @@ def row_order_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     for t in range(1, _ROUNDS + 1):
         draw = federation.draw(t)
         selection = policy.select(state, draw.view(policy), stream(0, POLICY, t))
-        feedback = draw.feedback(selection)
+        feedback = draw.feedback(selection, policy)
         size = len(feedback.clients)
         order = np.arange(size)[::-1] if t % 2 else np.roll(np.arange(size), 1)
         twin = deepcopy(state)

@@ -136,12 +136,13 @@ def _step_fault(
 
 def _disorder(run: TicketPlay, chosen: Selection, draw: Draw) -> str | None:
     """Whether it matters in which order the clients of a selection stand in a message."""
-    answers = replace(draw.feedback(chosen), round=run.selector.round, round_seconds=None)
+    policy = run.selector.policy
+    answers = replace(draw.feedback(chosen, policy), round=run.selector.round, round_seconds=None)
     states = []
     for order in (1, -1):
         twin = deepcopy(run.selector.state)
         rows = np.arange(len(chosen.clients))[::order]
-        run.selector.policy.observe(twin, chosen, feedback_rows(answers, rows))
+        policy.observe(twin, chosen, feedback_rows(answers, rows))
         states.append(image(twin))
     changed = differing(*states)
     if not changed:
@@ -172,8 +173,7 @@ def _deafness(run: TicketPlay, errand: Errand) -> str | None:
 
 
 def encore_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
-    """Whether all goes well if two clients alone are there, and while the second is out, the first
-    answers several times in a round."""
+    """Whether a client may answer several times in one round, while another is still out."""
     federation = lively(knowledge)
     run = TicketPlay(policy, federation.problem())
     alone = np.arange(len(federation.mean_seconds)) < 2

@@ -8,7 +8,7 @@ import numpy as np
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Feedback, Problem, Selection
 from fedmuster.core.selector import Selector
-from fedmuster.testing.playing import feedback_rows, select_in
+from fedmuster.testing.playing import feedback_rows, select_in, vectors_of
 from fedmuster.testing.tiny_federation import Draw
 
 
@@ -44,7 +44,7 @@ class TicketPlay:
         """Let the policy choose up to ``count`` clients."""
         selection = select_in(self.selector, draw, count=count)
         assert selection.tickets is not None
-        feedback = draw.feedback(selection)
+        feedback = draw.feedback(selection, self.selector.policy)
         for row, ticket in enumerate(selection.tickets.tolist()):
             this = np.array([row])
             self.out[ticket] = Errand(selection.part(this), feedback_rows(feedback, this))
@@ -54,7 +54,9 @@ class TicketPlay:
         """One message with the answers to these tickets, row by row; some may come too late."""
         both = self.out | self.given_up
         answers = [both[ticket].answer for ticket in tickets]
-        signals = answers[0].signals
+        signals, vectors = answers[0].signals, vectors_of(answers[0])
+        for name in vectors:
+            vectors[name] = np.concatenate([vectors_of(row)[name] for row in answers])
         self.selector.observe(
             Feedback(
                 tickets=np.array(tickets, dtype=np.int64),
@@ -64,6 +66,7 @@ class TicketPlay:
                 signals={
                     name: np.concatenate([row.signals[name] for row in answers]) for name in signals
                 },
+                **vectors,
             )
         )
         for ticket in tickets:

@@ -11,7 +11,7 @@ from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import AskLoss, Feedback, Forecast, Problem, RoundView, Selection, Truth
-from fedmuster.core.streams import WORLD, stream
+from fedmuster.core.streams import SKETCH, WORLD, stream
 
 Layout = Literal["varied", "apart", "together"]
 """How edge servers and clients stand to each other.
@@ -69,6 +69,8 @@ class Draw:
     leaving: BoolArray
     answers_polls: bool
     answers_forecasts: bool
+    output_bias: FloatArray
+    tells_updates: bool
     truth: Truth
     edges: EdgeView | None = None
 
@@ -108,13 +110,15 @@ class Draw:
             forecast=self.forecast,
         )
 
-    def feedback(self, selection: Selection) -> Feedback:
-        """What comes back from a cohort, in the form in which a Selector hands it on."""
+    def feedback(self, selection: Selection, policy: Policy[Any]) -> Feedback:
+        """What comes back from a cohort, in the form in which a Selector hands it on to ``policy``:
+        with sketches and output biases, if it wants them."""
         clients = selection.clients
         completed = self.completed[clients]
         latency = selection.rows_of(self.latency_seconds)
         signals = {
             "loss": self.loss[clients],
+            "update_norm": 2.0 * self.loss[clients],  # the model changes most where it is worst
             "compute_seconds": 0.6 * latency,
             "upload_seconds": 0.4 * latency,
             "in_time": selection.rows_of(self.in_time),
@@ -125,9 +129,23 @@ class Draw:
             latency_seconds=np.where(completed, latency, np.inf),
             completed=completed,
             signals={name: np.where(completed, rows, np.nan) for name, rows in signals.items()},
+            **self._vectors(clients, completed, policy),
             used=self._used(selection, completed, latency),
             round_seconds=float(latency.max(initial=0.0)),
         )
+
+    def _vectors(
+        self, clients: IntArray, completed: BoolArray, policy: Policy[Any]
+    ) -> dict[str, Any]:
+        """What a policy wants to see of updates, which are changes of output biases and no more."""
+        told = {}
+        size = policy.wanted_sketch_size if self.tells_updates else 0
+        if size > 0:
+            projection = stream(0, SKETCH).standard_normal((_NUM_CLASSES, size)) / np.sqrt(size)
+            told["sketches"] = self.output_bias[clients] @ projection
+        if policy.wants_output_bias and self.tells_updates:
+            told["output_bias"] = self.output_bias[clients]
+        return {name: np.where(completed[:, None], rows, np.nan) for name, rows in told.items()}
 
     def _used(
         self, selection: Selection, completed: BoolArray, latency: FloatArray
@@ -150,11 +168,15 @@ class Draw:
         edges = self.edges
         if edges is not None:
             edges = replace(edges, **first(edges, ("coverage", "cost")))
-        columns = ("available", "features", "latency_seconds", "completed", "loss", "leaving")
+        columns = (
+            "available", "features", "latency_seconds", "completed", "loss", "leaving",
+            "output_bias",
+        )  # fmt: skip
         truth = Truth(**first(self.truth, (item.name for item in fields(Truth))))
         return replace(self, **first(self, columns), truth=truth, edges=edges)
 
 
+_NUM_CLASSES = 4
 _LOST = 0.2
 _NEVER_SECONDS = 1e6
 
@@ -171,6 +193,7 @@ class Knowledge:
         attributes: whether it has numbers that describe each client for the whole run, and from
             which follows what to expect of it.
         forecasts: whether clients answer when they are asked how long they will be there.
+        updates: whether it sees the updates of clients, and how many classes the model tells apart.
         num_edges: how many edge servers there are; 0 for none, in flat federated learning.
     """
 
@@ -180,6 +203,7 @@ class Knowledge:
     losses: bool = True
     attributes: bool = True
     forecasts: bool = True
+    updates: bool = True
     num_edges: int = 0
 
 
@@ -193,6 +217,7 @@ class TinyFederation:
         mean_seconds: the expected latency of each client under a load of 1.
         mean_load: the expected load of each client; None when it is 1 for all.
         mean_loss: the expected loss of each client; None when it is 1 for all.
+        balanced: the clients that have samples of all classes; all others have one class, the same.
         cohort_size: m.
         knowledge: what the server is told.
         equal_data: whether all clients have as much data, and as good.
@@ -208,6 +233,7 @@ class TinyFederation:
     mean_seconds: FloatArray
     mean_load: FloatArray | None = None
     mean_loss: FloatArray | None = None
+    balanced: tuple[int, ...] = ()
     cohort_size: int = 3
     knowledge: Knowledge
     equal_data: bool = False
@@ -232,6 +258,7 @@ class TinyFederation:
             clusters=client % self.num_clusters if self.knowledge.clusters else None,
             num_features=self.knowledge.num_features,
             num_edges=self.knowledge.num_edges,
+            num_classes=_NUM_CLASSES if self.knowledge.updates else 0,
             attributes=attributes if self.knowledge.attributes else None,
             expected_seconds=mean_seconds if self.knowledge.attributes else None,
         )
@@ -269,6 +296,8 @@ class TinyFederation:
             leaving=rng.random(clients) < 2 * self.variation,
             answers_polls=self.knowledge.losses,
             answers_forecasts=self.knowledge.forecasts,
+            output_bias=self._output_bias(round_),
+            tells_updates=self.knowledge.updates,
             # Load and luck have the same law for all, so E[1/tau] is one constant over the mean,
             # and tau_min can be chosen such that this is E[tau_min / tau] exactly.
             truth=Truth(
@@ -293,6 +322,15 @@ class TinyFederation:
                 succeeds=(latency <= DEADLINE_SECONDS) & ~lost[:, np.newaxis],
             ),
         )
+
+    def _output_bias(self, round_: int) -> FloatArray:
+        """[K, C], by how much clients change the biases: towards the classes that they have."""
+        rng = stream(self.seed, SKETCH, round_)
+        labels = np.zeros((len(self.mean_seconds), _NUM_CLASSES))
+        labels[:, 0] = 1.0
+        labels[list(self.balanced)] = 1.0 / _NUM_CLASSES
+        noise = rng.uniform(-0.1, 0.1, labels.shape)
+        return np.asarray(labels - 1.0 / _NUM_CLASSES + noise * self.variation)
 
     def _in_time(self, expected: FloatArray) -> FloatArray:
         """The probability that luck, uniform in ``1 ± variation``, lets it be in time."""

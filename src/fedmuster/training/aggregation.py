@@ -27,6 +27,7 @@ from fedmuster.training.combine import (
     TrimmedMean,
     UniformMean,
     WeightedMean,
+    WeightedSum,
     clip_factors,
 )
 from fedmuster.training.training_records import Parameters, Updates
@@ -90,7 +91,7 @@ class Aggregation(ABC):
         weights: FloatArray,
         num_trainable: int,
         *,
-        rule: Combine | None = None,
+        rule: Combine | WeightedSum | None = None,
         scale: FloatArray | None = None,
     ) -> Parameters:
         """The next global model; ``state`` changes in place.
@@ -104,7 +105,8 @@ class Aggregation(ABC):
             weights: [n] >= 0, how much data stands behind each.
             num_trainable: the number of trained parameters, which come first. The others are
                 statistics of batch normalisation: they move by the combined update, unclipped.
-            rule: combines the updates, in place of :attr:`rule`.
+            rule: combines the updates, in place of :attr:`rule`. Where it is a sum, statistics are
+                averaged with the same weights: a variance must not become negative.
             scale: [n], multiplies each update before they are combined, and after it was clipped;
                 None for 1.
         """
@@ -122,7 +124,8 @@ class Aggregation(ABC):
         for block in blocks(num_trainable):
             self._step(model[block], delta[block], memory.part(block))
         others = updates.deltas[:, num_trainable:]
-        after[num_trainable:] += rule.combine(others, weights, scale=scale)
+        averaging = WeightedMean() if isinstance(rule, WeightedSum) else rule
+        after[num_trainable:] += averaging.combine(others, weights, scale=scale)
         return after
 
     @property

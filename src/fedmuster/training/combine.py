@@ -25,6 +25,20 @@ Scale = FloatArray | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WeightedSum:
+    """The sum, each update times its weight; no server rule of a spec names it."""
+
+    name: ClassVar[str] = "weighted-sum"
+
+    def combine(self, deltas: Deltas, weights: FloatArray, *, scale: Scale = None) -> Parameters:
+        """The weighted sum of the rows of ``deltas``, each times its ``scale``."""
+        factors = weights if scale is None else weights * scale
+        # Client by client, in one thread: a BLAS adds in an order that depends on its threads.
+        total: Parameters = np.einsum("n,np->p", factors.astype(np.float32), deltas, optimize=False)
+        return total
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WeightedMean:
     """The mean, where a client counts as much as it has data (McMahan et al. 2017)."""
 
@@ -32,12 +46,7 @@ class WeightedMean:
 
     def combine(self, deltas: Deltas, weights: FloatArray, *, scale: Scale = None) -> Parameters:
         """The weighted mean of the rows of ``deltas``, each times its ``scale``."""
-        factors = weights / weights.sum()
-        if scale is not None:
-            factors = factors * scale
-        # Client by client, in one thread: a BLAS adds in an order that depends on its threads.
-        mean: Parameters = np.einsum("n,np->p", factors.astype(np.float32), deltas, optimize=False)
-        return mean
+        return WeightedSum().combine(deltas, weights / weights.sum(), scale=scale)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

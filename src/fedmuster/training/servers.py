@@ -12,7 +12,7 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.staleness import Discard, Staleness
 from fedmuster.core.state import Array
 from fedmuster.training.aggregation import Aggregation
-from fedmuster.training.combine import Combine
+from fedmuster.training.combine import Combine, WeightedSum
 from fedmuster.training.training_records import Parameters, Updates
 
 Starts = Sequence[Parameters]
@@ -30,6 +30,9 @@ class Answers:
         ages: int64[n], how often the server has aggregated since each client was asked.
         used: bool[n], which of them may enter the model.
         asked: the clients of the cohort, even those that never answer; in rounds.
+        inclusion: [n], the probability with which each client was chosen, where answers are
+            weighted by it. Without rounds it is multiplied by the number of these answers, and
+            divided by the number of clients that were chosen together.
     """
 
     round: int
@@ -38,6 +41,7 @@ class Answers:
     ages: IntArray
     used: BoolArray
     asked: IntArray
+    inclusion: FloatArray | None = None
 
     def some(self, rows: BoolArray) -> "Answers":
         """These answers alone."""
@@ -45,7 +49,8 @@ class Answers:
             return self
         starts = [self.starts[row] for row in np.flatnonzero(rows).tolist()]
         part = replace(self, ages=self.ages[rows], used=self.used[rows], starts=starts)
-        return replace(part, updates=some(self.updates, rows))
+        inclusion = None if self.inclusion is None else self.inclusion[rows]
+        return replace(part, updates=some(self.updates, rows), inclusion=inclusion)
 
 
 class ToCombine(NamedTuple):
@@ -86,7 +91,7 @@ class LateUpdates:
 
     @property
     def arrived(self) -> BoolArray:
-        """bool[n], which vectors have arrived."""
+        """bool[n], which vectors have arrived by the time of the last aggregation."""
         return self.arrives_at_seconds <= self.now_seconds
 
     def add(
@@ -126,7 +131,7 @@ class LateUpdates:
 def _with_late(
     updates: Updates, ages: IntArray, late: LateUpdates, round_number: int
 ) -> tuple[Updates, IntArray]:
-    """Updates and their ages, with those that have arrived since the end of their round."""
+    """Updates and their ages, with late ones that have arrived, which are taken out of ``late``."""
     due = late.arrived
     both = Updates(
         clients=np.concatenate([updates.clients, late.clients[due]]),
@@ -157,7 +162,7 @@ class EdgeServer:
         keeps_late: whether answers that miss the end of their round may enter a later model.
     """
 
-    combining: ClassVar[Combine | None] = None
+    combining: ClassVar[Combine | WeightedSum | None] = None
     """How updates are combined, where the rule does not decide it."""
 
     model: Parameters
@@ -204,7 +209,10 @@ class EdgeServer:
         return merged.num_answers
 
     def merge(self, answers: Answers) -> ToCombine:
-        """The updates that enter the model, weighted by data, and shortened where they are old."""
+        """The updates to combine; takes late answers that have arrived out of :attr:`late`.
+
+        They are weighted by data, and shortened where they are old.
+        """
         entering = self.entering(answers)
         updates, ages = entering.updates, entering.ages
         if self.late is not None:

@@ -1,4 +1,7 @@
-"""Servers that know the old updates they merge: REFL's age and novelty, and SAFA's cache."""
+"""Servers whose staleness rule needs the updates themselves.
+
+REFL's age and novelty, and SAFA's cache.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +14,7 @@ from fedmuster.core.arrays import BoolArray, FloatArray, IntArray, blocks
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.staleness import AgeAndNovelty, CachedModels, Staleness
 from fedmuster.core.state import Array, with_prefix
-from fedmuster.training.combine import Combine, Deltas, UniformMean, WeightedMean
+from fedmuster.training.combine import Combine, Deltas, UniformMean, WeightedMean, WeightedSum
 from fedmuster.training.servers import Answers, EdgeServer, LateUpdates, Starts, ToCombine, some
 from fedmuster.training.training_records import Parameters, Updates
 
@@ -22,7 +25,7 @@ class LateServer(EdgeServer):
     In rounds it waits for answers that miss the end of their round.
     """
 
-    combining: ClassVar[Combine | None] = WeightedMean()
+    combining: ClassVar[Combine | WeightedSum | None] = WeightedMean()
     late: LateUpdates
 
     def __post_init__(self) -> None:
@@ -30,9 +33,9 @@ class LateServer(EdgeServer):
         rule = self.rule.rule
         if not isinstance(rule, WeightedMean | UniformMean) or self.rule.mixes_models:
             raise ConfigError(
-                f"{type(self.rule).__name__}: this policy says how much late updates weigh, which "
-                "a median, a trimmed mean or FedAsync ignores; choose a server that averages "
-                "updates, for example fedavg",
+                f"{type(self.rule).__name__}: the staleness rule {self.staleness.name!r} weighs "
+                "old updates itself, which a median, a trimmed mean or FedAsync ignores; choose a "
+                "server that averages updates, for example fedavg",
                 key=("server",),
             )
         if isinstance(rule, UniformMean):
@@ -66,7 +69,7 @@ class StaleServer(LateServer):
     staleness: AgeAndNovelty = field(default_factory=AgeAndNovelty)
 
     def merge(self, answers: Answers) -> ToCombine:
-        """The fresh updates, and the old ones that have arrived."""
+        """The updates to combine; takes late answers that have arrived out of :attr:`late`."""
         late, entering = self.late, self.entering(answers)
         late.drop_lost(self.staleness, round_=answers.round)
         fresh = entering.ages == (entering.ages.min() if len(entering.ages) > 0 else 0)
@@ -166,8 +169,8 @@ class CacheServer(LateServer):
         if clip_norm is not None:
             raise ConfigError(
                 f"{type(self.rule).__name__}: clip_norm = {clip_norm!r} shortens single updates, "
-                "but this policy (SAFA) averages the last models of all clients; leave clip_norm "
-                "out",
+                f"but the staleness rule {self.staleness.name!r} averages the last models of all "
+                "clients; leave clip_norm out",
                 key=("server", "clip_norm"),
             )
         needed = num_clients * model.nbytes
@@ -198,7 +201,10 @@ class CacheServer(LateServer):
         ]
 
     def merge(self, answers: Answers) -> ToCombine:
-        """Distribution, and SAFA's three steps of aggregation."""
+        """The updates to combine; takes late answers that have arrived out of :attr:`late`.
+
+        Here it is one update, W(t) - W(t - 1), after distribution and SAFA's three steps.
+        """
         t, late, updates, model = answers.round, self.late, answers.updates, self.model
         trained = self.held(updates, answers.starts)
         deprecated = t - 1 - self._version > self.staleness.lag_tolerance

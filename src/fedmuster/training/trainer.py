@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from fedmuster.training.combine import sketch
 from fedmuster.training.servers import Answers, EdgeServer, LateUpdates, Starts
 from fedmuster.training.stale_merging import server_kind
 from fedmuster.training.training_records import (
+    ClassifierEngine,
     Engine,
     Evaluation,
     FederatedData,
@@ -25,6 +26,7 @@ from fedmuster.training.training_records import (
     Updates,
     joined,
 )
+from fedmuster.training.unbiased import UnbiasedServer
 
 
 class Sent(NamedTuple):
@@ -33,6 +35,9 @@ class Sent(NamedTuple):
     updates: Updates
     usable: BoolArray
 
+
+Weighting = Literal["answers", "unbiased"]
+"""What the mean of a round is over: the answers, or an estimate of all clients."""
 
 Release = Callable[[IntArray, NDArray[np.float32]], NDArray[np.float32]]
 """(clients, their updates) -> what the clients send instead, to keep their data private."""
@@ -80,6 +85,8 @@ class Trainer:
             they are worth anything; without rounds there are none.
         num_edges: M.
         global_every: T_ES, rounds between global aggregations; with one edge it does nothing.
+        weighting: whether the model moves by the mean over the "answers", or by an "unbiased"
+            estimate of the mean over all clients; that needs a single edge.
     """
 
     def __init__(
@@ -95,6 +102,7 @@ class Trainer:
         keeps_late: bool = True,
         num_edges: int = 1,
         global_every: int = 1,
+        weighting: Weighting = "answers",
     ) -> None:
         _check_edges(num_edges, global_every, staleness, keeps_late=keeps_late)
         self.engine = engine
@@ -103,7 +111,17 @@ class Trainer:
         self.server: Aggregation = FedAvg() if server is None else server
         self.evaluate_every = evaluate_every
         self.global_every = global_every
+        self.weighting: Weighting = weighting
         initial, kind = engine.initial(), server_kind(staleness)
+        if weighting == "unbiased":
+            kind = UnbiasedServer
+            if num_edges > 1:
+                raise ConfigError(
+                    'weighting = "unbiased" estimates the mean over all clients at one server, but '
+                    f"there are {num_edges} edge servers, of which each averages its own clients: "
+                    "leave weighting out, or choose a world without edges",
+                    key=("weighting",),
+                )
         self.edge_servers = [
             kind(
                 model=initial,
@@ -139,8 +157,15 @@ class Trainer:
         for server in self.edge_servers:
             server.model = model
 
-    def describe(self, problem: Problem) -> Problem:
-        """The problem with the sizes and qualities of the clients' data, unless all are alike."""
+    def describe(self, problem: Problem, *, output_bias: bool = False) -> Problem:
+        """The problem with the sizes and qualities of the clients' data, unless all are alike.
+
+        With ``output_bias`` also with the number of classes, for a policy that wants to see the
+        biases of the output layer.
+        """
+        if output_bias:
+            biases = self._output_bias
+            problem = replace(problem, num_classes=biases.stop - biases.start)
         sizes, quality = self.data.sizes, self.data.quality
         if quality is None and np.ptp(sizes) == 0:
             return problem
@@ -272,6 +297,22 @@ class Trainer:
     def sketches(self, updates: Updates, size: int) -> FloatArray:
         """[n, size], a short sketch of each update for the policy."""
         return sketch(updates.deltas, size=size, seed=self.seed)
+
+    def output_bias(self, updates: Updates) -> FloatArray:
+        """[n, C], by how much each update changes the biases of the output layer."""
+        return updates.deltas[:, self._output_bias].astype(np.float64)
+
+    @property
+    def _output_bias(self) -> slice:
+        places = self.engine.output_bias if isinstance(self.engine, ClassifierEngine) else None
+        if places is None:
+            raise ConfigError(
+                "the policy looks at the biases of the output layer, one for each class, and the "
+                "model has none: train a classifier whose last layer is linear with biases "
+                "(logistic, mlp, the networks), or choose another policy",
+                key=("model",),
+            )
+        return places
 
     @property
     def mixes(self) -> bool:

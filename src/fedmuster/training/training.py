@@ -16,7 +16,7 @@ from fedmuster.training.data import Data, Digits
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import MLP, DenseModel, Model
 from fedmuster.training.partition import IID, Partition, split
-from fedmuster.training.trainer import Trainer
+from fedmuster.training.trainer import Trainer, Weighting
 from fedmuster.training.training_records import DataSet, FederatedData, Inputs, Shares
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ class Training:
         global_every: T_ES, rounds between global aggregations, where edge servers have models of
             their own (COCS: 5, and a server that weighs all clients alike); 1 in flat learning,
             where it does nothing.
+        weighting: whether the model moves by the mean over the "answers" of a round, or by an
+            "unbiased" estimate of the mean over all clients, in which an answer weighs 1/pi if its
+            client was chosen with the probability pi. That needs a policy that knows pi.
     """
 
     data: Data = field(default_factory=Digits)
@@ -55,6 +58,7 @@ class Training:
     evaluate_every: int = 5
     workers: int = 1
     global_every: int = 1
+    weighting: Weighting = "answers"
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -113,6 +117,7 @@ class Training:
             keeps_late=keeps_late,
             num_edges=num_edges,
             global_every=self.global_every,
+            weighting=self.weighting,
         )
 
     def with_own(

@@ -220,6 +220,16 @@ class MixedEngine(Protocol):
         """
 
 
+@runtime_checkable
+class ClassifierEngine(Protocol):
+    """An engine that knows where the output layer of its model stands."""
+
+    @property
+    def output_bias(self) -> slice | None:
+        """The places of the output layer's biases in the vector of parameters, one for each class;
+        None where the model has no such biases."""
+
+
 def check_call(
     engine: str, parameters: Parameters, size: int, clients: IntArray, num_clients: int
 ) -> None:

@@ -41,12 +41,12 @@ class JobDraws:
         """int64[K], the round of the world that holds the next job of each client; 0 for none."""
         self._some_are_gone = False
         self._cache: OrderedDict[int, RoundDraw] = OrderedDict()
+        self._cache_size = 1  # until the size of a draw is known
         first = self._draw(1)
         self._first = first
         self._cache_size = max(4, _CACHE_BYTES // max(_bytes_of(first), 1))
         self._table = {name: values.copy() for name, values in _per_client(first).items()}
-        absent = _absent(first, np.arange(num_clients))
-        self._refresh(absent)
+        self._refresh(np.arange(num_clients))
         deadline = world.time.deadline_seconds
         usual = world.typical_latency_seconds()
         self._tick = deadline if np.isfinite(deadline) else float(np.median(usual))
@@ -60,9 +60,13 @@ class JobDraws:
             budget = self._first.edges.budget
             edges = EdgeView(coverage=table["coverage"], cost=table["cost"], budget=budget)
             available = available & edges.covered
+        latency, expectation = table["latency"], self._truth
+        if world.drift is not None:
+            pace = world.drift(now_seconds)
+            latency, expectation = latency * pace.slowdown, pace.expectation
         return WorldRound(
-            latency_seconds=table["latency"],
-            expectation=self._truth,
+            latency_seconds=latency,
+            expectation=expectation,
             features=table.get("features"),
             signals={name: table[f"signal {name}"] for name in self._first.signals},
             edges=edges,
@@ -75,7 +79,7 @@ class JobDraws:
         )
 
     def wait_seconds(self, now_seconds: float, idle: BoolArray) -> float:
-        """How long until a client may be there that is not there now; infinite if none comes.
+        """Seconds until a client that is offline now may be available; infinite if none ever is.
 
         Args:
             now_seconds: the time.
@@ -117,7 +121,7 @@ class JobDraws:
         self._refresh(selection.clients)
 
     def load(self, jobs: IntArray) -> None:
-        """Continue where :attr:`next` was this."""
+        """Continue with these values of :attr:`next`."""
         self.next, self._some_are_gone = jobs.copy(), bool((jobs == _GONE).any())
         for number in np.unique(jobs[jobs != _GONE]).tolist():
             self._fill(np.flatnonzero(jobs == number), self._draw(number))
@@ -146,7 +150,7 @@ class JobDraws:
         if draw is None:
             draw = self._world.draw(number)
         self._cache[number] = draw  # the newest stands last
-        if len(self._cache) > getattr(self, "_cache_size", 1):
+        if len(self._cache) > self._cache_size:
             self._cache.popitem(last=False)
         return draw
 

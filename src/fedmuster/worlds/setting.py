@@ -17,7 +17,7 @@ from fedmuster.worlds.availability import Always, Availability
 from fedmuster.worlds.laws.latency import LatencyLaw
 from fedmuster.worlds.layout import Alike, ClientData
 from fedmuster.worlds.round_time import RoundTime
-from fedmuster.worlds.world import Clients, RoundDraw, WorldRun
+from fedmuster.worlds.world import Clients, Drift, RoundDraw, WorldRun
 
 DATA_KEY = 1
 """Data has a layout stream of its own: with other data, the same clients are fast."""
@@ -147,6 +147,7 @@ class Setting:
         attributes: FloatArray | None = None,
         expected_seconds: FloatArray | None = None,
         rounds_only: str | None = None,
+        drift: Drift | None = None,
     ) -> WorldRun:
         """A run of these ``clients`` with the setting's availability, deadline and data.
 
@@ -154,7 +155,7 @@ class Setting:
         ``time`` holds what is special about the end of a round; the setting adds the deadline,
         over-selection and clusters. ``clusters`` to ``expected_seconds`` describe the clients to
         the server, see :class:`~fedmuster.core.records.Problem`. ``rounds_only`` says why clients
-        cannot be asked one by one, where that is so.
+        cannot be asked one by one, where that is so. ``drift`` says how fast they are at each time.
         """
         if not callable(clients):
             clients = self.stationary(clients, tau_min_seconds)
@@ -192,4 +193,5 @@ class Setting:
             forecast_accuracy=self.forecast_accuracy,
             columns={} if columns is None else columns,
             rounds_only=rounds_only,
+            drift=drift,
         )

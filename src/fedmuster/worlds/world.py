@@ -7,7 +7,7 @@ round alone. So all policies face the same luck, and rounds can be drawn in any 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -70,6 +70,27 @@ class RoundDraw:
 
 Clients = Callable[[int, Generator], RoundDraw]
 """(round, the round's random stream) -> what the clients would do."""
+
+
+class Pace(NamedTuple):
+    """How fast clients are at a time, in worlds where that changes.
+
+    Args:
+        slowdown: [K], a job that begins now takes this many times as long as it was drawn.
+        expectation: computes the truth of a job that begins now.
+    """
+
+    slowdown: FloatArray
+    expectation: Callable[[], Truth]
+
+    def of(self, draw: RoundDraw) -> RoundDraw:
+        """What was drawn, for jobs that begin now."""
+        latency = draw.latency_seconds * self.slowdown
+        return replace(draw, latency_seconds=latency, expectation=self.expectation)
+
+
+Drift = Callable[[float], Pace]
+"""Seconds since the first round -> how fast clients are then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +189,7 @@ class WorldRun:
         forecast_accuracy: how often a client's forecast of its own availability is right.
         columns: by name, what else is true of clients ([K]) and edges, for reports.
         rounds_only: why the clients cannot be asked one by one; None where they can.
+        drift: how fast clients are at each time; None where that does not change.
     """
 
     seed: int
@@ -183,6 +205,7 @@ class WorldRun:
     forecast_accuracy: float = 1.0
     columns: Mapping[str, FloatArray] = field(default_factory=dict)
     rounds_only: str | None = None
+    drift: Drift | None = None
 
     def __post_init__(self) -> None:
         self.groups.setflags(write=False)
@@ -197,6 +220,8 @@ class WorldRun:
             return "over_selection > 1 keeps the first answers of a round; write over_selection = 1"
         if time.clusters is not None and time.cluster_delay_seconds > 0:
             return "clusters delay a round; write cluster_delay_seconds = 0"
+        if time.at_least > 1:
+            return "edge servers wait for at_least answers of a round; write at_least = 1"
         return None
 
     @property
@@ -218,6 +243,8 @@ class WorldRun:
         if round_number < 1:
             raise DataError(f"realise: round is {round_number}, expected 1, 2, …")
         draw = self.draw(round_number)
+        if self.drift is not None:
+            draw = self.drift(now_seconds).of(draw)
         available = self.availability.at(round_number, now_seconds)
         if draw.present is not None:
             available = available & draw.present

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.random import Generator
 
+from fedmuster.bandits.similarity import squared_distances
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.state import shared
 
@@ -69,17 +70,6 @@ class Kernel:
         scaled = rows / self.length_scales
         root = np.sqrt(5.0 * squared_distances(scaled, scaled))
         return covariance, self.signal * (5.0 / 3.0) * (1.0 + root) * np.exp(-root)
-
-
-def squared_distances(left: FloatArray, right: FloatArray) -> FloatArray:
-    """[n, m] squared Euclidean distances of rows."""
-    # |a|^2 - 2 a · b + |b|^2 as one product: the matrix is large, and each pass over it costs.
-    left_norm = np.einsum("ij,ij->i", left, left)
-    right_norm = np.einsum("ij,ij->i", right, right)
-    rows = np.column_stack([left, left_norm, np.ones(len(left))])
-    columns = np.column_stack([-2.0 * right, np.ones(len(right)), right_norm])
-    squared: FloatArray = rows @ columns.T
-    return np.maximum(squared, 0.0, out=squared)  # rounding
 
 
 def draw_frequencies(family: Family, count: int, dimension: int, rng: Generator) -> FloatArray:

@@ -99,14 +99,18 @@ class Pisces(PolicyTraits):
         2. A client that fails is tried, and keeps half of its utility; half of the usual utility if
            it has never answered. The paper does not say what a failure means.
         3. eps falls each time the policy learns: in rounds with each round, without with each
-           answer. The authors' server decides every five seconds, and eps falls with each decision
-           that follows an answer.
+           message, which holds one answer or several. The authors' server decides every five
+           seconds, and eps falls with each decision that follows an answer.
         4. The last answers stand for the answers to the last models, because a policy is not told
            the number of a model. In rounds that is the same.
         5. A client loses a credit for an outlying answer of its own, once. In the authors' code all
            recent outliers lose one whenever any client answers, so that a single answer can exclude
            a client.
         6. While no losses are near each other, nobody is an outlier; in the authors' code all are.
+        7. The policy does not choose the server rule. The authors' server mixes the models of
+           clients into its own: ``server = {name = "fedasync", mixing = 1.0}`` of a training. The
+           default server adds updates, as FedBuff does; a pace that aggregates few answers then
+           needs a smaller learning rate, or the model diverges.
 
     References:
         Z. Jiang, W. Wang, B. Li, B. Li, Pisces: Efficient Federated Learning via Guided
@@ -201,7 +205,7 @@ class Pisces(PolicyTraits):
             state.best.update(clients, self._score(state, clients))
             state.untried.update(clients, np.full(len(clients), -np.inf))
         else:  # clients have joined
-            state.best, state.untried = self._indexed(state)
+            state.best, state.untried = self._build_index(state)
 
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""
@@ -268,9 +272,9 @@ class Pisces(PolicyTraits):
         """The tried clients by score, and the untried; after clients have joined, built anew."""
         if int(state.indexed) == int(state.lessons):
             return state.best, state.untried
-        return self._indexed(state)
+        return self._build_index(state)
 
-    def _indexed(self, state: PiscesState) -> tuple[Tournament, Tournament]:
+    def _build_index(self, state: PiscesState) -> tuple[Tournament, Tournament]:
         score = self._score(state, np.arange(len(state.tried)))
         return Tournament.of(score), Tournament.of(np.where(state.tried, -np.inf, 0.0))
 

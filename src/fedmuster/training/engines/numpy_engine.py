@@ -82,6 +82,13 @@ class NumpyEngine:
         """All parameters are trained."""
         return dense.num_parameters(self._widths)
 
+    @property
+    def output_bias(self) -> slice | None:
+        """The last numbers of the vector; None in a regression."""
+        if not self._data.num_classes:
+            return None
+        return slice(self.num_trainable - self._widths[-1], self.num_trainable)
+
     def initial(self) -> Parameters:
         """The model before the first round, see ``dense.initial``."""
         return dense.initial(self._widths, stream(self._seed, MODEL))

@@ -72,6 +72,12 @@ class TorchEngine:
         """See :class:`~fedmuster.training.training_records.Engine`."""
         return self._replica.model.num_trainable
 
+    @property
+    def output_bias(self) -> slice | None:
+        """The biases of the layer that makes the scores; None in a regression, or where that layer
+        is not linear, or has no bias that is trained."""
+        return self._replica.model.output_bias if self._data.num_classes else None
+
     def initial(self) -> Parameters:
         """The model before the first round: as the module was made under the engine's seed."""
         return self._replica.initial.copy()

@@ -210,7 +210,7 @@ class TorchModel:
                 f"of them trainable; got {', '.join(map(str, wrong)) or 'none'}"
             )
         samples = torch.zeros(2, *input_shape)
-        self._lonely_norms = self._try_out(samples, num_outputs)
+        self._lonely_norms, last = self._try_out(samples, num_outputs)
         self._channels_last = self._put_channels_last_if_possible(samples)
         saved = self.module.state_dict(keep_vars=True)
         buffers = list(self.module.named_buffers())
@@ -220,6 +220,9 @@ class TorchModel:
         self._tensors = [*(p.detach() for p in self.trained), *self._statistics]
         self.num_trainable = sum(p.numel() for p in self.trained)
         self.size = sum(t.numel() for t in self._tensors)
+        self.output_bias = self._places(None if last is None else last.bias)
+        """The places in the vector of the biases of the layer that makes the outputs, if it is
+        linear and they are trained."""
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """The flat ``vector`` cut into the shapes of the module's tensors, without a copy."""
@@ -255,16 +258,34 @@ class TorchModel:
         outputs: Tensor = self.module(_channels_last(inputs) if self._channels_last else inputs)
         return outputs
 
-    def _try_out(self, samples: Tensor, num_outputs: int) -> list[nn.Module]:
-        """Check the outputs; which batch norms see one value per channel and sample."""
-        lonely = []
+    def _places(self, parameter: Tensor | None) -> slice | None:
+        """Where the numbers of a parameter stand in the vector; None if it is not trained."""
+        begin = 0
+        for each in self.trained:
+            if each is parameter:
+                return slice(begin, begin + each.numel())
+            begin += each.numel()
+        return None
+
+    def _try_out(
+        self, samples: Tensor, num_outputs: int
+    ) -> tuple[list[nn.Module], nn.Linear | None]:
+        """Check the outputs; which batch norms see one value per channel and sample, and which
+        linear layer makes the outputs."""
+        lonely, made = [], []
 
         def look(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if inputs[0].numel() == len(samples) * inputs[0].shape[1]:
                 lonely.append(norm)
 
-        norms = [m for m in self.module.modules() if isinstance(m, _BatchNorm)]
+        def note(layer: nn.Module, _: tuple[Tensor, ...], result: Tensor) -> None:
+            if isinstance(layer, nn.Linear):
+                made.append((layer, result))
+
+        modules = list(self.module.modules())
+        norms = [m for m in modules if isinstance(m, _BatchNorm)]
         hooks = [norm.register_forward_pre_hook(look) for norm in norms]
+        hooks += [m.register_forward_hook(note) for m in modules if isinstance(m, nn.Linear)]
         self.module.eval()
         name, shape = type(self.module).__name__, tuple(samples.shape[1:])
         try:
@@ -284,7 +305,8 @@ class TorchModel:
                 f"{name} turns {len(samples)} samples of shape {shape} into {got}, expected a "
                 f"tensor of shape {expected}: one number per class (1 in a regression)"
             )
-        return lonely
+        makers = [layer for layer, result in made if result is outputs]
+        return lonely, makers[-1] if makers else None
 
     def _put_channels_last_if_possible(self, samples: Tensor) -> bool:
         """Put the channels last in memory, where convolutions are faster for it.

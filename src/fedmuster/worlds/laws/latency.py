@@ -185,11 +185,14 @@ class ShiftedExponentialLatency:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogNormalLatency:
-    """``tau = max(floor, X)`` with X log-normal of this mean and ``sd(X) = relative_sd mean``."""
+    """``tau = max(floor, X)`` with X log-normal of this mean and ``sd(X) = relative_sd mean``.
+
+    ``floor`` is one for all clients, or [K].
+    """
 
     mean: FloatArray
     relative_sd: float
-    floor: float
+    floor: float | FloatArray
 
     def draw(self, rng: Generator) -> FloatArray:
         """See :class:`LatencyLaw`."""
@@ -208,14 +211,13 @@ class LogNormalLatency:
 
     def mean_inverse(self, deadline_seconds: float = np.inf) -> FloatArray:
         """See :class:`LatencyLaw`."""
-        if deadline_seconds < self.floor:
-            return np.zeros(len(self.mean))
         sigma, z = self._sigma_and_z(self.floor)
         _, last = self._sigma_and_z(deadline_seconds)
         above = normal_cdf(last + sigma) - normal_cdf(z + sigma)
-        return normal_cdf(z) / self.floor + math.exp(sigma * sigma) / self.mean * above
+        inverse = normal_cdf(z) / self.floor + math.exp(sigma * sigma) / self.mean * above
+        return np.where(deadline_seconds < self.floor, 0.0, inverse)
 
-    def _sigma_and_z(self, seconds: float) -> tuple[float, FloatArray]:
+    def _sigma_and_z(self, seconds: float | FloatArray) -> tuple[float, FloatArray]:
         """The sd of ln X, and the standard normal quantile at which X is ``seconds``."""
         sigma = log_normal_sigma(self.relative_sd)
         return sigma, np.asarray((np.log(seconds) - np.log(self.mean)) / sigma + 0.5 * sigma)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from claims.measures import settled
-from fedmuster.core.records import FloatArray
+from claims.measures import Recorded, settled
+from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.report.runs import Run
 
 _WINDOW = 0.03
@@ -23,12 +24,28 @@ Runs = Mapping[str, tuple[Run, ...]]
 """The runs of each contestant, in the order of the seeds."""
 
 
-def end_level(run: Run) -> float:
+class Course(Recorded, Protocol):
+    """The course of a run: what milestones are found in."""
+
+    @property
+    def cohort_sizes(self) -> IntArray:
+        """[rounds], how many jobs ended with each aggregation."""
+
+    @property
+    def num_parameters(self) -> int | None:
+        """How many numbers an update has."""
+
+    @property
+    def rounds(self) -> int:
+        """How many aggregations there were."""
+
+
+def end_level(run: Course) -> float:
     """The accuracy at which a run ends: the mean of its last tenth."""
     return settled(run, "accuracy")
 
 
-def rows_to(run: Run, level: float, *, seconds: float) -> int | None:
+def rows_to(run: Course, level: float, *, seconds: float) -> int | None:
     """How many aggregations it takes until the smoothed accuracy is at ``level``; None if never.
 
     Args:
@@ -44,7 +61,7 @@ def rows_to(run: Run, level: float, *, seconds: float) -> int | None:
     return int(evaluated[good[0]]) + 1
 
 
-def seconds_to(run: Run, level: float, *, seconds: float) -> float:
+def seconds_to(run: Course, level: float, *, seconds: float) -> float:
     """The time until the smoothed accuracy is at ``level``; infinite if it never is."""
     rows = rows_to(run, level, seconds=seconds)
     return np.inf if rows is None else float(run.columns["seconds"][:rows].sum())
@@ -69,7 +86,7 @@ class Costs:
     megabytes_up: float
 
 
-def costs_to(run: Run, level: float, *, seconds: float) -> Costs:
+def costs_to(run: Course, level: float, *, seconds: float) -> Costs:
     """The costs until the smoothed accuracy is at ``level``, or of the whole run if it never is."""
     rows = rows_to(run, level, seconds=seconds)
     jobs = float(run.cohort_sizes[:rows].sum())
@@ -84,7 +101,7 @@ def costs_to(run: Run, level: float, *, seconds: float) -> Costs:
     )
 
 
-def smoothed(run: Run, *, seconds: float) -> tuple[FloatArray, FloatArray]:
+def smoothed(run: Course, *, seconds: float) -> tuple[FloatArray, FloatArray]:
     """The times of evaluations, and at each the mean accuracy over the last 3 % of ``seconds``."""
     known = ~np.isnan(run.columns["accuracy"])
     times, accuracies = np.cumsum(run.columns["seconds"])[known], run.columns["accuracy"][known]
@@ -94,7 +111,7 @@ def smoothed(run: Run, *, seconds: float) -> tuple[FloatArray, FloatArray]:
     return times, (sums[last] - sums[first]) / (last - first)
 
 
-def all_seconds_to(runs: Sequence[Run], levels: FloatArray, *, seconds: float) -> FloatArray:
+def all_seconds_to(runs: Sequence[Course], levels: FloatArray, *, seconds: float) -> FloatArray:
     """[seeds], the time until each run is at the level of its seed."""
     pairs = zip(runs, levels.tolist(), strict=True)
     return np.array([seconds_to(run, level, seconds=seconds) for run, level in pairs])

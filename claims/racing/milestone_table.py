@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from claims.measures import in_percent, number, swing
-from claims.roundless.milestones import Costs, Milestones
+from claims.racing.milestones import Costs, Milestones
 from fedmuster.core.records import FloatArray
 from fedmuster.report.statistics import interval
 from fedmuster.report.tables import Table

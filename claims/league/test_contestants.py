@@ -1,0 +1,136 @@
+"""Which policies play, how they work, and how a stranger's file enters."""
+
+from pathlib import Path
+
+import pytest
+
+from claims.league.contestants import (
+    LeagueContestant,
+    all_contestants,
+    base,
+    contestants_of,
+    every_name,
+    left_out,
+)
+from claims.league.plan import Choice, cell_of
+from claims.league.tiny import TINY
+from fedmuster.core.errors import ConfigError
+from fedmuster.core.policy import POLICIES
+from fedmuster.training.aggregation import FedAvg, FedAvgM
+
+MINE = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedmuster.core.policy import Stateless
+from fedmuster.core.records import Selection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mine(Stateless):
+    """The available clients with the lowest ids, from a given one on."""
+
+    name: ClassVar[str] = "mine"
+    first: int = 0
+
+    def select(self, state, view, rng):
+        there = np.flatnonzero(view.available)
+        chosen = np.roll(there, -self.first)[: view.num_to_choose]
+        return Selection.of(view, slice(None), np.sort(chosen))
+'''
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> str:
+    """The address of a policy that fedmuster has never seen."""
+    file = tmp_path / "mine.py"
+    file.write_text(MINE, encoding="utf-8")
+    return f"{file}:Mine"
+
+
+def labels(text: str) -> list[str]:
+    return [one.label for one in contestants_of(text)]
+
+
+def test_the_base_is_random_in_rounds() -> None:
+    assert base().label == "random, rounds"
+    assert base().in_rounds
+    assert [one.label for one in all_contestants(["random"])] == [
+        *("random, rounds", "random, round-less")
+    ]
+
+
+def test_a_name_stands_for_rounds_and_without() -> None:
+    assert labels("oort") == ["oort, rounds", "oort, round-less"]
+    assert labels("fedcs") == ["fedcs, rounds"]  # plans whole cohorts
+    assert labels("oort:federation=round-less") == ["oort, round-less"]
+    assert labels("bsfl:alpha=3,federation=rounds") == ["bsfl:alpha=3, rounds"]
+    (own,) = contestants_of("oort:federation={buffer=5, refill=2}")
+    assert (own.federation.buffer, own.federation.refill, own.mode) == (5, 2, "own")
+
+
+def test_published_federations_stay_as_published() -> None:
+    for name in ("fedbuff", "fedasync", "pisces"):
+        assert labels(name) == [f"{name}, published"]
+    (fedbuff,) = contestants_of("fedbuff")
+    assert len(fedbuff.servers) > 1  # a server rate to be tuned
+    assert contestants_of("oort")[0].servers == (FedAvg(),)
+    (own,) = contestants_of('oort:federation=rounds,server={name="fedavgm", learning_rate=0.5}')
+    assert own.servers == (FedAvgM(learning_rate=0.5),)
+
+
+def test_a_strangers_file_plays(stranger: str) -> None:
+    one, other = contestants_of(f"{stranger}:first=3")
+    assert (one.label, other.label) == ("Mine:first=3, rounds", "Mine:first=3, round-less")
+    assert one.policy.first == 3  # type: ignore[attr-defined]
+
+
+def test_evaluations_are_about_ten_answers_apart() -> None:
+    for one in all_contestants(every_name()):
+        buffer = _buffer(one)
+        if buffer is not None:
+            assert 9 <= buffer * one.evaluate_every <= 10
+
+
+def _buffer(one: LeagueContestant) -> int | None:
+    cell = cell_of(one, TINY, TINY.judging, Choice(0.1, one.servers[0]), 0)
+    world = TINY.judging.world.start(0)
+    federation = cell.experiment.federation_of("contestant").settled(one.policy, world.problem)
+    if federation.trigger is None:
+        return federation.buffer
+    return getattr(federation.trigger, "answers", None)
+
+
+def test_every_policy_plays_or_says_why_not() -> None:
+    playing = set(every_name())
+    assert {"random", "oort", "bsfl", "fedbuff", "fedasync", "pisces"} <= playing
+    for name in POLICIES.keys() - playing:
+        assert left_out(POLICIES[name]()) is not None
+        with pytest.raises(ConfigError):
+            contestants_of(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ort",
+        "oort:federation=slots",
+        "fedcs:federation=round-less",
+        "oort:federation={concurrency=20}",
+        "oort:server=nobody",
+        "nowhere.py:Mine",
+    ],
+)
+def test_what_cannot_play_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        contestants_of(text)
+
+
+def test_two_contestants_of_one_name_are_refused(stranger: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_text(MINE, encoding="utf-8")
+    with pytest.raises(ConfigError):
+        all_contestants([stranger, f"{other}:Mine"])
+    assert len(all_contestants([stranger, stranger])) == 3

@@ -1,0 +1,41 @@
+"""A league that takes seconds, for tests: real settings, made small."""
+
+from dataclasses import replace
+from typing import Final
+
+from claims.league.plan import Plan
+from claims.league.settings import Arena, LeagueSetting
+from fedmuster.training.data import Digits
+from fedmuster.training.local_sgd import LocalSGD
+from fedmuster.training.models import MLP
+from fedmuster.training.partition import DirichletLabels
+from fedmuster.worlds import BSFLGroups, BSFLRates
+
+_GROUPS = BSFLGroups(num_clients=30, cohort_size=10)
+
+TINY: Final = LeagueSetting(
+    name="tiny, groups",
+    data=Digits(train_limit=300, test_limit=60),
+    partition=DirichletLabels(alpha=0.5),
+    model=MLP(hidden=(16,)),
+    local=LocalSGD(),
+    target=0.25,
+    judging=Arena(world=_GROUPS, seconds=10.0, about="three groups"),
+    tuning=Arena(
+        world=BSFLRates(num_clients=30, cohort_size=10), seconds=10.0, about="fast and slow"
+    ),
+)
+OTHER: Final = replace(
+    TINY,
+    name="tiny, rates",
+    judging=replace(TINY.tuning, seconds=8.0),
+    tuning=replace(TINY.judging, seconds=8.0),
+)
+PLAN: Final = Plan(
+    settings=(TINY, OTHER),
+    rates=(0.1, 0.4),
+    finalists=1,
+    tuning_seeds=(900, 901),
+    judging_seeds=(0, 1),
+    quick=True,
+)
