@@ -194,7 +194,8 @@ def outside_class(name: str) -> type[Any]:
     module, _, attribute = name.partition(":")
     if module.endswith(".py"):
         name = f"{Path(module).resolve()}:{attribute}"
-    _SPELLINGS.setdefault(kind, name)
+    if not kind.__module__.startswith(_OWN):  # a built-in class keeps its short name
+        _SPELLINGS.setdefault(kind, name)
     return kind
 
 

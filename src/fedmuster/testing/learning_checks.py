@@ -12,7 +12,7 @@ from fedmuster.core import state as states
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.checking import cohort_fault
 from fedmuster.core.policy import Policy
-from fedmuster.core.records import Feedback
+from fedmuster.core.records import Feedback, Selection
 from fedmuster.core.streams import POLICY, stream
 from fedmuster.testing.playing import (
     feedback_rows,
@@ -145,13 +145,22 @@ def learning_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     updates are unlike those of others. There is an easy instance of each, and it must do well in
     one.
 
-    A policy that declares that it learns nothing must not depend on what it observed.
+    A policy that declares that it learns nothing must not depend on what it observed. If it states
+    inclusion probabilities, these must not.
     """
     if not policy.learns:
         fault = _dependence(policy, knowledge)
         if fault is not None:
             return fault
     return idleness(policy, knowledge, _advantage) if policy.learns or policy.oracle else None
+
+
+def _equally_likely(one: Selection, other: Selection) -> bool:
+    """Whether both state how likely clients were, and the same of those that both chose."""
+    if one.inclusion is None or other.inclusion is None:
+        return False
+    _, here, there = np.intersect1d(one.clients, other.clients, return_indices=True)
+    return bool(np.allclose(one.inclusion[here], other.inclusion[there], rtol=1e-9))
 
 
 def _dependence(policy: Policy[Any], knowledge: Knowledge) -> str | None:
@@ -162,7 +171,7 @@ def _dependence(policy: Policy[Any], knowledge: Knowledge) -> str | None:
         view = federation.draw(t).view(policy)
         one, other = (policy.select(s, view, stream(0, POLICY, t)) for s in (fresh, state))
         # Who is chosen, and where: whose answers close the round may well depend on the past.
-        if spelled(one) != spelled(other):
+        if spelled(one) != spelled(other) and not _equally_likely(one, other):
             return (
                 f"it declares learns = False, but in round {t} it chose {spelled(other)} where it "
                 f"would have chosen {spelled(one)} had it observed nothing; declare learns = True"
