@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fedmuster.policies.rbcs_f import RBCSF
     from fedmuster.policies.refl import REFL
     from fedmuster.policies.safa import SAFA
+    from fedmuster.policies.tempo import Tempo
     from fedmuster.policies.tifl import TiFL
     from fedmuster.privacy.budget import Budget, Privacy
     from fedmuster.privacy.ledger import Ledger
@@ -96,6 +97,7 @@ __all__ = [
     "RoundView",
     "Selection",
     "Selector",
+    "Tempo",
     "TiFL",
     "Truth",
     "__version__",

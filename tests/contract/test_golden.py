@@ -584,6 +584,7 @@ def test_every_policy_that_optimises_something_is_golden() -> None:
         "test_hics_fl": {"hics-fl"},
         "test_pisces": set[str](),  # how it explores, and its credits
         "test_refl": {"refl"},
+        "test_tempo": {"tempo"},
         "test_safa": {"safa"},
         "test_tifl": {"tifl"},
         "test_cocs": {"cocs"},

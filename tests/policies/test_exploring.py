@@ -59,12 +59,14 @@ class Firsts(Random):
     name: ClassVar[str] = "firsts"
 
     quota: int | None = None
+    prefers: bool = False
 
     def select(self, state: Any, view: RoundView, rng: Generator) -> Selection:
         chosen = Selection.of(
             view, slice(None), np.flatnonzero(view.available)[: view.num_to_choose]
         )
-        return replace(chosen, quota=self.quota)
+        preferred = np.ones(len(chosen.clients), dtype=np.bool_) if self.prefers else None
+        return replace(chosen, quota=self.quota, preferred=preferred)
 
 
 def cohort_chances(wanted: set[int], available: set[int], explore: Fraction) -> dict[Any, Fraction]:
@@ -248,10 +250,14 @@ class TestWholeCohorts:
         for cohort in continue_in(Selector(mixed, federation.problem()), federation, 20):
             assert cohort.order is not None  # and the Selector has checked it
 
-    def test_a_quota_is_refused(self) -> None:
-        policy = Exploring(policy=Firsts(quota=2), explore=0.5)
+    def test_a_quota_of_certain_clients_is_refused(self) -> None:
+        policy = Exploring(policy=Firsts(quota=2, prefers=True), explore=0.5)
         with pytest.raises(PolicyError, match="firsts"):
             Selector(policy, Problem(num_clients=9, cohort_size=3)).select()
+
+    def test_a_quota_of_any_answers_stays(self) -> None:
+        policy = Exploring(policy=Firsts(quota=2), explore=0.5)
+        assert Selector(policy, Problem(num_clients=9, cohort_size=3)).select().quota == 2
 
     def test_at_edges_it_is_lifted(self) -> None:
         """The Selector checks budgets and coverage; whom the policy wanted is told, too."""

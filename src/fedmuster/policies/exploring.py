@@ -59,7 +59,8 @@ class Exploring(InnerTraits):
     Deviations:
         1. Uploads in a given order (MAB-CS): the clients that kept their place come first, in the
            order of the policy, and drawn clients after them, in random order.
-        2. A cohort with a quota of answers is refused: it says whose answers close the round.
+        2. A cohort with a quota of answers of certain clients (SAFA) is refused: drawn clients have
+           no part in it. A quota of any answers (Tempo) stays.
         3. At edge servers the policy is lifted, ``lifted:policy={name="bsfl", explore=0.05}``:
            places of each turn are drawn, and nobody knows the inclusion probabilities.
 
@@ -105,7 +106,7 @@ class Exploring(InnerTraits):
         size = len(wanted.clients)
         if self.explore == 0 or size == 0:
             return wanted
-        if wanted.quota is not None:
+        if wanted.preferred is not None:
             raise PolicyError(
                 f"policy {self.policy.name} closes its rounds by a quota of answers of certain "
                 "clients, which drawn clients have no part in: write explore = 0, or leave it out"

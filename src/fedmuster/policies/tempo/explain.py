@@ -1,0 +1,66 @@
+"""Tempo's rule in words."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmuster.core.arrays import FloatArray
+from fedmuster.core.explaining import Moment, Rule, rank
+from fedmuster.core.words import number, percent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ByTempo(Rule):
+    """The highest value per slot-second; some places by coverage.
+
+    Args:
+        coverage: the share of places that goes to clients not heard of for longest a second.
+        waits: whether a round waits for its whole cohort.
+    """
+
+    coverage: float
+    waits: bool
+
+    needs = ("score", "value", "expected_seconds", "price")
+
+    def about(self, moment: Moment) -> str:
+        """The rule, and the price of a slot-second."""
+        price = number(float(moment.column("price")[0]))
+        rule = "the others go to the highest scores, value / expected_seconds"
+        if self.waits:
+            rule = (
+                "the others are the cohort with the largest sum of values, less the price of the "
+            )
+            rule += "slot-seconds until its slowest client answers"
+        return (
+            f"each place goes with a chance of {percent(self.coverage)} to the client that was not "
+            f"heard of for longest, per second that it takes; {rule}; a slot-second has the price "
+            f"{price}"
+        )
+
+    def merit(self, moment: Moment) -> FloatArray:
+        """The value per slot-second."""
+        return np.nan_to_num(moment.column("score"), nan=-np.inf)
+
+    def chosen(self, moment: Moment, client: int) -> str:
+        """By its score, or by coverage."""
+        score = moment.column("score")
+        others = score[moment.passed_over]
+        told = self._standing(moment, client)
+        if not self.waits and len(others) > 0 and score[client] < others.max():
+            return f"it was not heard of for long, or is owed its share: {told}"
+        return told
+
+    def passed_over(self, moment: Moment, client: int) -> str:
+        """Its score is too low."""
+        return self._standing(moment, client)
+
+    def _standing(self, moment: Moment, client: int) -> str:
+        score, value, seconds, price = (float(moment.column(name)[client]) for name in self.needs)
+        available = np.flatnonzero(moment.available)
+        place = rank(moment.column("score"), available, client)
+        return (
+            f"a value of {number(value)} for {number(seconds)} s is {number(score)} a slot-second, "
+            f"rank {place:,} of {len(available):,}; with the price {number(price)} of a "
+            f"slot-second it gains {number(value - price * seconds)}"
+        )
