@@ -97,8 +97,8 @@ class Tempo(PolicyTraits):
     so there is no regret bound for training.
 
     Args:
-        close_early: whether rounds close early, as above; else they wait for everybody. Edge servers
-            that train models, and servers that need fresh answers, want false.
+        close_early: whether rounds close early, as above; else they wait for everybody. Write false
+            at edge servers that train models, and for servers that need fresh answers.
         quota_share: with which share of the cohort's answers.
         coverage: the share of places for clients that were not heard of for longest a second.
         privacy: values are multiplied by (privacy budget left)^privacy; 0 for no price of privacy.
