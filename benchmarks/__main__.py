@@ -17,6 +17,7 @@ from benchmarks import (
     rounds,
     schedule_speed,
     solver_speed,
+    tempo_selection,
     training_memory,
     training_speed,
 )
@@ -33,6 +34,7 @@ for benchmark in (
     pause_selection,
     schedule_speed,
     oort_selection,
+    tempo_selection,
     gaussian_process,
     fedsuv_selection,
     assignment,

@@ -14,6 +14,7 @@ from fedmuster.core.records import Feedback, FloatArray, RoundView, Selection
 from fedmuster.core.streams import stream
 from fedmuster.federation import Federation, Horizon, Simulation
 from fedmuster.policies.tempo import Tempo, latencies
+from fedmuster.policies.tempo import policy as tempo
 from fedmuster.policies.tempo.policy import TempoState
 from fedmuster.training.data import Digits
 from fedmuster.training.models import Logistic
@@ -304,3 +305,60 @@ def test_it_runs_without_a_model_or_losses() -> None:
         )
         rows = [simulation.step() for _ in range(50)]
         assert sum(row.num_completed for row in rows) >= 50
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shortlists for a hundred clients, as otherwise for 65,536 and more."""
+    for name, value in {"_MANY": 60, "_SHORTLIST": 20, "_LIST_EVERY": 5}.items():
+        monkeypatch.setattr(tempo, name, value)
+
+
+def one_by_one(selector: Selector[TempoState], turns: int) -> list[int]:
+    chosen = []
+    for _ in range(turns):
+        selection = selector.select(count=1)
+        seconds = 1.0 + (selection.clients % 7).astype(np.float64)
+        told = Feedback(
+            tickets=selection.tickets, clients=selection.clients, latency_seconds=seconds
+        )
+        selector.observe(told)
+        chosen += selection.clients.tolist()
+    return chosen
+
+
+@pytest.mark.usefixtures("short")
+def test_a_fresh_shortlist_holds_the_best_of_all() -> None:
+    selector = Selector(SURE, Problem(num_clients=100, cohort_size=4), seed=2)
+    one_by_one(selector, 300)
+    state, checked = selector.state, 0
+    for _ in range(50):
+        one_by_one(selector, 1)
+        if state.listed == state.clock[0]:
+            scores = SURE.scores(state, view(100, 3))["score"]
+            chosen = SURE.select(state, view(100, 3), stream(0, "tempo")).clients
+            assert chosen.tolist() == sorted(np.argsort(-scores)[:3].tolist())
+            checked += 1
+    assert checked == 10
+
+
+@pytest.mark.usefixtures("short")
+def test_a_shortlist_is_saved_and_made_anew_when_clients_join() -> None:
+    selector = Selector(Tempo(), Problem(num_clients=100, cohort_size=4), seed=2)
+    assert len(set(one_by_one(selector, 400))) == 100
+    again = Selector.from_bytes(selector.to_bytes(), Tempo(), source="here")
+    assert one_by_one(again, 50) == one_by_one(selector, 50)
+    newcomers = selector.join(30)
+    assert selector.state.listed == -1
+    assert set(newcomers.tolist()) <= set(one_by_one(selector, 300))
+
+
+@pytest.mark.usefixtures("short")
+def test_when_most_of_the_shortlist_is_away_all_clients_are_looked_at() -> None:
+    selector = Selector(SURE, Problem(num_clients=100, cohort_size=4), seed=2)
+    one_by_one(selector, 300)
+    available = np.zeros(100, dtype=np.bool_)
+    outside = np.setdiff1d(np.arange(100), selector.state.shortlist)[:5]
+    available[outside] = True
+    chosen = selector.select(count=3, available=available)
+    assert set(chosen.clients.tolist()) <= set(outside.tolist())

@@ -14,7 +14,8 @@ from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.staleness import Discard, PolynomialWorth, Staleness
-from fedmuster.core.state import given, shared
+from fedmuster.core.state import derived, given, shared
+from fedmuster.core.streams import POLICY, stream
 from fedmuster.policies.tempo import latencies
 from fedmuster.policies.tempo.explain import ByTempo
 from fedmuster.policies.tempo.latencies import LatencyState, expected_seconds
@@ -35,6 +36,14 @@ _FORGETTING: Final = 0.95
 """What each decision leaves of the older value and slot-seconds in the price of a slot-second."""
 
 
+_MANY: Final = 1 << 16
+"""With more clients than this, free slots are filled from a shortlist."""
+_SHORTLIST: Final = 2048
+"""Clients on each half of the shortlist."""
+_LIST_EVERY: Final = 256
+"""Answers after which the shortlist is made anew."""
+
+
 @dataclass(slots=True)
 class TempoState:
     """What Tempo knows.
@@ -51,6 +60,8 @@ class TempoState:
         clock: answers so far, and seconds of rounds so far.
         price: value and slot-seconds of the last jobs.
         slots: whether clients are asked while others are out.
+        shortlist: int64, of very many clients the best by score, and the best by coverage.
+        listed: how many answers had come when the shortlist was made; -1 if there is none.
         samples: [K], data relative to the mean; 0-d where all have alike.
     """
 
@@ -65,6 +76,8 @@ class TempoState:
     clock: FloatArray = shared()
     price: FloatArray = shared()
     slots: BoolArray = shared()
+    shortlist: IntArray = derived()
+    listed: IntArray = derived()
     samples: FloatArray = given()
 
 
@@ -176,17 +189,20 @@ class Tempo(PolicyTraits):
             clock=np.zeros(2),
             price=np.zeros(2),
             slots=np.array(False),
+            shortlist=np.zeros(2 * _SHORTLIST if clients > _MANY else 0, dtype=np.int64),
+            listed=np.array(-1),
             samples=np.array(1.0) if weights is None else weights / weights.mean(),
         )
 
     def select(self, state: TempoState, view: RoundView, rng: Generator) -> Selection:
         """Some places by coverage, the others by value per slot-second."""
         waits = self.close_early and not state.slots
-        rows, count = np.flatnonzero(view.available), view.num_to_choose
+        count = view.num_to_choose
         if waits:
             count = min(count, max(1, view.cohort_size - self._num_out(state, view)))
         if count == 0:
             return nobody(view)
+        rows = self._candidates(state, view, count)
         value, seconds = self._value(state, rows, view), expected_seconds(state.latency, rows)
         first = self._covered(state, rows, seconds, count, rng)
         left = np.setdiff1d(np.arange(len(rows)), first, assume_unique=True)
@@ -198,6 +214,31 @@ class Tempo(PolicyTraits):
         quota = max(1, round(self.quota_share * count))
         return replace(chosen, quota=quota) if waits else chosen
 
+    def _candidates(self, state: TempoState, view: RoundView, count: int) -> IntArray:
+        """The available clients; of very many, those of the shortlist, if enough of them are."""
+        if state.listed >= 0 and self.privacy == 0 and self.min_share == 0:
+            listed = state.shortlist[view.available[state.shortlist]]
+            if len(listed) >= _SHORTLIST // 2 + count:
+                return listed
+        return np.flatnonzero(view.available)
+
+    def _make_shortlist(self, state: TempoState) -> None:
+        """Of very many clients, the best by score and the best by coverage, in increasing order.
+
+        The ages of all clients grow alike until the next list, so its best stay the best, but for
+        clients that are heard of meanwhile.
+        """
+        due = state.listed < 0 or state.clock[0] >= state.listed + _LIST_EVERY
+        if len(state.shortlist) == 0 or not state.slots or not due:
+            return
+        rng, everybody = stream(0, POLICY, int(state.clock[0])), slice(None)
+        seconds = expected_seconds(state.latency, everybody)
+        best = top_k(self._value(state, everybody) / seconds, _SHORTLIST, rng)
+        covered = self._age(state, everybody) / seconds
+        covered[best] = -np.inf
+        state.shortlist[:] = np.sort(np.concatenate([best, top_k(covered, _SHORTLIST, rng)]))
+        state.listed[...] = int(state.clock[0])
+
     def _num_out(self, state: TempoState, view: RoundView) -> int:
         """How many clients still work for an earlier round."""
         return int(np.count_nonzero((state.due > state.clock[1]) & ~view.available))
@@ -206,10 +247,11 @@ class Tempo(PolicyTraits):
         self, state: TempoState, rows: IntArray, seconds: FloatArray, count: int, rng: Generator
     ) -> IntArray:
         """Positions of clients that are owed their share, or not heard of for longest a second."""
-        owed = self.min_share * state.asked.sum() / len(state.asked) - state.asked[rows]
-        due = np.flatnonzero(owed >= 1.0) if self.min_share > 0 else np.empty(0, dtype=np.int64)
-        if len(due) > 0:
-            return due[top_k(owed[due], min(count, len(due)), rng)]
+        if self.min_share > 0:
+            owed = self.min_share * state.asked.sum() / len(state.asked) - state.asked[rows]
+            due = np.flatnonzero(owed >= 1.0)
+            if len(due) > 0:
+                return due[top_k(owed[due], min(count, len(due)), rng)]
         places = int(rng.binomial(count, self.coverage))
         return top_k(self._age(state, rows) / seconds, places, rng)
 
@@ -244,6 +286,7 @@ class Tempo(PolicyTraits):
         self._learn_losses(state, here, reported_loss(feedback)[rows][answered])
         state.clock[0] += len(here)
         state.last[clients] = state.clock[0]
+        self._make_shortlist(state)
 
     def _learn_missing(self, state: TempoState, missing: IntArray, longest: float) -> None:
         """Clients without an answer have failed, or in rounds that close early may be late."""
