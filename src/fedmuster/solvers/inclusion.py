@@ -39,15 +39,17 @@ def chances(weights: Weights, count: int) -> FloatArray:
         >>> chances(np.array([9, 0, 0]), 2)
         array([1. , 0.5, 0.5])
     """
-    if count == 0:
-        return np.zeros(len(weights))
+    if count in (0, len(weights)):
+        return np.full(len(weights), float(count > 0))
     largest: Any = np.sort(np.partition(weights, -count)[-count:])[::-1]
     certain = num_certain(largest, weights.sum())
     if certain == count:
         positive = int(np.count_nonzero(weights))
         rest = max(count - positive, 0) / max(len(weights) - positive, 1)
         return np.where(weights > 0, 1.0, rest)
-    left = weights.sum() - largest[:certain].sum()
+    others = len(weights) - certain
+    # Not the sum of all less the certain ones: a small rest would be lost in rounding.
+    left = np.partition(weights, others - 1)[:others].sum()
     return np.asarray(np.minimum((count - certain) * weights / left, 1.0))
 
 
