@@ -23,7 +23,7 @@ from fedmuster.report.explain import (
     from_replay,
     suffices,
 )
-from fedmuster.report.jobs import JobHistory, read_jobs
+from fedmuster.report.job_history import JobHistory, read_jobs
 from fedmuster.report.points import Point, point_at, point_of_round
 
 ROUNDS = 30

@@ -291,9 +291,9 @@ def test_prices_of_privacy_and_guaranteed_shares() -> None:
         {"recharge": 0.0},
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, float]) -> None:
+def test_settings_that_cannot_be(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refused:
-        Tempo(**settings)  # type: ignore[arg-type]
+        Tempo(**settings)
     assert refused.value.key == tuple(settings)
 
 

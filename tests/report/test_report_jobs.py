@@ -13,7 +13,7 @@ from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
 from fedmuster.experiments.database import connect
 from fedmuster.experiments.journal import JournalReader
-from fedmuster.report.jobs import JobHistory, read_jobs
+from fedmuster.report.job_history import JobHistory, read_jobs
 from fedmuster.report.runs import load
 
 if TYPE_CHECKING:

@@ -163,7 +163,7 @@ class MeanState:
 
 @dataclass(slots=True)
 class SpreadState(MeanState):
-    """The same, and the variance (mean squared deviation) of the samples behind the mean."""
+    """A :class:`MeanState` that also keeps the variance of the samples behind each mean."""
 
     variance: FloatArray
 

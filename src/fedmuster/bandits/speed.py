@@ -172,7 +172,7 @@ class LatencyState:
 
 @dataclass(kw_only=True, slots=True)
 class LatencySpreadState(LatencyState):
-    """The same, and the variance (mean squared deviation) of the latencies of each client."""
+    """A :class:`LatencyState` that also keeps the variance of each client's latencies."""
 
     variance: FloatArray
 

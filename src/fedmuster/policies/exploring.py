@@ -24,7 +24,7 @@ _WANTED = "1 if the policy wanted it, before places were drawn for exploration"
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exploring(InnerTraits):
-    """Another policy, in whose cohort a stated share of the places is drawn uniformly.
+    """Lets another policy choose, and draws a stated share of the places uniformly.
 
     The policy wants the clients S, s of the n that are available. ``E ~ Binomial(s, explore)``
     places are drawn anew: ``s - E`` clients of S keep their place, a uniform subset of S, and the E
@@ -201,14 +201,14 @@ def upload_order(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explored(Rule):
-    """The ``rule`` of a policy, in whose cohort the share ``explore`` of places is drawn anew."""
+    """The ``rule`` of a policy; then the share ``explore`` of its places is drawn anew."""
 
     rule: Rule
     explore: float
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What the policy needs, and whom it wanted."""
+        """The terms of the policy's own rule, and which clients the policy wanted."""
         return (*self.rule.needs, "wanted")
 
     @property

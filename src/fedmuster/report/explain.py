@@ -21,7 +21,7 @@ from fedmuster.experiments.sweep import find_cells
 from fedmuster.federation import EdgeRow
 from fedmuster.policies.explaining.simple_rules import BY_SCORE, Untold, rule_of
 from fedmuster.report.cells import Cell
-from fedmuster.report.jobs import read_jobs
+from fedmuster.report.job_history import read_jobs
 from fedmuster.report.points import Point
 from fedmuster.report.tables import Table
 from fedmuster.worlds.real_federation import RealFederation

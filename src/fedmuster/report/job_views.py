@@ -11,7 +11,7 @@ from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.words import span
 from fedmuster.report.costs import costs
 from fedmuster.report.curves import Chart, Curve
-from fedmuster.report.jobs import JobHistory
+from fedmuster.report.job_history import JobHistory
 from fedmuster.report.runs import Comparison, Run
 
 FATES: Final = {

@@ -8,7 +8,7 @@ from fedmuster.core.arrays import BoolArray
 from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.experiments.journal import JournalReader, rounds_done
 from fedmuster.report.cells import Cell
-from fedmuster.report.jobs import JobHistory, read_jobs
+from fedmuster.report.job_history import JobHistory, read_jobs
 
 
 class Point(NamedTuple):

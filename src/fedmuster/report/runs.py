@@ -26,7 +26,7 @@ from fedmuster.report.cells import (
 )
 from fedmuster.report.edge_rows import NetworkHistory, Scores, read_network, read_scores
 from fedmuster.report.federated_runs import check_clients, match_clients
-from fedmuster.report.jobs import JobHistory, read_jobs
+from fedmuster.report.job_history import JobHistory, read_jobs
 from fedmuster.report.promise import statement
 from fedmuster.worlds.real_federation import RealFederation
 

@@ -105,7 +105,7 @@ class DriftingWorld(Setting):
         return self.slowest_seconds / self.fastest_seconds
 
     def _law(self, slowdown: FloatArray) -> LogNormalLatency:
-        """Of jobs that take so many times as long as those of the fastest clients."""
+        """The law of jobs whose times are these multiples of the fastest clients' times."""
         return LogNormalLatency(
             mean=self.fastest_seconds * slowdown,
             relative_sd=self.relative_sd,
