@@ -29,7 +29,7 @@ def settle(state: TempoState, rng: Generator) -> None:
     state.latency.count[:] = 3
     state.latency.mean[:] = rng.normal(0.0, 1.0, clients)
     state.latency.fleet[:] = clients, 0.0, clients
-    state.surprise[:] = rng.normal(0.0, 0.5, clients)
+    state.need[:] = rng.normal(0.0, 0.5, clients)
     state.last[:] = rng.integers(0, 3 * clients, clients)
     state.clock[0], state.price[:] = 3 * clients, 1.0
 

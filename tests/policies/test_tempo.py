@@ -71,8 +71,8 @@ def test_scores_by_hand() -> None:
         scores["expected_seconds"], [exp(each) for each in (*mean, unseen)], rtol=1e-12
     )
     # ln 2/4 = -ln 2, and ln 8/4 = ln 2; then client 1 is smoothed with ln 4/4 = 0.
-    np.testing.assert_allclose(scores["relative_loss"][:3], [0.5, sqrt(2), 0.5], rtol=1e-12)
-    assert np.isnan(scores["relative_loss"][3])
+    np.testing.assert_allclose(scores["need"][:3], [0.5, sqrt(2), 0.5], rtol=1e-12)
+    assert np.isnan(scores["need"][3])
     np.testing.assert_allclose(scores["age"], [2 / 4, 0.5 / 4, 0.5 / 4, 4 / 4])
     np.testing.assert_allclose(scores["chance"], 1.0)
     value = [0.5 * 0.5 * sqrt(0.5), 0.5 * sqrt(2) * sqrt(1 / 8), 0.5 * sqrt(1 / 8), 2.0]
@@ -81,6 +81,21 @@ def test_scores_by_hand() -> None:
     best = np.argsort(-scores["score"])[:2]
     chosen = SURE.select(state, view(4, 2), stream(0, "tempo")).clients
     assert chosen.tolist() == sorted(best.tolist())
+
+
+def test_norms_of_updates_count_beside_losses_and_without_them() -> None:
+    """Typical norm sqrt(1 · 4) = 2, typical loss sqrt(3 · 3) = 3; then a norm of 2000 and a loss of
+    3000 are cut at e² and e times the typical ones, and client 0 keeps half of its old need."""
+    problem = Problem(num_clients=3, cohort_size=2)
+    norms = replace(answers([0, 1], [1.0, 1.0]), signals={"update_norm": np.array([1.0, 4.0])})
+    both = replace(norms, signals={**norms.signals, "loss": np.array([3.0, 3.0])})
+    for told in (norms, both):
+        need = SURE.scores(played(SURE, problem, told, tickets=True), view(3, 1))["need"]
+        np.testing.assert_allclose(need, [0.5, 2.0, np.nan], rtol=1e-12)
+    signals = {"update_norm": np.array([2000.0]), "loss": np.array([3000.0])}
+    lie = replace(answers([0], [1.0]), signals=signals)
+    need = SURE.scores(played(SURE, problem, both, lie, tickets=True), view(3, 1))["need"]
+    assert need[0] == pytest.approx(exp(0.5 * log(0.5) + 0.5 * (2.0 + 1.0)), rel=1e-12)
 
 
 def test_a_client_that_fails_is_worth_less() -> None:

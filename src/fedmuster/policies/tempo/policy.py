@@ -24,11 +24,14 @@ from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 from fedmuster.solvers.top_k import nobody, top_k
 
 _MEMORY: Final = 0.5
-"""Of a client's old relative loss, the share that is kept when a new one comes."""
+"""Of a client's old need, the share that is kept when a new one comes."""
 _TYPICAL: Final = 30
-"""About as many of the last answers make up the typical loss."""
-_CLIP: Final = 1.0
-"""No client's loss counts as more than e times the typical one, so that lies gain little."""
+"""About as many of the last answers make up the typical loss and the typical norm."""
+_LARGEST_LOSS, _LARGEST_NORM = 1.0, 2.0
+"""In logarithms, how far a loss and a norm count as away from the typical one.
+
+A client reports its own loss, so a lie must gain little. The server measures the norm itself.
+"""
 _PATIENCE: Final = 3.0
 """A late client is awaited for this number of its expected times, or as long as a slow client of
 the fleet takes."""
@@ -53,10 +56,11 @@ class TempoState:
         asked: int64[K], how often each client was asked, but for late answers.
         answered: int64[K], how often it answered.
         last: [K], how many answers had come when it was last heard of.
-        surprise: [K], smoothed logarithm of its loss relative to the typical loss.
-        losses: int64[K], how many losses that is made of.
+        need: [K], smoothed logarithm of its loss and update norm relative to the typical ones.
+        told: int64[K], how many answers with a loss or a norm that is made of.
         due: [K], until when its late answer is awaited, by :attr:`clock`; 0 for none.
-        typical: logarithm of the typical loss, and the answers that it is made of.
+        typical: [2, 2], for losses and for norms the logarithm of the typical one, and the answers
+            that it is made of.
         clock: answers so far, and seconds of rounds so far.
         price: value and slot-seconds of the last jobs.
         slots: whether clients are asked while others are out.
@@ -69,8 +73,8 @@ class TempoState:
     asked: IntArray
     answered: IntArray
     last: FloatArray
-    surprise: FloatArray
-    losses: IntArray
+    need: FloatArray
+    told: IntArray
     due: FloatArray
     typical: FloatArray = shared()
     clock: FloatArray = shared()
@@ -87,12 +91,13 @@ class Tempo(PolicyTraits):
     """Clients by value per slot-second: one policy for rounds and no rounds, without settings.
 
     What is scarce is slot-seconds. An update of client k is worth ``u_k = n_k l_k sqrt(a_k) p_k``:
-    n_k is its data relative to the mean; l_k the loss that it last reported relative to the typical
-    loss then (smoothed, within e^±1; 1 if it is not known); a_k its age, the answers since it was
-    last heard of over K; p_k the chance that it answers. It holds a slot for tau_k seconds: the
-    median of a log-normal law, shrunk towards the fleet's and forgotten after a change; a client
-    that was never seen counts as fast as the fastest quarter. A free slot goes to the largest
-    ``u_k / tau_k``, and with a chance of ``coverage`` to the largest ``a_k / tau_k``.
+    n_k is its data relative to the mean; l_k its need of training: the loss that it last reported
+    relative to the typical loss then, times the norm of its last update relative to the typical
+    norm then (smoothed, within e^±1 and e^±2; 1 for what is not known); a_k its age, the answers
+    since it was last heard of over K; p_k the chance that it answers. It holds a slot for tau_k
+    seconds: the median of a log-normal law, shrunk towards the fleet's and forgotten after a
+    change; a client that was never seen counts as fast as the fastest quarter. A free slot goes to
+    the largest ``u_k / tau_k``, and with a chance of ``coverage`` to the largest ``a_k / tau_k``.
 
     A round closes with the first ``quota_share`` of its answers. Late answers enter a later model
     with a weight of (1 + age)^-0.5, and their clients hold places until then: about m clients work
@@ -119,9 +124,9 @@ class Tempo(PolicyTraits):
         recharge: the exponent of the age, in (0, 1].
 
     State:
-        Of each client the law of its times, how often it was asked and answered, its relative loss,
-        when it was last heard of, and how long a late answer is awaited; of all the typical loss,
-        the price, and the laws of the fleet.
+        Of each client the law of its times, how often it was asked and answered, its need of
+        training, when it was last heard of, and how long a late answer is awaited; of all the
+        typical loss and norm, the price, and the laws of the fleet.
 
     Deviations:
         1. This is the published description of the policy: there is none to deviate from.
@@ -146,9 +151,9 @@ class Tempo(PolicyTraits):
     # While late answers are out, fewer than m clients are asked.
     cohort_rule: ClassVar[Any] = property(lambda self: "at most" if self.close_early else "exact")
     terms: ClassVar[Mapping[str, str]] = {
-        "value": "data · relative loss · sqrt(age) · chance of an answer",
+        "value": "data · need · sqrt(age) · chance of an answer",
         "expected_seconds": "how long it holds a slot, by its times so far",
-        "relative_loss": "its loss when it last trained over the typical loss then",
+        "need": "its loss and update norm when it last trained over the typical ones then",
         "age": "answers since it was last heard of, over the number of clients",
         "chance": "the chance that it answers",
         "price": "value per slot-second of the last jobs",
@@ -182,10 +187,10 @@ class Tempo(PolicyTraits):
             asked=np.zeros(clients, dtype=np.int64),
             answered=np.zeros(clients, dtype=np.int64),
             last=np.zeros(clients),
-            surprise=np.zeros(clients),
-            losses=np.zeros(clients, dtype=np.int64),
+            need=np.zeros(clients),
+            told=np.zeros(clients, dtype=np.int64),
             due=np.zeros(clients),
-            typical=np.zeros(2),
+            typical=np.zeros((2, 2)),
             clock=np.zeros(2),
             price=np.zeros(2),
             slots=np.array(False),
@@ -267,7 +272,7 @@ class Tempo(PolicyTraits):
         return Exact().solve(problem, rng)
 
     def observe(self, state: TempoState, selection: Selection, feedback: Feedback) -> None:
-        """Learn times, losses, and who does not answer."""
+        """Learn times, needs, and which clients do not answer."""
         rows = np.argsort(feedback.clients)
         clients, answered = feedback.clients[rows], feedback.answered[rows]
         if len(clients) == 0:
@@ -283,7 +288,10 @@ class Tempo(PolicyTraits):
         state.asked[here] += 1
         state.answered[here] += 1
         state.due[here] = 0.0
-        self._learn_losses(state, here, reported_loss(feedback)[rows][answered])
+        norm = feedback.signals.get("update_norm", np.full(len(rows), np.nan))
+        self._learn_needs(
+            state, here, reported_loss(feedback)[rows][answered], norm[rows][answered]
+        )
         state.clock[0] += len(here)
         state.last[clients] = state.clock[0]
         self._make_shortlist(state)
@@ -300,20 +308,16 @@ class Tempo(PolicyTraits):
             state.due[missing] = state.clock[1] + np.maximum(wait, slowest)
         state.asked[missing[~late]] += 1
 
-    def _learn_losses(self, state: TempoState, clients: IntArray, loss: FloatArray) -> None:
-        told = np.isfinite(loss) & (loss > 0)
-        clients, logs = clients[told], np.log(loss[told])
-        if len(logs) == 0:
-            return
-        typical, number = state.typical
-        centre = np.sort(logs).mean() if number == 0 else typical
-        relative = np.clip(logs - centre, -_CLIP, _CLIP)
-        memory = np.where(state.losses[clients] > 0, _MEMORY, 0.0)
-        state.surprise[clients] = memory * state.surprise[clients] + (1.0 - memory) * relative
-        state.losses[clients] += 1
-        number = min(number + len(logs), float(max(_TYPICAL, len(logs))))
-        # Losses far from the typical one move it no further than others, be they lies.
-        state.typical[:] = centre + np.sort(relative).sum() / number, number
+    def _learn_needs(
+        self, state: TempoState, clients: IntArray, loss: FloatArray, norm: FloatArray
+    ) -> None:
+        need, told = _relative(state.typical[0], loss, _LARGEST_LOSS)
+        by_norm, normed = _relative(state.typical[1], norm, _LARGEST_NORM)
+        told |= normed
+        clients, need = clients[told], (need + by_norm)[told]
+        memory = np.where(state.told[clients] > 0, _MEMORY, 0.0)
+        state.need[clients] = memory * state.need[clients] + (1.0 - memory) * need
+        state.told[clients] += 1
 
     def _learn_price(
         self, state: TempoState, clients: IntArray, seconds: FloatArray, asked: int
@@ -337,7 +341,7 @@ class Tempo(PolicyTraits):
     def _value(
         self, state: TempoState, rows: IntArray | slice, view: RoundView | None = None
     ) -> FloatArray:
-        value = of_rows(state.samples, rows) * np.exp(state.surprise[rows])
+        value = of_rows(state.samples, rows) * np.exp(state.need[rows])
         value = value * self._age(state, rows) ** self.recharge * self._chance(state, rows)
         if view is not None and self.privacy > 0 and view.privacy_left is not None:
             value = value * view.privacy_left[rows] ** self.privacy
@@ -358,9 +362,29 @@ class Tempo(PolicyTraits):
             "score": value / seconds,
             "value": value,
             "expected_seconds": seconds,
-            "relative_loss": np.where(state.losses > 0, np.exp(state.surprise), np.nan),
+            "need": np.where(state.told > 0, np.exp(state.need), np.nan),
             "age": self._age(state, everybody),
             "chance": self._chance(state, everybody),
             "price": np.full(len(everybody), self._price(state)),
             "times_asked": state.asked.astype(np.float64),
         }
+
+
+def _relative(
+    typical: FloatArray, values: FloatArray, largest: float
+) -> tuple[FloatArray, BoolArray]:
+    """[n], logarithms of values over the typical one, which learns them; and which were told.
+
+    What was not told counts as typical.
+    """
+    told = np.isfinite(values) & (values > 0)
+    relative = np.zeros(len(values))
+    if told.any():
+        logs, (centre, number) = np.log(values[told]), typical
+        if number == 0:
+            centre = np.sort(logs).mean()
+        relative[told] = np.clip(logs - centre, -largest, largest)
+        number = min(number + len(logs), float(max(_TYPICAL, len(logs))))
+        # Values far from the typical one move it no further than others, be they lies.
+        typical[:] = centre + np.sort(relative[told]).sum() / number, number
+    return relative, told
