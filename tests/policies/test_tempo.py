@@ -296,10 +296,28 @@ def test_prices_of_privacy_and_guaranteed_shares() -> None:
     assert 4 in fair.select(state, view(6, 2), stream(0, "tempo")).clients.tolist()
 
 
+def test_a_price_of_cost() -> None:
+    """All take a second; a unit of cost is worth two. Client 2 is like the mean of the others."""
+    told = answers([0, 1, 2, 3], [1.0] * 4)
+    told = replace(told, signals={"cost": np.array([1.0, 3.0, np.nan, 5.0])})
+    problem = Problem(num_clients=4, cohort_size=2)
+    for policy in (SURE, WAITING):
+        paying = replace(policy, cost=2.0)
+        state = played(paying, problem, told, tickets=policy is SURE)
+        ratio = (
+            policy.scores(state, view(4, 2))["score"] / paying.scores(state, view(4, 2))["score"]
+        )
+        np.testing.assert_allclose(ratio, [3.0, 7.0, 7.0, 11.0])
+        chosen = paying.select(state, view(4, 1), stream(0, "tempo")).clients
+        assert chosen.tolist() == [0]
+        assert 3 not in paying.select(state, view(4, 3), stream(0, "tempo")).clients
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         {"coverage": 1.5},
+        {"cost": -1.0},
         {"quota_share": 0.0},
         {"privacy": -1.0},
         {"min_share": 2.0},

@@ -14,7 +14,7 @@ from fedmuster.core.records import Feedback
 def reported_loss(feedback: Feedback) -> FloatArray:
     """[n], the signal "root_mean_square_loss", or else "loss", which is the same where all samples
     are alike; NaN for clients that did not answer or of which no loss is known."""
-    loss = _signal(feedback, "root_mean_square_loss", _signal(feedback, "loss", np.array(np.nan)))
+    loss = signal(feedback, "root_mean_square_loss", signal(feedback, "loss"))
     return np.where(feedback.answered, loss, np.nan)
 
 
@@ -34,7 +34,7 @@ def statistical_utility(feedback: Feedback, num_samples: FloatArray | IntArray) 
         >>> statistical_utility(feedback, np.array([10, 30]))
         array([ 5., 60.])
     """
-    samples = _signal(feedback, "trained_samples", np.asarray(num_samples, dtype=np.float64))
+    samples = signal(feedback, "trained_samples", np.asarray(num_samples, dtype=np.float64))
     return samples * reported_loss(feedback)
 
 
@@ -44,9 +44,9 @@ def gained_utility(feedback: Feedback, num_samples: FloatArray | IntArray) -> Fl
     ``L`` is :func:`statistical_utility`, ``Delta`` the signal "accuracy_gain", or 1 where no such
     signal is sent. NaN as there.
     """
-    gain = _signal(feedback, "accuracy_gain", np.array(1.0))
+    gain = signal(feedback, "accuracy_gain", np.array(1.0))
     product = statistical_utility(feedback, num_samples) * gain  # FedSUV Eq. 3
-    return np.where(feedback.answered, _signal(feedback, "utility", product), np.nan)
+    return np.where(feedback.answered, signal(feedback, "utility", product), np.nan)
 
 
 def known_utility(feedback: Feedback, num_samples: FloatArray | IntArray) -> FloatArray:
@@ -59,7 +59,7 @@ _LARGEST = 1e100
 """A loss that makes more than this was not measured; the sums of such could overflow."""
 
 
-def _signal(feedback: Feedback, name: str, otherwise: FloatArray) -> FloatArray:
+def signal(feedback: Feedback, name: str, otherwise: FloatArray | float = np.nan) -> FloatArray:
     """[n], the signal row by row; ``otherwise`` in rows (or for all) where none was sent."""
     sent = feedback.signals.get(name, np.full(len(feedback.clients), np.nan))
     return np.where(np.isnan(sent), otherwise, sent)

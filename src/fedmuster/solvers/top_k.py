@@ -29,13 +29,15 @@ def top_k(values: FloatArray, count: int, rng: Generator) -> IntArray:
     if count == len(values):
         return np.arange(count)
     bar = _kth_largest(values, count)
-    reaching = np.flatnonzero(values >= bar)
-    if len(reaching) == count:
-        return reaching  # no tie at the boundary
-    beyond = values[reaching] > bar
-    above, tied = reaching[beyond], reaching[~beyond]
-    drawn = rng.choice(len(tied), count - len(above), replace=False, shuffle=False)
-    return np.sort(np.concatenate((above, tied[drawn])))
+    reaching = values >= bar
+    if np.count_nonzero(reaching) == count:
+        return np.flatnonzero(reaching)  # no tie at the boundary
+    at_bar, above = values == bar, np.flatnonzero(values > bar)
+    num_tied = int(np.count_nonzero(at_bar))
+    drawn = rng.choice(num_tied, count - len(above), replace=False, shuffle=False)
+    if num_tied < len(values):  # else a list of all is long, and says nothing
+        drawn = np.flatnonzero(at_bar)[drawn]
+    return np.sort(np.concatenate((above, drawn)))
 
 
 def _kth_largest(values: FloatArray, count: int) -> float:

@@ -59,6 +59,9 @@ class ByTempo(Rule):
         score, value, seconds, price = (float(moment.column(name)[client]) for name in self.needs)
         available = np.flatnonzero(moment.available)
         place = rank(moment.column("score"), available, client)
+        cost = "cost_seconds"
+        if cost in moment.terms:
+            seconds += float(moment.column(cost)[client])
         return (
             f"a value of {number(value)} for {number(seconds)} s is {number(score)} a slot-second, "
             f"rank {place:,} of {len(available):,}; with the price {number(price)} of a "

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.bandits.utility import reported_loss
+from fedmuster.bandits.utility import reported_loss, signal
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
@@ -58,6 +58,8 @@ class TempoState:
         last: [K], how many answers had come when it was last heard of.
         need: [K], smoothed logarithm of its loss and update norm relative to the typical ones.
         told: int64[K], how many answers with a loss or a norm that is made of.
+        cost: [K], mean of the costs that it has reported.
+        charged: int64[K], how many those are.
         due: [K], until when its late answer is awaited, by :attr:`clock`; 0 for none.
         typical: [2, 2], for losses and for norms the logarithm of the typical one, and the answers
             that it is made of.
@@ -75,6 +77,8 @@ class TempoState:
     last: FloatArray
     need: FloatArray
     told: IntArray
+    cost: FloatArray
+    charged: IntArray
     due: FloatArray
     typical: FloatArray = shared()
     clock: FloatArray = shared()
@@ -120,6 +124,9 @@ class Tempo(PolicyTraits):
         quota_share: with which share of the cohort's answers.
         coverage: the share of places for clients that were not heard of for longest a second.
         privacy: values are multiplied by (privacy budget left)^privacy; 0 for no price of privacy.
+        cost: how many seconds in a slot a unit of cost is worth; 0 for no price of cost. A client
+            reports its costs (energy, money, megabytes) as the signal "cost" of its answers; one
+            that never has counts as the mean of the others.
         min_share: each client is asked at least this often, as a share of the mean; at most 1.
         recharge: the exponent of the age, in (0, 1].
 
@@ -157,12 +164,14 @@ class Tempo(PolicyTraits):
         "age": "answers since it was last heard of, over the number of clients",
         "chance": "the chance that it answers",
         "price": "value per slot-second of the last jobs",
+        "cost_seconds": "what its costs so far count as, in seconds in a slot",
     }
 
     close_early: bool = True
     quota_share: float = 0.4
     coverage: float = 0.2
     privacy: float = 0.0
+    cost: float = 0.0
     min_share: float = 0.0
     recharge: float = 0.5
 
@@ -172,7 +181,8 @@ class Tempo(PolicyTraits):
             require(0 <= getattr(self, name) <= 1, self, name, "a number from 0 to 1")
         require(0 < self.quota_share <= 1, self, "quota_share", "a number in (0, 1]")
         require(0 < self.recharge <= 1, self, "recharge", "a number in (0, 1]")
-        require(0 <= self.privacy < np.inf, self, "privacy", "a number >= 0")
+        for name in ("privacy", "cost"):
+            require(0 <= getattr(self, name) < np.inf, self, name, "a number >= 0")
 
     @property
     def stale_answers(self) -> Staleness:
@@ -189,6 +199,8 @@ class Tempo(PolicyTraits):
             last=np.zeros(clients),
             need=np.zeros(clients),
             told=np.zeros(clients, dtype=np.int64),
+            cost=np.zeros(clients),
+            charged=np.zeros(clients, dtype=np.int64),
             due=np.zeros(clients),
             typical=np.zeros((2, 2)),
             clock=np.zeros(2),
@@ -209,11 +221,13 @@ class Tempo(PolicyTraits):
             return nobody(view)
         rows = self._candidates(state, view, count)
         value, seconds = self._value(state, rows, view), expected_seconds(state.latency, rows)
-        first = self._covered(state, rows, seconds, count, rng)
+        dues = self._dues(state, rows, seconds)
+        first = self._covered(state, rows, dues, count, rng)
         left = np.setdiff1d(np.arange(len(rows)), first, assume_unique=True)
         if self.close_early or state.slots:
-            best = top_k(value[left] / seconds[left], count - len(first), rng)
+            best = top_k(value[left] / dues[left], count - len(first), rng)
         else:
+            value -= self._price(state) * (dues - seconds)
             best = self._best_cohort(state, value[left], seconds[left], count - len(first), rng)
         chosen = Selection.of(view, rows, np.concatenate([first, left[best]]))
         quota = max(1, round(self.quota_share * count))
@@ -237,9 +251,9 @@ class Tempo(PolicyTraits):
         if len(state.shortlist) == 0 or not state.slots or not due:
             return
         rng, everybody = stream(0, POLICY, int(state.clock[0])), slice(None)
-        seconds = expected_seconds(state.latency, everybody)
-        best = top_k(self._value(state, everybody) / seconds, _SHORTLIST, rng)
-        covered = self._age(state, everybody) / seconds
+        dues = self._dues(state, everybody, expected_seconds(state.latency, everybody))
+        best = top_k(self._value(state, everybody) / dues, _SHORTLIST, rng)
+        covered = self._age(state, everybody) / dues
         covered[best] = -np.inf
         state.shortlist[:] = np.sort(np.concatenate([best, top_k(covered, _SHORTLIST, rng)]))
         state.listed[...] = int(state.clock[0])
@@ -249,7 +263,7 @@ class Tempo(PolicyTraits):
         return int(np.count_nonzero((state.due > state.clock[1]) & ~view.available))
 
     def _covered(
-        self, state: TempoState, rows: IntArray, seconds: FloatArray, count: int, rng: Generator
+        self, state: TempoState, rows: IntArray, dues: FloatArray, count: int, rng: Generator
     ) -> IntArray:
         """Positions of clients that are owed their share, or not heard of for longest a second."""
         if self.min_share > 0:
@@ -258,7 +272,7 @@ class Tempo(PolicyTraits):
             if len(due) > 0:
                 return due[top_k(owed[due], min(count, len(due)), rng)]
         places = int(rng.binomial(count, self.coverage))
-        return top_k(self._age(state, rows) / seconds, places, rng)
+        return top_k(self._age(state, rows) / dues, places, rng)
 
     def _best_cohort(
         self, state: TempoState, value: FloatArray, seconds: FloatArray, count: int, rng: Generator
@@ -288,10 +302,16 @@ class Tempo(PolicyTraits):
         state.asked[here] += 1
         state.answered[here] += 1
         state.due[here] = 0.0
-        norm = feedback.signals.get("update_norm", np.full(len(rows), np.nan))
-        self._learn_needs(
-            state, here, reported_loss(feedback)[rows][answered], norm[rows][answered]
+        loss, norm, cost = (
+            column[rows][answered]
+            for column in (
+                reported_loss(feedback),
+                signal(feedback, "update_norm"),
+                signal(feedback, "cost"),
+            )
         )
+        self._learn_needs(state, here, loss, norm)
+        self._learn_costs(state, here, cost)
         state.clock[0] += len(here)
         state.last[clients] = state.clock[0]
         self._make_shortlist(state)
@@ -319,6 +339,12 @@ class Tempo(PolicyTraits):
         state.need[clients] = memory * state.need[clients] + (1.0 - memory) * need
         state.told[clients] += 1
 
+    def _learn_costs(self, state: TempoState, clients: IntArray, cost: FloatArray) -> None:
+        told = np.isfinite(cost) & (cost >= 0)
+        clients, cost = clients[told], cost[told]
+        state.charged[clients] += 1
+        state.cost[clients] += (cost - state.cost[clients]) / state.charged[clients]
+
     def _learn_price(
         self, state: TempoState, clients: IntArray, seconds: FloatArray, asked: int
     ) -> None:
@@ -337,6 +363,14 @@ class Tempo(PolicyTraits):
     def _chance(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
         chance: FloatArray = (state.answered[rows] + 1.0) / (state.asked[rows] + 1.0)
         return chance
+
+    def _dues(self, state: TempoState, rows: IntArray | slice, seconds: FloatArray) -> FloatArray:
+        """Seconds in a slot, and the cost in seconds."""
+        if self.cost == 0:
+            return seconds
+        known = state.charged > 0
+        typical = state.cost[known].mean() if known.any() else 0.0
+        return seconds + self.cost * np.where(known[rows], state.cost[rows], typical)
 
     def _value(
         self, state: TempoState, rows: IntArray | slice, view: RoundView | None = None
@@ -358,8 +392,9 @@ class Tempo(PolicyTraits):
             self._value(state, everybody, view),
             expected_seconds(state.latency, everybody),
         )
-        return {
-            "score": value / seconds,
+        dues = self._dues(state, everybody, seconds)
+        columns = {
+            "score": value / dues,
             "value": value,
             "expected_seconds": seconds,
             "need": np.where(state.told > 0, np.exp(state.need), np.nan),
@@ -368,6 +403,7 @@ class Tempo(PolicyTraits):
             "price": np.full(len(everybody), self._price(state)),
             "times_asked": state.asked.astype(np.float64),
         }
+        return {**columns, "cost_seconds": dues - seconds} if self.cost > 0 else columns
 
 
 def _relative(
