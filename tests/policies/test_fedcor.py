@@ -370,3 +370,21 @@ def test_failures_put_no_number_into_what_is_known() -> None:
     policy.observe(state, Selection(round=1, clients=clients), silence)
     assert np.isinf(state.losses).all()
     assert state.tried.all()
+
+
+def test_losses_of_a_model_that_diverges_overflow_nothing() -> None:
+    problem = Problem(num_clients=8, cohort_size=2)
+    selector = Selector(FedCor(warmup=3, interval=5), problem, seed=1)
+    rng = np.random.default_rng(0)
+
+    def ask_loss(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+        return np.asarray(10.0 ** rng.uniform(0.0, 300.0, len(clients)))
+
+    with np.errstate(all="raise", under="ignore"):
+        for _ in range(20):
+            cohort = selector.select(ask_loss=ask_loss)
+            answer = Feedback(
+                round=cohort.round, clients=cohort.clients, latency_seconds=np.ones(2)
+            )
+            selector.observe(answer)
+    assert np.isfinite(selector.state.embedding).all()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -137,6 +137,11 @@ def in_sequence(
         variance = np.maximum(variance - explained[turn] ** 2, noise**2)
     gains[free] = (discount * total / np.sqrt(variance))[free]
     return Sequence(picks, gains)
+
+
+_LARGEST_CHANGE: Final = 1e6
+"""The losses of a model that diverges change by more. The rounding errors of the squares of such
+changes would exceed the noise."""
 
 
 @dataclass(slots=True)
@@ -378,7 +383,9 @@ class FedCor(PolicyTraits):
         if changed:
             with np.errstate(invalid="ignore"):
                 changes = now - state.losses
-            if np.isfinite(changes).any():
+            known = np.isfinite(changes)
+            changes[known] = np.clip(changes[known], -_LARGEST_CHANGE, _LARGEST_CHANGE)
+            if known.any():
                 self._fit(state, changes, round_)
         state.losses[:] = now if asked is not None else np.where(np.isinf(now), state.losses, now)
 
