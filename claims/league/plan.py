@@ -1,5 +1,6 @@
 """How much of the league is run: settings, learning rates, and which seeds tune and judge."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -117,3 +118,17 @@ def cell_of(
         ),
         target=setting.target if target is None else target,
     )
+
+
+def fingerprint(contestant: LeagueContestant, plan: Plan) -> str:
+    """SHA-256 of all that decides the runs of a contestant: settings, seeds, rates, code, versions.
+
+    Two leagues in which it is the same have the same numbers for this contestant.
+    """
+    one_choice = plan.choices(contestant)[0]
+    parts = [repr((plan.rates, plan.finalists, plan.tuning_seeds, plan.judging_seeds))]
+    parts += [repr(contestant.servers)]
+    for setting in plan.settings:
+        for cells in (plan.tuning_cells, plan.judging_cells):
+            parts.append(next(cells(contestant, setting, one_choice)).key())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -15,8 +15,8 @@ import fedmuster
 from claims.league import settings as frozen
 from claims.league.cells import COSTS, Played
 from claims.league.code import source_digest
-from claims.league.contestants import LeagueContestant
-from claims.league.plan import Choice, Plan
+from claims.league.contestants import LeagueContestant, base
+from claims.league.plan import Choice, Plan, fingerprint
 from claims.league.runner import Entry
 from claims.measures import model_text, work_text
 from fedmuster.core.config import to_table
@@ -25,7 +25,7 @@ from fedmuster.core.files import write_file
 from fedmuster.core.policy import POLICIES
 from fedmuster.core.records import FloatArray
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +81,7 @@ class ContestantRecord:
         policy: its settings.
         federation: how it works, where that is not rounds.
         source_sha256: of the policy's file, or of its folder.
+        fingerprint: of all that decides its runs, see :func:`~claims.league.plan.fingerprint`.
         runs: by setting.
     """
 
@@ -89,6 +90,7 @@ class ContestantRecord:
     policy: Mapping[str, Any]
     federation: Mapping[str, Any]
     source_sha256: str
+    fingerprint: str
     runs: Mapping[str, RunsRecord]
 
 
@@ -191,8 +193,11 @@ def software() -> dict[str, str]:
     }
 
 
-def record_of(entries: Sequence[Entry], plan: Plan, command: str) -> LeagueRecord:
-    """The record of a league that has been run."""
+def record_of(
+    entries: Sequence[Entry], plan: Plan, command: str, kept: Sequence[ContestantRecord] = ()
+) -> LeagueRecord:
+    """The record of a league that has been run, and of contestants of an earlier record."""
+    contestants = [*kept, *(_contestant(entry, plan) for entry in entries)]
     return LeagueRecord(
         command=command,
         quick=plan.quick,
@@ -214,7 +219,7 @@ def record_of(entries: Sequence[Entry], plan: Plan, command: str) -> LeagueRecor
             )
             for one in plan.settings
         ),
-        contestants=tuple(_contestant(entry, plan) for entry in entries),
+        contestants=tuple(sorted(contestants, key=lambda one: one.label != base().label)),
     )
 
 
@@ -226,6 +231,7 @@ def _contestant(entry: Entry, plan: Plan) -> ContestantRecord:
         policy=_policy_table(one),
         federation=to_table(one.federation),
         source_sha256=source_digest(type(one.policy)),
+        fingerprint=fingerprint(one, plan),
         runs={
             setting.name: _runs(entry.choices[setting.name], entry.played[setting.name])
             for setting in plan.settings

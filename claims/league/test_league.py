@@ -11,6 +11,7 @@ import pytest
 
 from claims.league import runner
 from claims.league.cells import Cell, Job, Played, job_of, play_job
+from claims.league.command import Options, play
 from claims.league.contestants import all_contestants, base, contestants_of
 from claims.league.page import write_page
 from claims.league.plan import Choice, cell_of
@@ -182,6 +183,41 @@ def test_a_record_tells_of_other_settings_and_sources(record: LeagueRecord) -> N
     software = {**record.software, "numpy": "0.1"}
     other = replace(record, contestants=(oort,), software=software)
     assert len(differences(other)) == 3
+
+
+def test_a_contestant_of_an_earlier_record_is_not_run_again(
+    record: LeagueRecord, tmp_path: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Oort in rounds has changed since; the others are as they were."""
+    old = [
+        replace(one, fingerprint="0" * 64) if one.label == "oort, rounds" else one
+        for one in record.contestants
+    ]
+    replace(record, contestants=tuple(old)).write(tmp_path / "earlier.json")
+    monkeypatch.setattr(Options, "plan", PLAN)
+    options = Options(
+        names=("bsfl:federation=rounds",),
+        quick=True,
+        first_seed=0,
+        seeds=None,
+        processes=None,
+        folder=tmp_path,
+        beside=tmp_path / "earlier.json",
+    )
+    told: list[str] = []
+    added = play(options, quiet, told.append)
+    assert [one.label for one in added.contestants] == [
+        "random, rounds",
+        "oort, round-less",
+        "bsfl, rounds",
+    ]
+    assert added.contestants[:2] == (record.contestants[0], record.contestants[2])
+    assert len(inline.jobs) == 2 * (2 + 1 + 2)  # BSFL alone
+    assert [line.split(" of ")[0] for line in told] == ["oort, rounds"]
+    named = play(replace(options, names=("oort",)), quiet, told.append)
+    assert {one.label: one for one in named.contestants} == {
+        one.label: one for one in record.contestants
+    }
 
 
 def test_the_page_has_everything(record: LeagueRecord, tmp_path: Path) -> None:

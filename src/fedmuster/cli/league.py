@@ -29,6 +29,12 @@ _LINE_SECONDS: Final = 10.0
 )
 @first_seed_option
 @click.option("--verify", type=_FOLDER, help="Check the record of a league, and run nothing.")
+@click.option(
+    "--beside",
+    type=_FOLDER,
+    help="An earlier record: contestants whose code has not changed since stand beside the new "
+    "ones, and are not run again.",
+)
 @processes_option
 def league(
     names: tuple[str, ...],
@@ -38,6 +44,7 @@ def league(
     seeds: int | None,
     first_seed: int,
     verify: Path | None,
+    beside: Path | None,
     processes: int | None,
 ) -> None:
     """Let policies compete in the league's frozen settings.
@@ -65,9 +72,10 @@ def league(
         seeds=seeds,
         processes=processes,
         folder=out,
+        beside=beside,
     )
     with _progress_shown() as progress, interruptible("the same command"):
-        record = command.play(options, progress)
+        record = command.play(options, progress, say)
     _show(command.short_tables(record))
     for path in command.write(record, pages or out):
         say(f"wrote {path}")
