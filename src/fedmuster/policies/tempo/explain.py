@@ -15,11 +15,11 @@ class ByTempo(Rule):
 
     Args:
         coverage: the share of places that goes to clients not heard of for longest a second.
-        waits: whether a round waits for its whole cohort.
+        waits_for_all: whether a round waits for its whole cohort.
     """
 
     coverage: float
-    waits: bool
+    waits_for_all: bool
 
     needs = ("score", "value", "expected_seconds", "price")
 
@@ -27,7 +27,7 @@ class ByTempo(Rule):
         """The rule, and the price of a slot-second."""
         price = number(float(moment.column("price")[0]))
         rule = "the others go to the highest scores, value / expected_seconds"
-        if self.waits:
+        if self.waits_for_all:
             rule = (
                 "the others are the cohort with the largest sum of values, less the price of the "
             )
@@ -47,7 +47,7 @@ class ByTempo(Rule):
         score = moment.column("score")
         others = score[moment.passed_over]
         told = self._standing(moment, client)
-        if not self.waits and len(others) > 0 and score[client] < others.max():
+        if not self.waits_for_all and len(others) > 0 and score[client] < others.max():
             return f"it was not heard of for long, or is owed its share: {told}"
         return told
 

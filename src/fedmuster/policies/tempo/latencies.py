@@ -72,9 +72,8 @@ def learn(state: LatencyState, clients: IntArray, seconds: FloatArray) -> None:
 
 def learn_longer(state: LatencyState, clients: IntArray, seconds: float) -> None:
     """These clients have not answered after ``seconds``: they are believed to take half more."""
-    state.mean[clients] = np.maximum(
-        np.where(state.count[clients] > 0, state.mean[clients], -np.inf), np.log(1.5 * seconds)
-    )
+    known, log = state.count[clients] > 0, np.log(1.5 * seconds)
+    state.mean[clients] = np.maximum(np.where(known, state.mean[clients], -np.inf), log)
     state.count[clients] = np.maximum(state.count[clients], 1)
 
 

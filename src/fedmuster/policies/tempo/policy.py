@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -14,37 +14,21 @@ from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.staleness import Discard, PolynomialWorth, Staleness
-from fedmuster.core.state import derived, given, shared
-from fedmuster.core.streams import POLICY, stream
-from fedmuster.policies.tempo import latencies
+from fedmuster.core.state import given, shared
+from fedmuster.policies.tempo import answering, latencies, needs, prices, shortlist
+from fedmuster.policies.tempo.answering import AnsweringState
 from fedmuster.policies.tempo.explain import ByTempo
 from fedmuster.policies.tempo.latencies import LatencyState, expected_seconds
+from fedmuster.policies.tempo.needs import NeedState
+from fedmuster.policies.tempo.prices import PriceState, price
+from fedmuster.policies.tempo.shortlist import Shortlist
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 from fedmuster.solvers.top_k import nobody, top_k
 
-_MEMORY: Final = 0.5
-"""Of a client's old need, the share that is kept when a new one comes."""
-_TYPICAL: Final = 30
-"""About as many of the last answers make up the typical loss and the typical norm."""
-_LARGEST_LOSS, _LARGEST_NORM = 1.0, 2.0
-"""In logarithms, how far a loss and a norm count as away from the typical one.
-
-A client reports its own loss, so a lie must gain little. The server measures the norm itself.
-"""
-_PATIENCE: Final = 3.0
-"""A late client is awaited for this number of its expected times, or as long as a slow client of
-the fleet takes."""
-_FORGETTING: Final = 0.95
-"""What each decision leaves of the older value and slot-seconds in the price of a slot-second."""
-
-
-_MANY: Final = 1 << 16
-"""With more clients than this, free slots are filled from a shortlist."""
-_SHORTLIST: Final = 2048
-"""Clients on each half of the shortlist."""
-_LIST_EVERY: Final = 256
-"""Answers after which the shortlist is made anew."""
+_YOUNGEST = 0.5
+"""Answers since a client was last heard of, at least: a client that has just answered has a value
+above 0, so the fastest may train again at once."""
 
 
 @dataclass(slots=True)
@@ -53,39 +37,24 @@ class TempoState:
 
     Attributes:
         latency: how long clients take.
-        asked: int64[K], how often each client was asked, but for late answers.
-        answered: int64[K], how often it answered.
-        last: [K], how many answers had come when it was last heard of.
-        need: [K], smoothed logarithm of its loss and update norm relative to the typical ones.
-        told: int64[K], how many answers with a loss or a norm that is made of.
-        cost: [K], mean of the costs that it has reported.
-        charged: int64[K], how many those are.
-        due: [K], until when its late answer is awaited, by :attr:`clock`; 0 for none.
-        typical: [2, 2], for losses and for norms the logarithm of the typical one, and the answers
-            that it is made of.
-        clock: answers so far, and seconds of rounds so far.
-        price: value and slot-seconds of the last jobs.
-        slots: whether clients are asked while others are out.
-        shortlist: int64, of very many clients the best by score, and the best by coverage.
-        listed: how many answers had come when the shortlist was made; -1 if there is none.
-        samples: [K], data relative to the mean; 0-d where all have alike.
+        answering: which clients answer, and which are late.
+        need: how much clients need training.
+        prices: of a slot-second, and the costs of clients.
+        last_heard: [K], how many answers had come when each client was last heard of.
+        num_answers: how many have come.
+        works_in_slots: whether clients are asked while others are out.
+        shortlist: of very many clients, those that the next slots may go to.
+        samples: [K], data relative to the mean; 0-d where all clients have equally much.
     """
 
     latency: LatencyState
-    asked: IntArray
-    answered: IntArray
-    last: FloatArray
-    need: FloatArray
-    told: IntArray
-    cost: FloatArray
-    charged: IntArray
-    due: FloatArray
-    typical: FloatArray = shared()
-    clock: FloatArray = shared()
-    price: FloatArray = shared()
-    slots: BoolArray = shared()
-    shortlist: IntArray = derived()
-    listed: IntArray = derived()
+    answering: AnsweringState
+    need: NeedState
+    prices: PriceState
+    last_heard: FloatArray
+    shortlist: Shortlist
+    num_answers: FloatArray = shared()
+    works_in_slots: BoolArray = shared()
     samples: FloatArray = given()
 
 
@@ -179,8 +148,8 @@ class Tempo(PolicyTraits):
         check_types(self)
         for name in ("coverage", "min_share"):
             require(0 <= getattr(self, name) <= 1, self, name, "a number from 0 to 1")
-        require(0 < self.quota_share <= 1, self, "quota_share", "a number in (0, 1]")
-        require(0 < self.recharge <= 1, self, "recharge", "a number in (0, 1]")
+        for name in ("quota_share", "recharge"):
+            require(0 < getattr(self, name) <= 1, self, name, "a number in (0, 1]")
         for name in ("privacy", "cost"):
             require(0 <= getattr(self, name) < np.inf, self, name, "a number >= 0")
 
@@ -194,94 +163,81 @@ class Tempo(PolicyTraits):
         clients, weights = problem.num_clients, problem.data_weights()
         return TempoState(
             latency=latencies.init(clients),
-            asked=np.zeros(clients, dtype=np.int64),
-            answered=np.zeros(clients, dtype=np.int64),
-            last=np.zeros(clients),
-            need=np.zeros(clients),
-            told=np.zeros(clients, dtype=np.int64),
-            cost=np.zeros(clients),
-            charged=np.zeros(clients, dtype=np.int64),
-            due=np.zeros(clients),
-            typical=np.zeros((2, 2)),
-            clock=np.zeros(2),
-            price=np.zeros(2),
-            slots=np.array(False),
-            shortlist=np.zeros(2 * _SHORTLIST if clients > _MANY else 0, dtype=np.int64),
-            listed=np.array(-1),
+            answering=answering.init(clients),
+            need=needs.init(clients),
+            prices=prices.init(clients),
+            last_heard=np.zeros(clients),
+            num_answers=np.array(0.0),
+            works_in_slots=np.array(False),
+            shortlist=shortlist.init(clients),
             samples=np.array(1.0) if weights is None else weights / weights.mean(),
         )
 
     def select(self, state: TempoState, view: RoundView, rng: Generator) -> Selection:
         """Some places by coverage, the others by value per slot-second."""
-        waits = self.close_early and not state.slots
+        closes_early = self.close_early and not state.works_in_slots
         count = view.num_to_choose
-        if waits:
-            count = min(count, max(1, view.cohort_size - self._num_out(state, view)))
+        if closes_early:
+            out = answering.num_out(state.answering, view.available)
+            count = min(count, max(1, view.cohort_size - out))
         if count == 0:
             return nobody(view)
         rows = self._candidates(state, view, count)
-        value, seconds = self._value(state, rows, view), expected_seconds(state.latency, rows)
-        dues = self._dues(state, rows, seconds)
-        first = self._covered(state, rows, dues, count, rng)
+        seconds = expected_seconds(state.latency, rows)
+        charged = self._charged_seconds(state, rows, seconds)
+        value = self._value(state, rows, view)
+        first = self._covered(state, rows, charged, count, rng)
         left = np.setdiff1d(np.arange(len(rows)), first, assume_unique=True)
-        if self.close_early or state.slots:
-            best = top_k(value[left] / dues[left], count - len(first), rng)
+        if self.close_early or state.works_in_slots:
+            best = top_k(value[left] / charged[left], count - len(first), rng)
         else:
-            value -= self._price(state) * (dues - seconds)
-            best = self._best_cohort(state, value[left], seconds[left], count - len(first), rng)
+            value -= price(state.prices) * (charged - seconds)
+            least = seconds[first].max(initial=0.0)
+            seconds = np.maximum(seconds, least)  # until then the server waits for the first
+            best = self._best_cohort(state, value[left], seconds[left], count, len(first), rng)
         chosen = Selection.of(view, rows, np.concatenate([first, left[best]]))
         quota = max(1, round(self.quota_share * count))
-        return replace(chosen, quota=quota) if waits else chosen
+        return replace(chosen, quota=quota) if closes_early else chosen
 
     def _candidates(self, state: TempoState, view: RoundView, count: int) -> IntArray:
-        """The available clients; of very many, those of the shortlist, if enough of them are."""
-        if state.listed >= 0 and self.privacy == 0 and self.min_share == 0:
-            listed = state.shortlist[view.available[state.shortlist]]
-            if len(listed) >= _SHORTLIST // 2 + count:
-                return listed
-        return np.flatnonzero(view.available)
-
-    def _make_shortlist(self, state: TempoState) -> None:
-        """Of very many clients, the best by score and the best by coverage, in increasing order.
-
-        The ages of all clients grow alike until the next list, so its best stay the best, but for
-        clients that are heard of meanwhile.
-        """
-        due = state.listed < 0 or state.clock[0] >= state.listed + _LIST_EVERY
-        if len(state.shortlist) == 0 or not state.slots or not due:
-            return
-        rng, everybody = stream(0, POLICY, int(state.clock[0])), slice(None)
-        dues = self._dues(state, everybody, expected_seconds(state.latency, everybody))
-        best = top_k(self._value(state, everybody) / dues, _SHORTLIST, rng)
-        covered = self._age(state, everybody) / dues
-        covered[best] = -np.inf
-        state.shortlist[:] = np.sort(np.concatenate([best, top_k(covered, _SHORTLIST, rng)]))
-        state.listed[...] = int(state.clock[0])
-
-    def _num_out(self, state: TempoState, view: RoundView) -> int:
-        """How many clients still work for an earlier round."""
-        return int(np.count_nonzero((state.due > state.clock[1]) & ~view.available))
+        """The available clients; of very many, those of the shortlist."""
+        listed = None
+        if self.privacy == 0 and self.min_share == 0:  # which the shortlist knows nothing of
+            listed = shortlist.candidates(state.shortlist, view.available, count)
+        return np.flatnonzero(view.available) if listed is None else listed
 
     def _covered(
-        self, state: TempoState, rows: IntArray, dues: FloatArray, count: int, rng: Generator
+        self, state: TempoState, rows: IntArray, charged: FloatArray, count: int, rng: Generator
     ) -> IntArray:
-        """Positions of clients that are owed their share, or not heard of for longest a second."""
+        """Positions of clients that are owed their share, or else of some by coverage."""
         if self.min_share > 0:
-            owed = self.min_share * state.asked.sum() / len(state.asked) - state.asked[rows]
-            due = np.flatnonzero(owed >= 1.0)
-            if len(due) > 0:
-                return due[top_k(owed[due], min(count, len(due)), rng)]
+            asked = state.answering.asked
+            owed = self.min_share * asked.sum() / len(asked) - asked[rows]
+            debtors = np.flatnonzero(owed >= 1.0)
+            if len(debtors) > 0:
+                return debtors[top_k(owed[debtors], min(count, len(debtors)), rng)]
         places = int(rng.binomial(count, self.coverage))
-        return top_k(self._age(state, rows) / dues, places, rng)
+        return top_k(self._unvisited(state, rows) / charged, places, rng)
 
     def _best_cohort(
-        self, state: TempoState, value: FloatArray, seconds: FloatArray, count: int, rng: Generator
+        self,
+        state: TempoState,
+        value: FloatArray,
+        seconds: FloatArray,
+        size: int,
+        taken: int,
+        rng: Generator,
     ) -> IntArray:
-        """The cohort with the largest ``sum value - price · count · max seconds``."""
-        if count == 0:
+        """The rest of a cohort of ``size``: the largest ``sum value - price · size · max seconds``.
+
+        Its first ``taken`` places are filled.
+        """
+        rest = size - taken
+        if rest == 0:
             return np.empty(0, dtype=np.int64)
+        slot_seconds = seconds * (size / rest)
         problem = BottleneckProblem(
-            bottleneck=-self._price(state) * seconds, weight=value, size=count
+            bottleneck=-price(state.prices) * slot_seconds, weight=value, size=rest
         )
         return Exact().solve(problem, rng)
 
@@ -291,136 +247,94 @@ class Tempo(PolicyTraits):
         clients, answered = feedback.clients[rows], feedback.answered[rows]
         if len(clients) == 0:
             return
-        state.slots[...] = selection.tickets is not None
+        state.works_in_slots[...] = selection.tickets is not None
         here, seconds = clients[answered], feedback.latency_seconds[rows][answered]
-        longest = float(seconds.max(initial=0.0))
-        self._learn_price(state, here, seconds, len(clients))
-        if not state.slots:
-            state.clock[1] += longest
-        self._learn_missing(state, clients[~answered], longest)
+        self._learn_price(state, here, seconds, len(clients), feedback.lasted_seconds)
+        answering.learn(state.answering, clients, answered)
         latencies.learn(state.latency, here, seconds)
-        state.asked[here] += 1
-        state.answered[here] += 1
-        state.due[here] = 0.0
+        if not state.works_in_slots:
+            state.answering.elapsed_seconds += feedback.lasted_seconds
+            if self.close_early and len(here) > 0:
+                missing, lasted = clients[~answered], feedback.lasted_seconds
+                answering.learn_late(state.answering, state.latency, missing, lasted)
         loss, norm, cost = (
             column[rows][answered]
             for column in (
-                reported_loss(feedback),
+                signal(feedback, "loss_before", reported_loss(feedback)),
                 signal(feedback, "update_norm"),
                 signal(feedback, "cost"),
             )
         )
-        self._learn_needs(state, here, loss, norm)
-        self._learn_costs(state, here, cost)
-        state.clock[0] += len(here)
-        state.last[clients] = state.clock[0]
-        self._make_shortlist(state)
+        needs.learn(state.need, here, loss, norm)
+        prices.learn_costs(state.prices, here, cost)
+        state.num_answers += len(here)
+        state.last_heard[clients] = state.num_answers
+        if state.works_in_slots and shortlist.outdated(state.shortlist, int(state.num_answers)):
+            self._make_shortlist(state)
 
-    def _learn_missing(self, state: TempoState, missing: IntArray, longest: float) -> None:
-        """Clients without an answer have failed, or in rounds that close early may be late."""
-        late = np.zeros(len(missing), dtype=np.bool_)
-        if self.close_early and not state.slots and longest > 0:
-            expected = expected_seconds(state.latency, missing)
-            late = longest < _PATIENCE * expected
-            latencies.learn_longer(state.latency, missing, longest)
-            wait = _PATIENCE * expected_seconds(state.latency, missing)
-            slowest = latencies.slow_seconds(state.latency)
-            state.due[missing] = state.clock[1] + np.maximum(wait, slowest)
-        state.asked[missing[~late]] += 1
-
-    def _learn_needs(
-        self, state: TempoState, clients: IntArray, loss: FloatArray, norm: FloatArray
-    ) -> None:
-        need, told = _relative(state.typical[0], loss, _LARGEST_LOSS)
-        by_norm, normed = _relative(state.typical[1], norm, _LARGEST_NORM)
-        told |= normed
-        clients, need = clients[told], (need + by_norm)[told]
-        memory = np.where(state.told[clients] > 0, _MEMORY, 0.0)
-        state.need[clients] = memory * state.need[clients] + (1.0 - memory) * need
-        state.told[clients] += 1
-
-    def _learn_costs(self, state: TempoState, clients: IntArray, cost: FloatArray) -> None:
-        told = np.isfinite(cost) & (cost >= 0)
-        clients, cost = clients[told], cost[told]
-        state.charged[clients] += 1
-        state.cost[clients] += (cost - state.cost[clients]) / state.charged[clients]
+    def _make_shortlist(self, state: TempoState) -> None:
+        everybody = slice(None)
+        seconds = expected_seconds(state.latency, everybody)
+        charged = self._charged_seconds(state, everybody, seconds)
+        shortlist.make(
+            state.shortlist,
+            score=self._value(state, everybody) / charged,
+            coverage=self._unvisited(state, everybody) / charged,
+            answers=int(state.num_answers),
+        )
 
     def _learn_price(
-        self, state: TempoState, clients: IntArray, seconds: FloatArray, asked: int
+        self, state: TempoState, clients: IntArray, seconds: FloatArray, asked: int, lasted: float
     ) -> None:
-        held = seconds.sum() if self.close_early or state.slots else asked * seconds.max(initial=0)
-        gained = np.array([np.sort(self._value(state, clients)).sum(), held])
-        state.price[:] = _FORGETTING * state.price + gained
+        waits_for_all = not (self.close_early or state.works_in_slots)
+        held = asked * lasted if waits_for_all else seconds.sum()
+        value = np.sort(self._value(state, clients)).sum()
+        prices.learn_jobs(state.prices, float(value), float(held))
 
-    def _price(self, state: TempoState) -> float:
-        value, seconds = state.price
-        return float(value / seconds) if seconds > 0 else 0.0
-
-    def _age(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
-        age: FloatArray = np.maximum(state.clock[0] - state.last[rows], 0.5) / len(state.last)
-        return age
-
-    def _chance(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
-        chance: FloatArray = (state.answered[rows] + 1.0) / (state.asked[rows] + 1.0)
-        return chance
-
-    def _dues(self, state: TempoState, rows: IntArray | slice, seconds: FloatArray) -> FloatArray:
+    def _charged_seconds(
+        self, state: TempoState, rows: IntArray | slice, seconds: FloatArray
+    ) -> FloatArray:
         """Seconds in a slot, and the cost in seconds."""
         if self.cost == 0:
             return seconds
-        known = state.charged > 0
-        typical = state.cost[known].mean() if known.any() else 0.0
-        return seconds + self.cost * np.where(known[rows], state.cost[rows], typical)
+        return seconds + prices.cost_seconds(state.prices, rows, self.cost)
+
+    def _age(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
+        answers = np.maximum(state.num_answers - state.last_heard[rows], _YOUNGEST)
+        return np.asarray(answers / len(state.last_heard))
+
+    def _unvisited(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
+        """Age times the chance of an answer, which coverage weighs against seconds."""
+        return self._age(state, rows) * answering.chance(state.answering, rows)
 
     def _value(
         self, state: TempoState, rows: IntArray | slice, view: RoundView | None = None
     ) -> FloatArray:
-        value = of_rows(state.samples, rows) * np.exp(state.need[rows])
-        value = value * self._age(state, rows) ** self.recharge * self._chance(state, rows)
+        value = of_rows(state.samples, rows) * np.exp(state.need.log[rows])
+        value = value * self._age(state, rows) ** self.recharge
+        value = value * answering.chance(state.answering, rows)
         if view is not None and self.privacy > 0 and view.privacy_left is not None:
-            value = value * view.privacy_left[rows] ** self.privacy
+            value = value * np.maximum(view.privacy_left[rows], 0.0) ** self.privacy
         return np.asarray(value)
 
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""
-        return ByTempo(coverage=self.coverage, waits=not self.close_early)
+        return ByTempo(coverage=self.coverage, waits_for_all=not self.close_early)
 
     def scores(self, state: TempoState, view: RoundView) -> Mapping[str, FloatArray]:
         """Value per slot-second of each client, with its terms."""
-        everybody = np.arange(len(state.asked))
-        value, seconds = (
-            self._value(state, everybody, view),
-            expected_seconds(state.latency, everybody),
-        )
-        dues = self._dues(state, everybody, seconds)
+        everybody = np.arange(len(state.last_heard))
+        value = self._value(state, everybody, view)
+        seconds = expected_seconds(state.latency, everybody)
+        charged = self._charged_seconds(state, everybody, seconds)
         columns = {
-            "score": value / dues,
+            "score": value / charged,
             "value": value,
             "expected_seconds": seconds,
-            "need": np.where(state.told > 0, np.exp(state.need), np.nan),
+            "need": np.where(state.need.reports > 0, np.exp(state.need.log), np.nan),
             "age": self._age(state, everybody),
-            "chance": self._chance(state, everybody),
-            "price": np.full(len(everybody), self._price(state)),
-            "times_asked": state.asked.astype(np.float64),
+            "chance": answering.chance(state.answering, everybody),
+            "price": np.full(len(everybody), price(state.prices)),
+            "times_asked": state.answering.asked.astype(np.float64),
         }
-        return {**columns, "cost_seconds": dues - seconds} if self.cost > 0 else columns
-
-
-def _relative(
-    typical: FloatArray, values: FloatArray, largest: float
-) -> tuple[FloatArray, BoolArray]:
-    """[n], logarithms of values over the typical one, which learns them; and which were told.
-
-    What was not told counts as typical.
-    """
-    told = np.isfinite(values) & (values > 0)
-    relative = np.zeros(len(values))
-    if told.any():
-        logs, (centre, number) = np.log(values[told]), typical
-        if number == 0:
-            centre = np.sort(logs).mean()
-        relative[told] = np.clip(logs - centre, -largest, largest)
-        number = min(number + len(logs), float(max(_TYPICAL, len(logs))))
-        # Values far from the typical one move it no further than others, be they lies.
-        typical[:] = centre + np.sort(relative[told]).sum() / number, number
-    return relative, told
+        return {**columns, "cost_seconds": charged - seconds} if self.cost > 0 else columns
