@@ -1,9 +1,4 @@
-"""Which clients answer: the chance of an answer, and clients that are late.
-
-In a round that closes early, a client without an answer may be late or may have failed. The server
-does not tell a policy of late answers, so a client counts as late unless the round has lasted for
-:data:`PATIENCE` of its expected times.
-"""
+"""Which clients answer: the chance of an answer, and what a job costs that fails."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,12 +7,9 @@ import numpy as np
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.state import shared
-from fedmuster.policies.tempo import latencies
-from fedmuster.policies.tempo.latencies import LatencyState
 
-PATIENCE: Final = 3.0
-"""A late client is awaited for this number of its expected times, or for as long as a slow client
-of the fleet takes."""
+_FORGETTING: Final = 0.99
+"""What each message leaves of the longest time before."""
 
 
 @dataclass(slots=True)
@@ -26,17 +18,15 @@ class AnsweringState:
 
     Attributes:
         asked: int64[K], how often each client was asked.
-        late: int64[K], how often it was late, so that nobody knows whether it answered.
-        answered: int64[K], how often it answered in time.
-        awaited_until: [K], the second until which its late answer is awaited; 0 for none.
-        elapsed_seconds: of all rounds so far.
+        late: int64[K], how many of its answers are late, so that nobody knows yet if they come.
+        answered: int64[K], how often it answered.
+        longest_seconds: about the longest time of an answer: how long a failed job holds a slot.
     """
 
     asked: IntArray
     late: IntArray
     answered: IntArray
-    awaited_until: FloatArray
-    elapsed_seconds: FloatArray = shared()
+    longest_seconds: FloatArray = shared()
 
 
 def init(num_clients: int) -> AnsweringState:
@@ -45,8 +35,7 @@ def init(num_clients: int) -> AnsweringState:
         asked=np.zeros(num_clients, dtype=np.int64),
         late=np.zeros(num_clients, dtype=np.int64),
         answered=np.zeros(num_clients, dtype=np.int64),
-        awaited_until=np.zeros(num_clients),
-        elapsed_seconds=np.array(0.0),
+        longest_seconds=np.array(0.0),
     )
 
 
@@ -56,26 +45,31 @@ def chance(state: AnsweringState, rows: IntArray | slice) -> FloatArray:
     return np.asarray((state.answered[rows] + 1.0) / (known + 1.0))
 
 
-def num_out(state: AnsweringState, available: BoolArray) -> int:
-    """How many clients still work for an earlier round."""
-    awaited = state.awaited_until > state.elapsed_seconds
-    return int(np.count_nonzero(awaited & ~available))
+def slot_seconds(state: AnsweringState, rows: IntArray | slice, seconds: FloatArray) -> FloatArray:
+    """[n], how long a job holds its slot: ``seconds`` if it is answered, or else the longest."""
+    answers = chance(state, rows)
+    failed = np.maximum(seconds, state.longest_seconds)
+    return np.asarray(answers * seconds + (1.0 - answers) * failed)
 
 
-def learn(state: AnsweringState, clients: IntArray, answered: BoolArray) -> None:
-    """These clients were asked, and some of them answered."""
+def learn(
+    state: AnsweringState, clients: IntArray, answered: BoolArray, *, may_be_late: bool
+) -> None:
+    """These clients were asked, and some of them answered; the others failed or may be late."""
     state.asked[clients] += 1
     state.answered[clients[answered]] += 1
-    state.awaited_until[clients[answered]] = 0.0
+    if may_be_late:
+        state.late[clients[~answered]] += 1
 
 
-def learn_late(
-    state: AnsweringState, latency: LatencyState, missing: IntArray, round_seconds: float
-) -> None:
-    """A round has closed early without these clients: some are late, the others have failed."""
-    expected = latencies.expected_seconds(latency, missing)
-    state.late[missing[round_seconds < PATIENCE * expected]] += 1
-    latencies.learn_longer(latency, missing, round_seconds)
-    wait = PATIENCE * latencies.expected_seconds(latency, missing)
-    longest = np.maximum(wait, latencies.slow_seconds(latency))
-    state.awaited_until[missing] = state.elapsed_seconds + longest
+def learn_late(state: AnsweringState, clients: IntArray, answered: BoolArray) -> None:
+    """What became of clients that might be late."""
+    state.late[clients] -= 1
+    state.answered[clients[answered]] += 1
+
+
+def learn_seconds(state: AnsweringState, seconds: FloatArray) -> None:
+    """The times of answers."""
+    state.longest_seconds[...] = max(
+        _FORGETTING * float(state.longest_seconds), float(seconds.max(initial=0.0))
+    )

@@ -21,12 +21,12 @@ class ByTempo(Rule):
     coverage: float
     waits_for_all: bool
 
-    needs = ("score", "value", "expected_seconds", "price")
+    needs = ("score", "value", "slot_seconds", "price")
 
     def about(self, moment: Moment) -> str:
         """The rule, and the price of a slot-second."""
         price = number(float(moment.column("price")[0]))
-        rule = "the others go to the highest scores, value / expected_seconds"
+        rule = "the others go to the highest scores, value / slot_seconds"
         if self.waits_for_all:
             rule = (
                 "the others are the cohort with the largest sum of values, less the price of the "
@@ -59,9 +59,6 @@ class ByTempo(Rule):
         score, value, seconds, price = (float(moment.column(name)[client]) for name in self.needs)
         available = np.flatnonzero(moment.available)
         place = rank(moment.column("score"), available, client)
-        cost = "cost_seconds"
-        if cost in moment.terms:
-            seconds += float(moment.column(cost)[client])
         return (
             f"a value of {number(value)} for {number(seconds)} s is {number(score)} a slot-second, "
             f"rank {place:,} of {len(available):,}; with the price {number(price)} of a "

@@ -127,29 +127,27 @@ class Tempo(PolicyTraits):
     # While late answers are out, fewer than m clients are asked.
     cohort_rule: ClassVar[Any] = property(lambda self: "at most" if self.close_early else "exact")
     terms: ClassVar[Mapping[str, str]] = {
-        "value": "data · need · sqrt(age) · chance of an answer",
-        "expected_seconds": "how long it holds a slot, by its times so far",
+        "value": "sqrt(data · need · age · chance of an answer)",
+        "slot_seconds": "how long a job of it holds a slot, failures and costs included",
+        "expected_seconds": "how long it takes to answer, by its times so far",
         "need": "its loss and update norm when it last trained over the typical ones then",
         "age": "answers since it was last heard of, over the number of clients",
         "chance": "the chance that it answers",
         "price": "value per slot-second of the last jobs",
-        "cost_seconds": "what its costs so far count as, in seconds in a slot",
     }
 
     close_early: bool = True
     quota_share: float = 0.4
-    coverage: float = 0.2
+    coverage: float = 0.25
     privacy: float = 0.0
     cost: float = 0.0
     min_share: float = 0.0
-    recharge: float = 0.5
 
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("coverage", "min_share"):
             require(0 <= getattr(self, name) <= 1, self, name, "a number from 0 to 1")
-        for name in ("quota_share", "recharge"):
-            require(0 < getattr(self, name) <= 1, self, name, "a number in (0, 1]")
+        require(0 < self.quota_share <= 1, self, "quota_share", "a number in (0, 1]")
         for name in ("privacy", "cost"):
             require(0 <= getattr(self, name) < np.inf, self, name, "a number >= 0")
 
@@ -175,29 +173,21 @@ class Tempo(PolicyTraits):
 
     def select(self, state: TempoState, view: RoundView, rng: Generator) -> Selection:
         """Some places by coverage, the others by value per slot-second."""
-        closes_early = self.close_early and not state.works_in_slots
         count = view.num_to_choose
-        if closes_early:
-            out = answering.num_out(state.answering, view.available)
-            count = min(count, max(1, view.cohort_size - out))
         if count == 0:
             return nobody(view)
         rows = self._candidates(state, view, count)
-        seconds = expected_seconds(state.latency, rows)
-        charged = self._charged_seconds(state, rows, seconds)
-        value = self._value(state, rows, view)
-        first = self._covered(state, rows, charged, count, rng)
+        first = self._covered(state, rows, count, rng)
         left = np.setdiff1d(np.arange(len(rows)), first, assume_unique=True)
         if self.close_early or state.works_in_slots:
-            best = top_k(value[left] / charged[left], count - len(first), rng)
+            ratio = self._value(state, rows[left], view) / self._slot_seconds(state, rows[left])
+            best = top_k(ratio, count - len(first), rng)
         else:
-            value -= price(state.prices) * (charged - seconds)
-            least = seconds[first].max(initial=0.0)
-            seconds = np.maximum(seconds, least)  # until then the server waits for the first
-            best = self._best_cohort(state, value[left], seconds[left], count, len(first), rng)
+            best = self._best_cohort(state, rows[first], rows[left], view, rng)
         chosen = Selection.of(view, rows, np.concatenate([first, left[best]]))
-        quota = max(1, round(self.quota_share * count))
-        return replace(chosen, quota=quota) if closes_early else chosen
+        if not self.close_early or state.works_in_slots:
+            return chosen
+        return replace(chosen, quota=max(1, round(self.quota_share * count)))
 
     def _candidates(self, state: TempoState, view: RoundView, count: int) -> IntArray:
         """The available clients; of very many, those of the shortlist."""
@@ -206,38 +196,37 @@ class Tempo(PolicyTraits):
             listed = shortlist.candidates(state.shortlist, view.available, count)
         return np.flatnonzero(view.available) if listed is None else listed
 
-    def _covered(
-        self, state: TempoState, rows: IntArray, charged: FloatArray, count: int, rng: Generator
-    ) -> IntArray:
+    def _covered(self, state: TempoState, rows: IntArray, count: int, rng: Generator) -> IntArray:
         """Positions of clients that are owed their share, or else of some by coverage."""
         if self.min_share > 0:
             asked = state.answering.asked
             owed = self.min_share * asked.sum() / len(asked) - asked[rows]
-            debtors = np.flatnonzero(owed >= 1.0)
-            if len(debtors) > 0:
-                return debtors[top_k(owed[debtors], min(count, len(debtors)), rng)]
+            creditors = np.flatnonzero(owed >= 1.0)
+            if len(creditors) > 0:
+                return creditors[top_k(owed[creditors], min(count, len(creditors)), rng)]
         places = int(rng.binomial(count, self.coverage))
-        return top_k(self._unvisited(state, rows) / charged, places, rng)
+        return top_k(self._unvisited(state, rows), places, rng)
 
     def _best_cohort(
-        self,
-        state: TempoState,
-        value: FloatArray,
-        seconds: FloatArray,
-        size: int,
-        taken: int,
-        rng: Generator,
+        self, state: TempoState, first: IntArray, others: IntArray, view: RoundView, rng: Generator
     ) -> IntArray:
-        """The rest of a cohort of ``size``: the largest ``sum value - price · size · max seconds``.
+        """Positions of ``others`` that make the best cohort with the clients ``first``.
 
-        Its first ``taken`` places are filled.
+        It has the largest ``sum value - price · size · max seconds``. Failures and costs lower a
+        client's value by the price of the seconds that they take beside.
         """
-        rest = size - taken
+        size = view.num_to_choose
+        rest = size - len(first)
         if rest == 0:
             return np.empty(0, dtype=np.int64)
-        slot_seconds = seconds * (size / rest)
+        worth, seconds = price(state.prices), expected_seconds(state.latency, others)
+        value = self._value(state, others, view)
+        value -= worth * (self._slot_seconds(state, others) - seconds)
+        longest = expected_seconds(state.latency, first).max(initial=0.0)
         problem = BottleneckProblem(
-            bottleneck=-price(state.prices) * slot_seconds, weight=value, size=rest
+            bottleneck=-worth * (size / rest) * np.maximum(seconds, longest),
+            weight=value,
+            size=rest,
         )
         return Exact().solve(problem, rng)
 
@@ -245,56 +234,61 @@ class Tempo(PolicyTraits):
         """Learn times, needs, and which clients do not answer."""
         rows = np.argsort(feedback.clients)
         clients, answered = feedback.clients[rows], feedback.answered[rows]
+        late, lasted = feedback.late, feedback.lasted_seconds
+        state.works_in_slots[...] = selection.tickets is not None
+        if late is not None and len(late.clients) > 0:
+            answering.learn_late(state.answering, late.clients, late.answered)
+            self._learn_answers(state, late, held_seconds=None)
         if len(clients) == 0:
             return
-        state.works_in_slots[...] = selection.tickets is not None
-        here, seconds = clients[answered], feedback.latency_seconds[rows][answered]
-        self._learn_price(state, here, seconds, len(clients), feedback.lasted_seconds)
-        answering.learn(state.answering, clients, answered)
-        latencies.learn(state.latency, here, seconds)
-        if not state.works_in_slots:
-            state.answering.elapsed_seconds += feedback.lasted_seconds
-            if self.close_early and len(here) > 0:
-                missing, lasted = clients[~answered], feedback.lasted_seconds
-                answering.learn_late(state.answering, state.latency, missing, lasted)
+        answering.learn(state.answering, clients, answered, may_be_late=late is not None)
+        if self.close_early and not state.works_in_slots:
+            latencies.learn_at_least(state.latency, clients[~answered], lasted)
+        waits_for_all = not (self.close_early or state.works_in_slots)
+        held = lasted * len(clients) if waits_for_all else None
+        self._learn_answers(state, feedback, held_seconds=held)
+        state.last_heard[clients] = state.num_answers
+        if state.works_in_slots and shortlist.outdated(state.shortlist, int(state.num_answers)):
+            self._make_shortlist(state)
+
+    def _learn_answers(
+        self, state: TempoState, feedback: Feedback, *, held_seconds: float | None
+    ) -> None:
+        """Learn from the rows that are answers; ``held_seconds`` is None for their own times."""
+        rows = np.argsort(feedback.clients)
+        rows = rows[feedback.answered[rows]]
+        clients, seconds = feedback.clients[rows], feedback.latency_seconds[rows]
         loss, norm, cost = (
-            column[rows][answered]
+            column[rows]
             for column in (
                 signal(feedback, "loss_before", reported_loss(feedback)),
                 signal(feedback, "update_norm"),
                 signal(feedback, "cost"),
             )
         )
-        needs.learn(state.need, here, loss, norm)
-        prices.learn_costs(state.prices, here, cost)
-        state.num_answers += len(here)
+        value = np.sort(self._value(state, clients)).sum()
+        held = np.sort(seconds).sum() if held_seconds is None else held_seconds
+        prices.learn_jobs(state.prices, float(value), float(held))
+        answering.learn_seconds(state.answering, seconds)
+        latencies.learn(state.latency, clients, seconds)
+        needs.learn(state.need, clients, loss, norm)
+        prices.learn_costs(state.prices, clients, cost)
+        state.num_answers += len(clients)
         state.last_heard[clients] = state.num_answers
-        if state.works_in_slots and shortlist.outdated(state.shortlist, int(state.num_answers)):
-            self._make_shortlist(state)
 
     def _make_shortlist(self, state: TempoState) -> None:
         everybody = slice(None)
-        seconds = expected_seconds(state.latency, everybody)
-        charged = self._charged_seconds(state, everybody, seconds)
         shortlist.make(
             state.shortlist,
-            score=self._value(state, everybody) / charged,
-            coverage=self._unvisited(state, everybody) / charged,
+            score=self._value(state, everybody) / self._slot_seconds(state, everybody),
+            coverage=self._unvisited(state, everybody),
             answers=int(state.num_answers),
         )
 
-    def _learn_price(
-        self, state: TempoState, clients: IntArray, seconds: FloatArray, asked: int, lasted: float
-    ) -> None:
-        waits_for_all = not (self.close_early or state.works_in_slots)
-        held = asked * lasted if waits_for_all else seconds.sum()
-        value = np.sort(self._value(state, clients)).sum()
-        prices.learn_jobs(state.prices, float(value), float(held))
-
-    def _charged_seconds(
-        self, state: TempoState, rows: IntArray | slice, seconds: FloatArray
-    ) -> FloatArray:
-        """Seconds in a slot, and the cost in seconds."""
+    def _slot_seconds(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
+        """How long a job holds a slot, and its cost in seconds."""
+        seconds = expected_seconds(state.latency, rows)
+        seconds = answering.slot_seconds(state.answering, rows, seconds)
         if self.cost == 0:
             return seconds
         return seconds + prices.cost_seconds(state.prices, rows, self.cost)
@@ -304,15 +298,14 @@ class Tempo(PolicyTraits):
         return np.asarray(answers / len(state.last_heard))
 
     def _unvisited(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
-        """Age times the chance of an answer, which coverage weighs against seconds."""
+        """Age times the chance of an answer."""
         return self._age(state, rows) * answering.chance(state.answering, rows)
 
     def _value(
         self, state: TempoState, rows: IntArray | slice, view: RoundView | None = None
     ) -> FloatArray:
-        value = of_rows(state.samples, rows) * np.exp(state.need.log[rows])
-        value = value * self._age(state, rows) ** self.recharge
-        value = value * answering.chance(state.answering, rows)
+        worth = of_rows(state.samples, rows) * np.exp(state.need.log[rows])
+        value = np.sqrt(worth * self._unvisited(state, rows))
         if view is not None and self.privacy > 0 and view.privacy_left is not None:
             value = value * np.maximum(view.privacy_left[rows], 0.0) ** self.privacy
         return np.asarray(value)
@@ -323,18 +316,17 @@ class Tempo(PolicyTraits):
 
     def scores(self, state: TempoState, view: RoundView) -> Mapping[str, FloatArray]:
         """Value per slot-second of each client, with its terms."""
-        everybody = np.arange(len(state.last_heard))
-        value = self._value(state, everybody, view)
-        seconds = expected_seconds(state.latency, everybody)
-        charged = self._charged_seconds(state, everybody, seconds)
-        columns = {
-            "score": value / charged,
+        everybody = slice(None)
+        value, held = self._value(state, everybody, view), self._slot_seconds(state, everybody)
+        need = np.where(state.need.reports > 0, np.exp(state.need.log), np.nan)
+        return {
+            "score": value / held,
             "value": value,
-            "expected_seconds": seconds,
-            "need": np.where(state.need.reports > 0, np.exp(state.need.log), np.nan),
+            "slot_seconds": held,
+            "expected_seconds": expected_seconds(state.latency, everybody),
+            "need": need,
             "age": self._age(state, everybody),
             "chance": answering.chance(state.answering, everybody),
-            "price": np.full(len(everybody), price(state.prices)),
+            "price": np.full(len(value), price(state.prices)),
             "times_asked": state.answering.asked.astype(np.float64),
         }
-        return {**columns, "cost_seconds": charged - seconds} if self.cost > 0 else columns
