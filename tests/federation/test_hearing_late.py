@@ -12,7 +12,6 @@ from tests.training.toy_federation import CLIENTS, ToyEngine
 from tests.training.toy_training import ToyTraining
 
 from fedmuster.core.errors import StateError
-from fedmuster.core.records import Feedback, Selection
 from fedmuster.core.staleness import (
     AgeAndNovelty,
     CachedModels,
@@ -261,18 +260,3 @@ def test_a_checkpoint_of_a_policy_that_does_not_hear_is_refused() -> None:
         deaf.load(listening.checkpoint(), source="here")
     with pytest.raises(StateError):
         listening.load(deaf.checkpoint(), source="here")
-
-
-def test_what_is_heard_was_asked_for_in_an_earlier_round() -> None:
-    simulation = started(world=LOSSY)
-    asked: dict[int, int] = {}
-    news: list[tuple[Selection, Feedback]]
-    with overheard(simulation) as news:
-        play(simulation, ROUNDS)
-    for selection, feedback in news:
-        assert feedback.late is not None
-        for client in feedback.late.clients.tolist():
-            assert asked[client] > 0
-            asked[client] -= 1
-        for client in selection.clients[~feedback.answered].tolist():
-            asked[client] = asked.get(client, 0) + 1
