@@ -89,7 +89,7 @@ def test_an_answer_that_waits_for_fresh_ones_holds_no_slot() -> None:
 def test_regret_is_against_cohorts_that_could_be_asked() -> None:
     world = LatencyWorld(num_clients=60, cohort_size=10, deadline_seconds=1.0)
     federation = Federation(rounds=True, staleness=PolynomialWorth(), late_hold_slots=True)
-    simulation = Simulation(
+    simulation: Simulation[Any] = Simulation(
         "genie", world, seed=3, training=MANY, federation=federation, genie=Genie()
     )
     rows = play(simulation, 12)
