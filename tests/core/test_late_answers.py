@@ -110,7 +110,7 @@ def test_a_client_that_was_given_up_is_heard_of_without_numbers() -> None:
     selector = hearing()
     close(selector, [0, 1, 2, 3])
     gone = said(
-        [4, 5], [np.nan, 3.0], completed=np.array([False, True]), signals={"loss": [np.nan, 1.0]}
+        [4, 5], [np.nan, 3.0], completed=np.array([False, True]), signals={"loss": [0.7, 1.0]}
     )
     assert close(selector, range(6), gone).accepted_late == 2
     assert selector.state.given_up.tolist() == [0, 0, 0, 0, 1, 0]

@@ -43,8 +43,9 @@ class Listens(PolicyTraits):
     holds: bool = False
 
     def init(self, problem: Problem) -> ListensState:
-        columns = (np.zeros(problem.num_clients) for _ in range(6))
-        return ListensState(*columns, told=np.zeros(()))
+        names = ("asked", "fresh", "late", "given_up", "seconds", "loss")
+        columns = {name: np.zeros(problem.num_clients) for name in names}
+        return ListensState(**columns, told=np.zeros(()))
 
     def select(self, state: ListensState, view: RoundView, rng: Generator) -> Selection:
         rows = np.flatnonzero(view.available)

@@ -9,10 +9,10 @@ from tests.federation.listening import Listens, overheard
 from tests.federation.row_values import assert_same_row, play
 from tests.federation.test_hearing_late import DATA, TRAINING
 
-from fedmuster import SAFA, AllClients, Problem, Random
+from fedmuster import SAFA, AllClients, Exploring, Genie, Lifted, Problem, Random
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.staleness import CachedModels, PolynomialWorth
+from fedmuster.core.staleness import AgeAndNovelty, CachedModels, PolynomialWorth, Staleness
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Federation, Simulation
 from fedmuster.training.models import Logistic
@@ -25,10 +25,16 @@ PROBLEM = Problem(num_clients=30, cohort_size=6)
 
 
 def at_work(
-    holds: bool | None, policy: Any, *, world: LatencyWorld = WORLD, rounds: int = 60
+    holds: bool | None,
+    policy: Any,
+    *,
+    world: LatencyWorld = WORLD,
+    staleness: Staleness | None = None,
+    rounds: int = 60,
 ) -> list[tuple[int, int]]:
     """(clients out, clients asked) at the start of each round, by the clock of the world."""
-    federation = Federation(rounds=True, staleness=PolynomialWorth(), late_hold_slots=holds)
+    staleness = PolynomialWorth() if staleness is None else staleness
+    federation = Federation(rounds=True, staleness=staleness, late_hold_slots=holds)
     simulation = Simulation(policy, world, seed=3, training=MANY, federation=federation)
     ends: list[float] = []
     found = []
@@ -72,6 +78,31 @@ def test_without_the_deadline_of_its_own_a_policy_never_asks_nobody() -> None:
 def test_clients_that_drop_out_hold_no_slot() -> None:
     world = LatencyWorld(num_clients=60, cohort_size=10, dropout=0.9, deadline_seconds=2.0)
     assert all(asked == max(1, 10 - out) for out, asked in at_work(True, CHEATS[0], world=world))
+
+
+def test_an_answer_that_waits_for_fresh_ones_holds_no_slot() -> None:
+    """REFL's rule keeps answers that have come until a round has fresh ones."""
+    found = at_work(True, CHEATS[1], staleness=AgeAndNovelty())
+    assert all(asked == max(1, 10 - out) for out, asked in found if out < 11)
+
+
+def test_regret_is_against_cohorts_that_could_be_asked() -> None:
+    world = LatencyWorld(num_clients=60, cohort_size=10, deadline_seconds=1.0)
+    federation = Federation(rounds=True, staleness=PolynomialWorth(), late_hold_slots=True)
+    simulation: Simulation[Any] = Simulation(
+        "genie", world, seed=3, training=MANY, federation=federation, genie=Genie()
+    )
+    rows = play(simulation, 12)
+    assert min(len(row.clients) for row in rows) < 10
+    np.testing.assert_allclose([row.regret for row in rows], 0.0, atol=1e-12)
+
+
+def test_a_policy_around_another_says_what_that_one_says() -> None:
+    for holds in (False, True):
+        assert Exploring(policy=Listens(holds=holds)).late_hold_slots is holds
+        assert Lifted(policy=Listens(holds=holds)).late_hold_slots is holds
+    assert Lifted(policy=Listens()).hears_late
+    assert not Lifted().hears_late
 
 
 def test_clients_whose_work_safa_gives_up_hold_no_slot() -> None:

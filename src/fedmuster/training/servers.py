@@ -232,8 +232,8 @@ class EdgeServer:
 
         They have arrived and are too old.
         """
-        arrived: BoolArray = late.arrives_at_seconds <= now_seconds
-        return arrived & (self.staleness.factors(round_number - late.rounds) == 0)
+        worthless = self.staleness.factors(round_number - late.rounds) == 0
+        return np.asarray(worthless & (late.arrives_at_seconds <= now_seconds))
 
     def held(self, updates: Updates, starts: Starts) -> Array:
         """[n, P], what is kept of updates that will be late."""
