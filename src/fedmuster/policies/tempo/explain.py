@@ -14,7 +14,7 @@ class ByTempo(Rule):
     """The highest value per slot-second; some places by coverage.
 
     Args:
-        coverage: the share of places that goes to clients not heard of for longest a second.
+        coverage: the share of places for the clients with the largest age times chance.
         waits_for_all: whether a round waits for its whole cohort.
     """
 
@@ -33,9 +33,9 @@ class ByTempo(Rule):
             )
             rule += "slot-seconds until its slowest client answers"
         return (
-            f"each place goes with a chance of {percent(self.coverage)} to the client that was not "
-            f"heard of for longest, per second that it takes; {rule}; a slot-second has the price "
-            f"{price}"
+            f"each place goes, with a chance of {percent(self.coverage)}, to the client with the "
+            f"largest age · chance, or to clients below their minimum share; {rule}; a slot-second "
+            f"has the price {price}"
         )
 
     def merit(self, moment: Moment) -> FloatArray:
@@ -48,7 +48,7 @@ class ByTempo(Rule):
         others = score[moment.passed_over]
         told = self._standing(moment, client)
         if not self.waits_for_all and len(others) > 0 and score[client] < others.max():
-            return f"it was not heard of for long, or is owed its share: {told}"
+            return f"it was chosen for coverage, or it is below its minimum share: {told}"
         return told
 
     def passed_over(self, moment: Moment, client: int) -> str:

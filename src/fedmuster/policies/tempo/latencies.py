@@ -2,9 +2,9 @@
 
 The logarithm of a client's time has a mean and a variance of its own. The mean of a client that was
 seen c times is shrunk towards the fleet's as if :data:`PRIOR` more observations had the fleet's
-mean, and its variance towards the common one. A change of a client's speed is found by a two-sided
-CUSUM of standardised residuals (Page 1954); from then on only what came after it counts, so the
-window of each client is as long as its speed is steady.
+mean; its variance begins as the common one and follows its own residuals. A change of a client's
+speed is found by a two-sided CUSUM of standardised residuals (Page 1954); from then on only what
+came after it counts for the mean, so the window of each client is as long as its speed is steady.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,6 @@ from fedmuster.core.state import shared
 
 PRIOR: Final = 0.25
 """Observations that the mean of the fleet is worth."""
-VARIANCE_PRIOR: Final = 5.0
-"""Observations that the common variance is worth."""
 LARGEST_VARIANCE: Final = 4.0
 """No variance counts as larger: a mean time is at most e² medians."""
 LONGEST_WINDOW: Final = 20
@@ -26,6 +24,8 @@ LONGEST_WINDOW: Final = 20
 UNSEEN_QUANTILE: Final = -0.674
 """A client that was never seen counts as the first quartile of the fleet."""
 _SLACK, _ALARM = 0.5, 4.0  # of the CUSUM, in standard deviations: Page's for a change of one
+_LARGEST_DEVIATION = 3.0  # one time alone raises no alarm, however odd it is
+_NEW_SHARE = 0.1  # of the newest squared residual in a client's variance
 _USUAL_SPREAD = 0.3  # of the logarithm of one client's time, before anything is known
 _WORTH = 10.0  # observations that this guess is worth
 
@@ -72,22 +72,22 @@ def init(num_clients: int) -> LatencyState:
 
 def learn(state: LatencyState, clients: IntArray, seconds: FloatArray) -> None:
     """One more time of each of ``clients``, which are distinct and increasing."""
-    logs = np.log(seconds)
-    known = state.count[clients] > 0
+    logs, known = np.log(seconds), state.count[clients] > 0
+    scale = np.sqrt(np.where(known, state.variance[clients], _common_variance(state)))
     residual = np.where(known, logs - state.mean[clients], 0.0)
-    deviation = residual / np.sqrt(_common_variance(state))
+    deviation = np.clip(residual / scale, -_LARGEST_DEVIATION, _LARGEST_DEVIATION)
     slower = np.maximum(state.slower[clients] + deviation - _SLACK, 0.0)  # Page 1954
     faster = np.maximum(state.faster[clients] - deviation - _SLACK, 0.0)
     changed = np.maximum(slower, faster) > _ALARM
     steady = known & ~changed
     _learn_fleet(state, logs[~steady])
-    state.spread += np.array([np.count_nonzero(steady), np.sort(residual[steady] ** 2).sum()])
+    squares = (deviation * scale) ** 2
+    state.spread += np.array([np.count_nonzero(known), np.sort(squares[known]).sum()])
+    share = np.where(known, _NEW_SHARE, 0.0)
+    state.variance[clients] = (1.0 - share) * scale**2 + share * squares
     count = np.where(steady, np.minimum(state.count[clients] + 1, LONGEST_WINDOW), 1)
-    mean = np.where(steady, state.mean[clients] + residual / count, logs)
-    variance = state.variance[clients]
-    variance += (residual * (logs - mean) - variance) / count  # Welford's, over the window
-    state.variance[clients] = np.where(steady, variance, 0.0)
-    state.count[clients], state.mean[clients] = count, mean
+    state.mean[clients] = np.where(steady, state.mean[clients] + residual / count, logs)
+    state.count[clients] = count
     state.slower[clients] = np.where(changed, 0.0, slower)
     state.faster[clients] = np.where(changed, 0.0, faster)
     state.at_least[clients] = 0.0
@@ -103,10 +103,10 @@ def expected_seconds(state: LatencyState, rows: IntArray | slice) -> FloatArray:
     number, fleet, squares = state.fleet
     if number == 0:
         return np.asarray(np.maximum(1.0, state.at_least[rows]))
-    count, common = state.count[rows], _common_variance(state)
+    count = state.count[rows]
     mean = (count * state.mean[rows] + PRIOR * fleet) / (count + PRIOR)
-    variance = (count * state.variance[rows] + VARIANCE_PRIOR * common) / (count + VARIANCE_PRIOR)
     unseen = fleet + UNSEEN_QUANTILE * np.sqrt(squares / number)
+    variance = np.where(count > 0, state.variance[rows], _common_variance(state))
     logs = np.where(count > 0, mean, unseen) + 0.5 * np.minimum(variance, LARGEST_VARIANCE)
     return np.asarray(np.maximum(np.exp(logs), state.at_least[rows]))
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from operator import attrgetter
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.random import Generator
@@ -26,7 +27,9 @@ from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 from fedmuster.solvers.top_k import nobody, top_k
 
-_YOUNGEST = 0.5
+_FEWEST_ANSWERS: Final = 2
+"""No round that asks more clients closes with fewer answers: one update alone swings the model."""
+_YOUNGEST: Final = 0.5
 """Answers since a client was last heard of, at least: a client that has just answered has a value
 above 0, so the fastest may train again at once."""
 
@@ -61,58 +64,76 @@ class TempoState:
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tempo(PolicyTraits):
-    """Clients by value per slot-second: one policy for rounds and no rounds, without settings.
+    """Clients by value per slot-second, in rounds and without; it needs no tuning.
 
-    What is scarce is slot-seconds. An update of client k is worth ``u_k = n_k l_k sqrt(a_k) p_k``:
-    n_k is its data relative to the mean; l_k its need of training: the loss that it last reported
-    relative to the typical loss then, times the norm of its last update relative to the typical
-    norm then (smoothed, within e^±1 and e^±2; 1 for what is not known); a_k its age, the answers
-    since it was last heard of over K; p_k the chance that it answers. It holds a slot for tau_k
-    seconds: the median of a log-normal law, shrunk towards the fleet's and forgotten after a
-    change; a client that was never seen counts as fast as the fastest quarter. A free slot goes to
-    the largest ``u_k / tau_k``, and with a chance of ``coverage`` to the largest ``a_k / tau_k``.
+    What is scarce is slot-seconds. An update of client k has the value ``u_k = sqrt(n_k l_k a_k
+    p_k)``: n_k is its data over the mean; l_k its need of training, the loss that it last reported
+    over the typical loss times the norm of its last update over the typical norm (smoothed, within
+    e^±1 and e^±2; 1 for what is not known); a_k its age, the answers since it was last heard of
+    over K; p_k the chance that it answers. A job of it holds a slot for ``d_k = p_k tau_k + (1 -
+    p_k) tau_max`` seconds: tau_k is its mean time, by a log-normal law that is shrunk towards the
+    fleet's and forgotten after a change (a client that was never seen counts as the first quartile
+    of the fleet), and tau_max about the longest time of any answer. A free slot goes to the largest
+    ``u_k / d_k``, and with a chance of ``coverage`` to the largest ``a_k p_k``.
 
     A round closes with the first ``quota_share`` of its answers. Late answers enter a later model
-    with a weight of (1 + age)^-0.5, and their clients hold places until then: about m clients work
-    at a time. With ``close_early = false`` a round waits for all, and its cohort S has the largest
-    ``sum u_k - price · |S| · max tau_k``, exactly; the price is the value per slot-second of the
-    last jobs.
+    with a weight of (1 + age)^-0.5, and their clients hold their slots until then. With
+    ``close_early = false`` a round waits for all: given the clients that are there by coverage, its
+    cohort S has the largest ``sum u_k - price · |S| · max tau_k``, exactly (what failures hold
+    beside lowers u_k); the price is the value per slot-second of the last jobs.
 
-    Why the ratio: let client k have the value ``v_k sqrt(a_k)`` and be visited ``x_k`` times a unit
-    of age. It brings ``v_k sqrt(x_k)`` and holds ``tau_k x_k`` slots. To maximise the sum of the
-    first with the sum of the second at most C is a concave problem; at its only optimum
-    ``v_k / (2 tau_k sqrt(x_k))`` is the same for all: each client is visited whenever
-    ``u_k / tau_k`` reaches one common level. The largest ratio first keeps to that level. So the
-    rule is the optimal schedule of this problem, and visits are in proportion to (v_k / tau_k)².
-    It supposes known, constant values that do not depend on each other. The losses of a model do,
-    so there is no regret bound for training.
+    **What is proved.** Let an answer of client k that comes s seconds after its last one be worth
+    ``v_k sqrt(s)``, with known constants v_k and tau_k, and let y_k be its answers a second in the
+    long run. By Jensen's inequality it is worth at most ``v_k sqrt(y_k)`` a second, which evenly
+    spaced answers reach. C slots give ``sum tau_k y_k <= C``, and a client holds one slot at a
+    time, so ``tau_k y_k <= 1``. Hence no schedule earns more than F, the largest ``sum v_k
+    sqrt(y_k)`` under both. This is strictly concave; for C < K its only optimum is ``y_k = min(1 /
+    tau_k, (v_k / (2 lambda tau_k))²)``, with lambda > 0 such that all slots are used. So a client
+    that ever rests answers whenever ``v_k sqrt(s) / tau_k`` reaches ``2 lambda``, one level for
+    all, and is visited in proportion to ``(v_k / tau_k)²``; one that stays above that level always
+    works. A client alone that pays lambda a slot-second is best visited when its ratio reaches that
+    level, so the ratio is its Whittle index, and the largest ratio first is Whittle's rule. Ages in
+    answers give the same order as ages in seconds while answers come at a steady rate. *Rounds that
+    wait:* for constant values, N(S) their sum and D(S) = |S| max tau, a price below the best ratio
+    N/D never falls and never passes it (one above it falls), because the cohort that is best at a
+    price has a ratio at least as high; so it converges to the best ratio, and from some round on
+    every cohort has it (Dinkelbach).
+
+    **What is not proved.** That the rule attains F: for Whittle's rule this is known only as K and
+    C grow together, under a condition of stability. Anything for random times, failures, estimated
+    values, places by coverage, or rounds that close early. The losses of a model depend on each
+    other, and what is loud or old need not be useful (clients with wrong labels are both), so there
+    is no bound for training.
 
     Args:
-        close_early: whether rounds close early, as above; else they wait for everybody. Write false
-            at edge servers that train models, and for servers that need fresh answers.
-        quota_share: with which share of the cohort's answers.
-        coverage: the share of places for clients that were not heard of for longest a second.
+        close_early: whether rounds close early, as above; else they wait for everybody. Set it to
+            false with edge servers that train models and where the server needs fresh answers.
+        quota_share: the share of the cohort that must answer before the round closes, and at least
+            two clients.
+        coverage: the share of places for the clients with the largest age times chance.
         privacy: values are multiplied by (privacy budget left)^privacy; 0 for no price of privacy.
         cost: how many seconds in a slot a unit of cost is worth; 0 for no price of cost. A client
             reports its costs (energy, money, megabytes) as the signal "cost" of its answers; one
-            that never has counts as the mean of the others.
+            that never has counts as a typical one.
         min_share: each client is asked at least this often, as a share of the mean; at most 1.
-        recharge: the exponent of the age, in (0, 1].
 
     State:
-        Of each client the law of its times, how often it was asked and answered, its need of
-        training, when it was last heard of, and how long a late answer is awaited; of all the
-        typical loss and norm, the price, and the laws of the fleet.
+        Of each client the law of its times, how often it was asked, answered and is late, its need,
+        its cost, and when it was last heard of; of all the last losses and norms, the price, and
+        the law of the fleet's times.
 
     Deviations:
         1. This is the published description of the policy: there is none to deviate from.
-        2. In rounds that close early a missing client is taken for late: it is believed to take
-           half more than the round. Only if the round lasted three times its expected time it
-           counts as failed.
+        2. Where nobody tells of late answers (``Feedback.late`` is None), a client that misses the
+           end of a round that closes early counts as failed.
+        3. With more than 65,536 clients free slots are filled from a shortlist of 4,096 that is
+           made anew every 256 answers, unless there is a price of privacy or a minimum share.
 
     References:
+        P. Whittle, Restless Bandits, Journal of Applied Probability 25A, 1988: the index.
+        R. R. Weber, G. Weiss, On an Index Policy for Restless Bandits, Journal of Applied
+        Probability 27(3), 1990: when it is asymptotically optimal.
         W. Dinkelbach, On Nonlinear Fractional Programming, Management Science 13(7), 1967: ratios.
-        M. J. Neely, Stochastic Network Optimization, 2010, chapter 7: prices in renewal systems.
         E. S. Page, Continuous Inspection Schemes, Biometrika 41, 1954: changes of speed.
 
     Example:
@@ -124,8 +145,8 @@ class Tempo(PolicyTraits):
     """
 
     name: ClassVar[str] = "tempo"
-    # While late answers are out, fewer than m clients are asked.
-    cohort_rule: ClassVar[Any] = property(lambda self: "at most" if self.close_early else "exact")
+    hears_late: ClassVar[Any] = property(attrgetter("close_early"))
+    late_hold_slots: ClassVar[Any] = property(attrgetter("close_early"))
     terms: ClassVar[Mapping[str, str]] = {
         "value": "sqrt(data · need · age · chance of an answer)",
         "slot_seconds": "how long a job of it holds a slot, failures and costs included",
@@ -187,7 +208,8 @@ class Tempo(PolicyTraits):
         chosen = Selection.of(view, rows, np.concatenate([first, left[best]]))
         if not self.close_early or state.works_in_slots:
             return chosen
-        return replace(chosen, quota=max(1, round(self.quota_share * count)))
+        fewest = min(count, _FEWEST_ANSWERS)
+        return replace(chosen, quota=max(fewest, round(self.quota_share * count)))
 
     def _candidates(self, state: TempoState, view: RoundView, count: int) -> IntArray:
         """The available clients; of very many, those of the shortlist."""

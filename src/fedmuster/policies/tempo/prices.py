@@ -60,8 +60,8 @@ def learn_costs(state: PriceState, clients: IntArray, cost: FloatArray) -> None:
 
 
 def cost_seconds(state: PriceState, rows: IntArray | slice, seconds_each: float) -> FloatArray:
-    """[n], the cost of each client in seconds; without a report, that of a client in the mean."""
+    """[n], the cost of each client in seconds; without a report, the median of the others'."""
     known = state.charged > 0
-    typical = state.cost[known].mean() if known.any() else 0.0
+    typical = np.median(state.cost[known]) if known.any() else 0.0  # few lies do not move it
     costs = seconds_each * np.where(known[rows], state.cost[rows], typical)
     return np.asarray(np.minimum(costs, LONGEST_SECONDS))
