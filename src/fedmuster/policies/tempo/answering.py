@@ -45,11 +45,10 @@ def chance(state: AnsweringState, rows: IntArray | slice) -> FloatArray:
     return np.asarray((state.answered[rows] + 1.0) / (known + 1.0))
 
 
-def slot_seconds(state: AnsweringState, rows: IntArray | slice, seconds: FloatArray) -> FloatArray:
+def slot_seconds(state: AnsweringState, chance: FloatArray, seconds: FloatArray) -> FloatArray:
     """[n], how long a job holds its slot: ``seconds`` if it is answered, or else the longest."""
-    answers = chance(state, rows)
     failed = np.maximum(seconds, state.longest_seconds)
-    return np.asarray(answers * seconds + (1.0 - answers) * failed)
+    return np.asarray(failed - chance * (failed - seconds))
 
 
 def learn(

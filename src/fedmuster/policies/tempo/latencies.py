@@ -104,11 +104,14 @@ def expected_seconds(state: LatencyState, rows: IntArray | slice) -> FloatArray:
     if number == 0:
         return np.asarray(np.maximum(1.0, state.at_least[rows]))
     count = state.count[rows]
-    mean = (count * state.mean[rows] + PRIOR * fleet) / (count + PRIOR)
+    logs = count * state.mean[rows]
+    logs += PRIOR * fleet
+    logs /= count + PRIOR
+    logs += 0.5 * np.minimum(state.variance[rows], LARGEST_VARIANCE)
     unseen = fleet + UNSEEN_QUANTILE * np.sqrt(squares / number)
-    variance = np.where(count > 0, state.variance[rows], _common_variance(state))
-    logs = np.where(count > 0, mean, unseen) + 0.5 * np.minimum(variance, LARGEST_VARIANCE)
-    return np.asarray(np.maximum(np.exp(logs), state.at_least[rows]))
+    logs[count == 0] = unseen + 0.5 * min(_common_variance(state), LARGEST_VARIANCE)
+    seconds = np.exp(logs, out=logs)
+    return np.maximum(seconds, state.at_least[rows], out=seconds)
 
 
 def _common_variance(state: LatencyState) -> float:

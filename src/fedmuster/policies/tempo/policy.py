@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -29,6 +29,8 @@ from fedmuster.solvers.top_k import nobody, top_k
 
 _FEWEST_ANSWERS: Final = 2
 """No round that asks more clients closes with fewer answers: one update alone swings the model."""
+_NEVER: Final = -1e300
+"""The worth of a cohort with a client that is in it already."""
 _YOUNGEST: Final = 0.5
 """Answers since a client was last heard of, at least: a client that has just answered has a value
 above 0, so the fastest may train again at once."""
@@ -59,6 +61,18 @@ class TempoState:
     num_answers: FloatArray = shared()
     works_in_slots: BoolArray = shared()
     samples: FloatArray = given()
+
+
+class _Terms(NamedTuple):
+    """[n] each, of some clients."""
+
+    value: FloatArray
+    unvisited: FloatArray
+    """Age times the chance of an answer."""
+    seconds: FloatArray
+    """Until an answer."""
+    slot_seconds: FloatArray
+    """How long a job holds a slot, failures included, and its cost in seconds."""
 
 
 @POLICIES.register
@@ -198,27 +212,30 @@ class Tempo(PolicyTraits):
         if count == 0:
             return nobody(view)
         rows = self._candidates(state, view, count)
-        first = self._covered(state, rows, count, rng)
-        left = np.setdiff1d(np.arange(len(rows)), first, assume_unique=True)
+        terms = self._terms(state, rows, view)
+        first = self._covered(state, rows, terms, count, rng)
         if self.close_early or state.works_in_slots:
-            ratio = self._value(state, rows[left], view) / self._slot_seconds(state, rows[left])
-            best = top_k(ratio, count - len(first), rng)
+            score = terms.value / terms.slot_seconds
+            score[first] = -np.inf
+            best = top_k(score, count - len(first), rng)
         else:
-            best = self._best_cohort(state, rows[first], rows[left], view, rng)
-        chosen = Selection.of(view, rows, np.concatenate([first, left[best]]))
+            best = self._best_cohort(state, terms, first, count, rng)
+        chosen = Selection.of(view, rows, np.concatenate([first, best]))
         if not self.close_early or state.works_in_slots:
             return chosen
         fewest = min(count, _FEWEST_ANSWERS)
         return replace(chosen, quota=max(fewest, round(self.quota_share * count)))
 
-    def _candidates(self, state: TempoState, view: RoundView, count: int) -> IntArray:
+    def _candidates(self, state: TempoState, view: RoundView, count: int) -> IntArray | slice:
         """The available clients; of very many, those of the shortlist."""
         listed = None
         if self.privacy == 0 and self.min_share == 0:  # which the shortlist knows nothing of
             listed = shortlist.candidates(state.shortlist, view.available, count)
-        return np.flatnonzero(view.available) if listed is None else listed
+        return view.candidates() if listed is None else listed
 
-    def _covered(self, state: TempoState, rows: IntArray, count: int, rng: Generator) -> IntArray:
+    def _covered(
+        self, state: TempoState, rows: IntArray | slice, terms: _Terms, count: int, rng: Generator
+    ) -> IntArray:
         """Positions of clients that are owed their share, or else of some by coverage."""
         if self.min_share > 0:
             asked = state.answering.asked
@@ -227,30 +244,29 @@ class Tempo(PolicyTraits):
             if len(creditors) > 0:
                 return creditors[top_k(owed[creditors], min(count, len(creditors)), rng)]
         places = int(rng.binomial(count, self.coverage))
-        return top_k(self._unvisited(state, rows), places, rng)
+        return top_k(terms.unvisited, places, rng)
 
     def _best_cohort(
-        self, state: TempoState, first: IntArray, others: IntArray, view: RoundView, rng: Generator
+        self, state: TempoState, terms: _Terms, first: IntArray, size: int, rng: Generator
     ) -> IntArray:
-        """Positions of ``others`` that make the best cohort with the clients ``first``.
+        """Positions of the clients that make the best cohort with those at ``first``.
 
         It has the largest ``sum value - price · size · max seconds``. Failures and costs lower a
         client's value by the price of the seconds that they take beside.
         """
-        size = view.num_to_choose
         rest = size - len(first)
         if rest == 0:
             return np.empty(0, dtype=np.int64)
-        worth, seconds = price(state.prices), expected_seconds(state.latency, others)
-        value = self._value(state, others, view)
-        value -= worth * (self._slot_seconds(state, others) - seconds)
-        longest = expected_seconds(state.latency, first).max(initial=0.0)
-        problem = BottleneckProblem(
-            bottleneck=-worth * (size / rest) * np.maximum(seconds, longest),
-            weight=value,
-            size=rest,
+        worth, longest = price(state.prices), terms.seconds[first].max(initial=0.0)
+        bottleneck = np.maximum(terms.seconds, longest)
+        bottleneck *= -worth * (size / rest)
+        bottleneck[first] = _NEVER
+        weight = terms.slot_seconds - terms.seconds
+        weight *= -worth
+        weight += terms.value
+        return Exact().solve(
+            BottleneckProblem(bottleneck=bottleneck, weight=weight, size=rest), rng
         )
-        return Exact().solve(problem, rng)
 
     def observe(self, state: TempoState, selection: Selection, feedback: Feedback) -> None:
         """Learn times, needs, and which clients do not answer."""
@@ -288,7 +304,7 @@ class Tempo(PolicyTraits):
                 signal(feedback, "cost"),
             )
         )
-        value = np.sort(self._value(state, clients)).sum()
+        value = np.sort(self._terms(state, clients).value).sum()
         held = np.sort(seconds).sum() if held_seconds is None else held_seconds
         prices.learn_jobs(state.prices, float(value), float(held))
         answering.learn_seconds(state.answering, seconds)
@@ -299,38 +315,34 @@ class Tempo(PolicyTraits):
         state.last_heard[clients] = state.num_answers
 
     def _make_shortlist(self, state: TempoState) -> None:
-        everybody = slice(None)
+        terms = self._terms(state, slice(None))
         shortlist.make(
             state.shortlist,
-            score=self._value(state, everybody) / self._slot_seconds(state, everybody),
-            coverage=self._unvisited(state, everybody),
+            score=terms.value / terms.slot_seconds,
+            coverage=terms.unvisited,
             answers=int(state.num_answers),
         )
-
-    def _slot_seconds(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
-        """How long a job holds a slot, and its cost in seconds."""
-        seconds = expected_seconds(state.latency, rows)
-        seconds = answering.slot_seconds(state.answering, rows, seconds)
-        if self.cost == 0:
-            return seconds
-        return seconds + prices.cost_seconds(state.prices, rows, self.cost)
 
     def _age(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
         answers = np.maximum(state.num_answers - state.last_heard[rows], _YOUNGEST)
         return np.asarray(answers / len(state.last_heard))
 
-    def _unvisited(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
-        """Age times the chance of an answer."""
-        return self._age(state, rows) * answering.chance(state.answering, rows)
-
-    def _value(
+    def _terms(
         self, state: TempoState, rows: IntArray | slice, view: RoundView | None = None
-    ) -> FloatArray:
-        worth = of_rows(state.samples, rows) * np.exp(state.need.log[rows])
-        value = np.sqrt(worth * self._unvisited(state, rows))
+    ) -> _Terms:
+        chance = answering.chance(state.answering, rows)
+        seconds = expected_seconds(state.latency, rows)
+        unvisited = self._age(state, rows) * chance
+        value = np.exp(state.need.log[rows])
+        value *= of_rows(state.samples, rows)
+        value *= unvisited
+        np.sqrt(value, out=value)
         if view is not None and self.privacy > 0 and view.privacy_left is not None:
-            value = value * np.maximum(view.privacy_left[rows], 0.0) ** self.privacy
-        return np.asarray(value)
+            value *= np.maximum(view.privacy_left[rows], 0.0) ** self.privacy
+        held = answering.slot_seconds(state.answering, chance, seconds)
+        if self.cost > 0:
+            held += prices.cost_seconds(state.prices, rows, self.cost)
+        return _Terms(value, unvisited, seconds, held)
 
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""
@@ -339,16 +351,15 @@ class Tempo(PolicyTraits):
     def scores(self, state: TempoState, view: RoundView) -> Mapping[str, FloatArray]:
         """Value per slot-second of each client, with its terms."""
         everybody = slice(None)
-        value, held = self._value(state, everybody, view), self._slot_seconds(state, everybody)
-        need = np.where(state.need.reports > 0, np.exp(state.need.log), np.nan)
+        terms = self._terms(state, everybody, view)
         return {
-            "score": value / held,
-            "value": value,
-            "slot_seconds": held,
-            "expected_seconds": expected_seconds(state.latency, everybody),
-            "need": need,
+            "score": terms.value / terms.slot_seconds,
+            "value": terms.value,
+            "slot_seconds": terms.slot_seconds,
+            "expected_seconds": terms.seconds,
+            "need": np.where(state.need.reports > 0, np.exp(state.need.log), np.nan),
             "age": self._age(state, everybody),
             "chance": answering.chance(state.answering, everybody),
-            "price": np.full(len(value), price(state.prices)),
+            "price": np.full(len(terms.value), price(state.prices)),
             "times_asked": state.answering.asked.astype(np.float64),
         }
