@@ -8,6 +8,7 @@ from fedmuster.core.errors import PolicyError
 from fedmuster.core.records import FloatArray, Selection
 from fedmuster.federation import Simulation
 from fedmuster.federation.jobs import Decision
+from fedmuster.worlds.world import WorldRound
 
 _MOST_EMPTY = 1000
 """How often in a row a policy may choose nobody while clients are available."""
@@ -34,15 +35,15 @@ class ObservedSimulation(Simulation[Any]):
         """The jobs of all clients, in the order in which they were asked."""
         self._empty = 0
 
-    def select(self, *args: Any, **settings: Any) -> Selection:
+    def select(self, drawn: WorldRound, **settings: Any) -> Selection:
         """See :meth:`Simulation.select`.
 
         Raises:
             PolicyError: the policy chose nobody too often in a row.
         """
-        selection = super().select(*args, **settings)
-        (drawn,) = args
-        idle = len(selection.clients) == 0 and drawn.available.any()
+        selection = super().select(drawn, **settings)
+        free = settings.get("count", settings.get("cohort_size"))
+        idle = len(selection.clients) == 0 and free != 0 and drawn.available.any()
         self._empty = self._empty + 1 if idle else 0
         if self._empty >= _MOST_EMPTY:
             raise PolicyError(f"it chose nobody {_MOST_EMPTY:,} times in a row")

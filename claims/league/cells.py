@@ -16,7 +16,7 @@ from claims.league.at_work import AtWork, ObservedSimulation
 from claims.league.code import Code, code_of
 from claims.league.software import versions
 from claims.racing.milestones import Costs, costs_to, end_level, seconds_to, smoothed
-from fedmuster.core.errors import FedmusterWarning, StateError
+from fedmuster.core.errors import FedmusterError, FedmusterWarning, StateError
 from fedmuster.core.files import write_file
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.registry import is_outside
@@ -25,6 +25,7 @@ from fedmuster.experiments.spec_tables import read_policies
 from fedmuster.federation import RoundRow, Simulation
 from fedmuster.report.curves import last_before
 
+COSTS = tuple(item.name for item in fields(Costs))
 CURVE_POINTS = 50
 _LABEL = "contestant"
 _ROOTS = (
@@ -66,7 +67,7 @@ class Failure(NamedTuple):
     """Why a run ended with an error.
 
     Args:
-        round: the number of the aggregation in which the error was raised.
+        round: the number of the aggregation in which the error was raised; 0 before the first.
         error: its class and its message.
     """
 
@@ -80,8 +81,8 @@ class Played:
 
     Args:
         seconds: until the target; infinite if it was not reached, or if the run failed.
-        costs: until the target, or of the whole run.
-        at_work: the number of clients at work until the target, or in the whole run.
+        costs: until the target, or of the whole run; 0 if the run failed.
+        at_work: the number of clients at work until the target, or in the whole run; 0 likewise.
         end: the accuracy of the last tenth; NaN if the run stopped at the target, failed, or had no
             evaluation there.
         curve: the smoothed accuracy at :data:`CURVE_POINTS` times, evenly spaced up to the horizon;
@@ -95,6 +96,18 @@ class Played:
     end: float
     curve: tuple[float, ...]
     failure: Failure | None = None
+
+    @classmethod
+    def failed(cls, round_number: int, error: Exception) -> "Played":
+        """The result of a run that failed: the target was never reached."""
+        return cls(
+            seconds=np.inf,
+            costs=Costs(**dict.fromkeys(COSTS, 0.0)),
+            at_work=AtWork(0.0, 0.0),
+            end=np.nan,
+            curve=(),
+            failure=Failure(round_number, f"{type(error).__name__}: {error}"),
+        )
 
     def to_json(self) -> bytes:
         """As text; NaN and infinity are written as Python's json does."""
@@ -166,16 +179,21 @@ class Cell:
 
     def play(self) -> Played:
         """Run it. A policy that raises an error ends its run, which then has failed."""
+        try:
+            simulation = self.simulation()
+        except (FedmusterError, OSError, MemoryError):
+            raise  # of the data or of the machine
+        except Exception as error:
+            return Played.failed(0, error)
         rows: list[RoundRow] = []
-        with closing(self.simulation()) as simulation:
+        with closing(simulation):
             try:
                 while not simulation.finished and not self._stops(rows, simulation):
                     rows.append(simulation.step())
             except (OSError, MemoryError):
-                raise  # the machine's fault
+                raise
             except Exception as error:
-                failure = Failure(len(rows) + 1, f"{type(error).__name__}: {error}")
-                return self._failed(course_of(rows, simulation), simulation, failure)
+                return Played.failed(len(rows) + 1, error)
             return self._played(course_of(rows, simulation), simulation)
 
     def course(self) -> PlayedCourse:
@@ -209,18 +227,6 @@ class Cell:
             curve=curve,
         )
 
-    def _failed(
-        self, course: PlayedCourse, simulation: ObservedSimulation, failure: Failure
-    ) -> Played:
-        return Played(
-            seconds=np.inf,
-            costs=costs_to(course, np.inf, seconds=self.horizon_seconds),
-            at_work=simulation.at_work(simulation.elapsed_seconds),
-            end=np.nan,
-            curve=(),
-            failure=failure,
-        )
-
     def _seconds(self, course: PlayedCourse) -> float:
         return seconds_to(course, self.target, seconds=self.horizon_seconds)
 
@@ -245,7 +251,7 @@ def portable(config: Any) -> Any:
 
 
 class Job(NamedTuple):
-    """A cell for another process, and the file for what comes of it."""
+    """A cell for another process, and the file for its result."""
 
     path: str
     experiment: str
@@ -273,6 +279,3 @@ def play_job(job: Job) -> None:
             "the code has changed since the league began: start the same command again"
         )
     write_file(path, cell.play().to_json())
-
-
-COSTS = tuple(item.name for item in fields(Costs))

@@ -79,8 +79,8 @@ def differences(record: LeagueRecord, known: Iterable[LeagueContestant] = ()) ->
     """
     found, known, plan = [], list(known), plan_of(record)
     for name, version in installed().items():
-        if record.software.get(name) != version:
-            found.append(f"{name} is {version} here, {record.software.get(name)} in the record")
+        if (then := record.software.get(name, "not named")) != version:
+            found.append(f"{name} is {version} here, {then} in the record")
     if plan is None:
         return [
             f"the settings are not those of version {frozen.VERSION}, which is here: the record's "

@@ -67,14 +67,14 @@ def _rules(record: LeagueRecord) -> str:
     rates = ", ".join(f"{rate:g}" for rate in record.rates)
     return (
         f"{len(record.contestants)} contestants in {len(record.settings)} settings (SHA-256 "
-        f"{record.settings_sha256[:16]}…). {CONCURRENCY} clients train at any time, in rounds and "
-        f"without. Every contestant has chosen its learning rate of {rates}, and its server where "
-        "it has several, by the time to the target **in the worlds for tuning, on the "
-        f"{_listed(record.tuning_seeds)}**. It is judged **in other worlds, on the "
+        f"{record.settings_sha256[:16]}…). The server waits for {CONCURRENCY} clients at any time, "
+        f"in rounds and without. Each contestant's learning rate of {rates}, and its server rule "
+        "where it has several, is chosen by the time to the target **in the worlds for tuning, on "
+        f"the {_listed(record.tuning_seeds)}**. The contestant is judged **in other worlds, on the "
         f"{_listed(record.judging_seeds)}**. The target of a setting was fixed in advance: it is "
-        "what random choice in rounds reaches within 70 % of the horizon at its best learning "
-        "rate, in the world that judges, but on the seeds for tuning. A contestant is there when "
-        "its accuracy, averaged over the last 3 % of the horizon, is. "
+        "the accuracy that random choice in rounds reaches within 70 % of the horizon at its best "
+        "learning rate, in the world for judging, but on the tuning seeds. A contestant is at the "
+        "target when its accuracy, averaged over the last 3 % of the horizon, is. "
         f"Software: {', '.join(f'{k} {v}' for k, v in record.software.items())}."
     )
 

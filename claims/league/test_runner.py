@@ -116,6 +116,19 @@ def test_a_run_that_fails_ends_no_other(tmp_path: Path, store: Store, inline: In
     assert tables.failed_runs(record_of([base, oort], PLAN, "fedmuster league")) is None
 
 
+def test_a_policy_that_cannot_begin_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = contestants_of(fails(tmp_path, "False"))
+    cell = cell_of(one, TINY, TINY.judging, Choice(0.1, FedAvg()), 0)
+
+    def begin(self: Any, problem: Any) -> Any:
+        raise ZeroDivisionError("nothing")
+
+    monkeypatch.setattr(type(one.policy), "init", begin)
+    assert cell.play().failure == (0, "ZeroDivisionError: nothing")
+
+
 PHONES = Arena(
     world=DeviceWorld(num_clients=60, cohort_size=10, local_steps=5, deadline_seconds=36.0),
     seconds=2000.0,
