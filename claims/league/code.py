@@ -17,12 +17,16 @@ from fedmuster.core.errors import ConfigError
 
 _OURS: Final = ("fedmuster", "claims")
 _UNUSED: Final = ("fedmuster.experiments", "fedmuster.policies.genie", "fedmuster.report")
-"""Packages and modules that write specs and reports or measure regret: no run depends on them."""
+"""Packages and modules that write specs and reports or measure regret.
+
+An import of them by fedmuster's own code does not count. The few modules of which functions run are
+named by the caller of :func:`code_of`.
+"""
 _LEAVES: Final = (
     *("fedmuster.experiments.spec", "fedmuster.experiments.spec_tables"),
     *("fedmuster.federation.regret", "fedmuster.report.curves"),
 )
-"""Modules of which a few functions run. Their own code counts; what they import does not."""
+"""Modules of which a few functions run: their own code counts, their imports do not."""
 _OUR_LIBRARIES: Final = ("scipy",)
 """Libraries besides NumPy that can decide the bits of a run of fedmuster's own code."""
 _OWN_FOLDER = "policy.py"
@@ -86,7 +90,7 @@ def _closure(roots: frozenset[str]) -> Code:
             if _top(reference) in _OURS or _top(reference) == _own_package(name):
                 homes = _homes(reference)
                 if _is_ours(name):
-                    homes = {home for home in homes if home in _LEAVES or not _is_unused(home)}
+                    homes = {home for home in homes if not _is_unused(home)}
                 waiting |= homes - found.keys()
             elif _is_library(name, reference):
                 libraries.add(_top(reference))
