@@ -29,8 +29,6 @@ from fedmuster.solvers.top_k import nobody, top_k
 
 _FEWEST_ANSWERS: Final = 2
 """No round that asks more clients closes with fewer answers: one update alone swings the model."""
-_NEVER: Final = -1e300
-"""The worth of a cohort with a client that is in it already."""
 _YOUNGEST: Final = 0.5
 """Answers since a client was last heard of, at least: a client that has just answered has a value
 above 0, so the fastest may train again at once."""
@@ -260,10 +258,11 @@ class Tempo(PolicyTraits):
         worth, longest = price(state.prices), terms.seconds[first].max(initial=0.0)
         bottleneck = np.maximum(terms.seconds, longest)
         bottleneck *= -worth * (size / rest)
-        bottleneck[first] = _NEVER
         weight = terms.slot_seconds - terms.seconds
         weight *= -worth
         weight += terms.value
+        if len(first) > 0:  # lower than any cohort of others: nobody is taken twice
+            bottleneck[first] = bottleneck.min() - 2.0 * (np.ptp(weight) + 1.0)
         return Exact().solve(
             BottleneckProblem(bottleneck=bottleneck, weight=weight, size=rest), rng
         )
