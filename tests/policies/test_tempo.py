@@ -150,15 +150,17 @@ def test_reports_of_a_few_do_not_move_what_is_typical() -> None:
 
 
 def test_a_client_that_fails_is_worth_less_and_holds_its_slot_longer() -> None:
-    """Client 0 takes 1 s, client 1 took 4 s once and has failed twice since."""
+    """Client 0 takes 1 s, client 1 took 4 s once and has failed twice since; the fleet's rate of
+    answers is (4 + 1) / (6 + 1), and worth two jobs of each client."""
     problem = Problem(num_clients=2, cohort_size=2)
     told = [answers([0, 1], [1.0, 4.0 if t == 1 else np.inf], round_=t) for t in (1, 2, 3)]
     scores = SURE.scores(played(SURE, problem, *told, tickets=True), view(2, 1))
-    assert scores["chance"].tolist() == [1.0, 0.5]
-    longest = 4.0 * 0.99**2
-    seconds = scores["expected_seconds"][1]
-    held = 0.5 * seconds + 0.5 * max(seconds, longest)
-    np.testing.assert_allclose(scores["slot_seconds"], [scores["expected_seconds"][0], held])
+    chance = (np.array([3, 1]) + 2 * 5 / 7) / (3 + 2)
+    np.testing.assert_allclose(scores["chance"], chance, rtol=1e-12)
+    seconds = scores["expected_seconds"]
+    failed = np.maximum(seconds, 4.0 * 0.99**2)
+    held = chance * seconds + (1.0 - chance) * failed
+    np.testing.assert_allclose(scores["slot_seconds"], held, rtol=1e-12)
 
 
 def test_news_of_late_clients() -> None:
@@ -174,7 +176,9 @@ def test_news_of_late_clients() -> None:
     selection = Selection(round=2, clients=np.array([0, 1]))
     SURE.observe(state, selection, second)
     scores = SURE.scores(state, view(4, 4))
-    assert scores["chance"].tolist() == [1.0, 1.0, 1.0, 0.5]
+    rate = 6 / 7  # of the fleet: five of six jobs, and one as if before
+    chance = [(2 + 2 * rate) / 4, (2 + 2 * rate) / 4, (1 + 2 * rate) / 3, 2 * rate / 3]
+    np.testing.assert_allclose(scores["chance"], chance, rtol=1e-12)
     assert scores["expected_seconds"][2] > 5.0
     assert scores["need"][2] == 1.0  # the only norm is typical
     assert state.answering.late.tolist() == [0] * 4
@@ -185,7 +189,7 @@ def test_news_of_late_clients() -> None:
 def test_without_news_a_client_that_misses_a_round_has_failed_and_takes_longer() -> None:
     problem = Problem(num_clients=3, cohort_size=3)
     scores = SURE.scores(played(SURE, problem, answers([0, 1, 2], [1.0, 3.0, np.inf])), view(3, 3))
-    assert scores["chance"].tolist() == [1.0, 1.0, 0.5]
+    np.testing.assert_allclose(scores["chance"], [2.5 / 3, 2.5 / 3, 1.5 / 3], rtol=1e-12)
     assert scores["expected_seconds"][2] >= 3.0
 
 
