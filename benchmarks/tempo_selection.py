@@ -23,21 +23,24 @@ COHORT, TURNS, DECISIONS = 100, 9, 1_000
 
 def settle(state: TempoState, rng: Generator) -> None:
     """Everybody was seen three times."""
-    clients = len(state.asked)
-    for times in (state.asked, state.answered, state.told):
+    clients = len(state.last_heard)
+    for times in (state.answering.asked, state.answering.answered, state.need.reports):
         times[:] = 3
     state.latency.count[:] = 3
     state.latency.mean[:] = rng.normal(0.0, 1.0, clients)
+    state.latency.variance[:] = 0.09
     state.latency.fleet[:] = clients, 0.0, clients
-    state.need[:] = rng.normal(0.0, 0.5, clients)
-    state.last[:] = rng.integers(0, 3 * clients, clients)
-    state.clock[0], state.price[:] = 3 * clients, 1.0
+    state.answering.longest_seconds[...] = 10.0
+    state.need.log[:] = rng.normal(0.0, 0.5, clients)
+    state.last_heard[:] = rng.integers(0, 3 * clients, clients)
+    state.num_answers[...] = 3 * clients
+    state.prices.value[...] = state.prices.slot_seconds[...] = 1.0
 
 
 def read(state: TempoState) -> float:
     """Read every number of the state once, but for costs, which have no price here."""
     arrays = to_arrays(state)
-    del arrays["cost"], arrays["charged"]
+    del arrays["prices.cost"], arrays["prices.charged"]
     return float(sum(array.sum() for array in arrays.values()))
 
 

@@ -1,9 +1,10 @@
 """Derives horizons and targets from runs of random choice in rounds: ``python -m``, by hand.
 
 The target of a setting is the highest accuracy that random choice in rounds reaches, at its best
-learning rate, within 70 % of the horizon: in the world that judges, but on the tuning seeds. The
-horizon in the world that tunes is then such that it reaches the target at 70 % of it, too.
-``python -m claims.league.calibrate [SETTING]...`` prints both beside the numbers that are frozen.
+learning rate, within 70 % of the horizon: in the world for judging, but on the tuning seeds. The
+horizon in the world for tuning is chosen so that random choice in rounds reaches the target at 70 %
+of it. Both times are smoothed over 3 % of the judging horizon, because the tuning horizon is the
+result. ``python -m claims.league.calibrate [SETTING]...`` prints both beside the frozen numbers.
 """
 
 import sys
@@ -17,12 +18,13 @@ from claims.league.contestants import base
 from claims.league.plan import RATES, TUNING_SEEDS, Choice, cell_of
 from claims.league.settings import SETTINGS, Arena, LeagueSetting
 from claims.racing.milestones import seconds_to
+from fedmuster.core.errors import StateError
 
 SHARE: Final = 0.7
-"""Of the horizon, at which random choice in rounds is at the target."""
+"""The share of the horizon at which random choice in rounds reaches the target."""
 _STEP = 0.005
 _LONGER = 3.0
-"""How much longer than for judging runs in the world for tuning last, until a horizon is found."""
+"""Runs in the world for tuning last this many judging horizons, until its own is found."""
 
 Courses = dict[float, list[PlayedCourse]]
 
@@ -41,7 +43,10 @@ def courses(setting: LeagueSetting, arena: Arena) -> Courses:
 
 
 def best_seconds(found: Courses, target: float, horizon: float) -> float:
-    """The mean time to the target at the best learning rate; infinite if none always gets there."""
+    """The mean time to the target at the best learning rate, smoothed over 3 % of ``horizon``.
+
+    Infinite if no learning rate reaches the target on every seed.
+    """
     return min(
         float(np.mean([seconds_to(course, target, seconds=horizon) for course in own]))
         for own in found.values()
@@ -49,11 +54,20 @@ def best_seconds(found: Courses, target: float, horizon: float) -> float:
 
 
 def target_of(setting: LeagueSetting) -> float:
-    """The highest accuracy that is reached within 70 % of the horizon."""
+    """The highest accuracy that is reached within 70 % of the horizon.
+
+    Raises:
+        StateError: not even the lowest target is reached.
+    """
     horizon = setting.judging.seconds
     found = courses(setting, setting.judging)
     targets = np.arange(0.2, 1.0, _STEP)
     reached = [best_seconds(found, target, horizon) <= SHARE * horizon for target in targets]
+    if not any(reached):
+        raise StateError(
+            f"{setting.name}: random choice in rounds does not reach an accuracy of {targets[0]:g} "
+            f"within {SHARE * horizon:g} s: choose a longer horizon or an easier task"
+        )
     return round(float(targets[np.flatnonzero(reached)[-1]]), 3)
 
 

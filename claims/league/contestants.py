@@ -1,11 +1,11 @@
 """The contestants of the league: policies by name, in rounds, without, or as published."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from claims.racing.contestant import CONCURRENCY, Contestant
-from fedmuster.core.config import from_table, named, parse
+from fedmuster.core.config import from_table, named, parse, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import POLICIES, Policy
 from fedmuster.core.staleness import PolynomialWorth
@@ -17,7 +17,7 @@ from fedmuster.training.aggregation import SERVERS, Aggregation, FedAvg, FedAvgM
 Mode = Literal["rounds", "round-less", "published", "own"]
 
 _BUFFER = 3
-_FEDERATIONS: Final[Mapping[str, Federation]] = {
+_FEDERATIONS: Final[Mapping[Mode, Federation]] = {
     "rounds": Federation(rounds=True),
     "round-less": Federation(refill=1, buffer=_BUFFER, staleness=PolynomialWorth()),
     "published": Federation(),
@@ -37,7 +37,7 @@ authors mix models in their code and add updates in their paper.
 
 _ANSWERS_BETWEEN_EVALUATIONS = 10
 _BY_THE_CLOCK = 5
-"""Aggregations between evaluations where no buffer tells how many answers one has."""
+"""Aggregations between evaluations where the number of answers in each is not known in advance."""
 
 _AT_EDGES = "it places clients at edge servers, and the league has none"
 _LEFT_OUT: Final[Mapping[str, str]] = {
@@ -52,7 +52,7 @@ class LeagueContestant(Contestant):
 
     Args:
         mode: how it works.
-        servers: those whose rates are tuned together with the clients' learning rate.
+        servers: the server rules that are tuned together with the clients' learning rate.
     """
 
     mode: Mode
@@ -78,10 +78,14 @@ def contestants_of(text: str) -> list[LeagueContestant]:
         ['oort, rounds']
     """
     table = parse(text)
+    if table["name"].endswith(".py"):
+        raise ConfigError(
+            f"{table['name']} is a file without a class: write {table['name']}:Class", key=("name",)
+        )
     way, server = table.pop("federation", None), table.pop("server", None)
     policy: Policy[Any] = named(POLICIES, table, key=(), what="policy")
     if (reason := left_out(policy)) is not None:
-        raise ConfigError(f"{policy.name} cannot play in the league: {reason}")
+        raise ConfigError(f"{policy.name} cannot play in the league: {reason}", key=("name",))
     servers = None
     if server is not None:
         servers = (named(SERVERS, server, key=("server",), what="server"),)
@@ -89,8 +93,35 @@ def contestants_of(text: str) -> list[LeagueContestant]:
     return [_contestant(name, policy, mode, way, servers) for mode in _modes(policy, way)]
 
 
+def rebuilt(
+    label: str,
+    policy: Mapping[str, Any],
+    federation: Mapping[str, Any],
+    servers: Sequence[Mapping[str, Any]],
+) -> LeagueContestant:
+    """The contestant with these tables, as an earlier league has recorded it.
+
+    Args:
+        label: with the mode at its end.
+        policy: the table of its policy.
+        federation: the table of its federation.
+        servers: the tables of the server rules that it chose from; empty for those of the mode.
+
+    Raises:
+        ConfigError: there is no such policy, or it has no such setting.
+    """
+    name, _, mode = label.rpartition(", ")
+    return _contestant(
+        name,
+        named(POLICIES, policy, key=("policy",), what="policy"),
+        next((known for known in _FEDERATIONS if known == mode), "own"),
+        federation,
+        tuple(named(SERVERS, one, key=("server",), what="server") for one in servers) or None,
+    )
+
+
 def base() -> LeagueContestant:
-    """Random choice in rounds, against which everybody is measured."""
+    """Random choice in rounds: all scores are shares of its numbers."""
     return _contestant("random", Random(), "rounds", None, None)
 
 
@@ -104,8 +135,14 @@ def all_contestants(names: Iterable[str]) -> list[LeagueContestant]:
     found = {base().label: base()}
     for name in names:
         for one in contestants_of(name):
-            if one.label in found and one != found[one.label]:
-                raise ConfigError(f"two contestants are called {one.label!r}: rename one class")
+            other = found.get(one.label, one)
+            if one != other:
+                one_name, other_name = (to_table(each.policy)["name"] for each in (one, other))
+                raise ConfigError(
+                    f"two contestants are called {one.label!r}: {other_name} and {one_name}; "
+                    "rename one of the classes",
+                    key=("name",),
+                )
             found.setdefault(one.label, one)
     return list(found.values())
 
@@ -124,7 +161,15 @@ def _modes(policy: Policy[Any], way: Any) -> list[Mode]:
         return ["own"]
     if way in _FEDERATIONS:
         if way == "round-less" and policy.rounds_only is not None:
-            raise ConfigError(f"{policy.name} works in rounds only: {policy.rounds_only}")
+            raise ConfigError(
+                f"{policy.name} works in rounds only: {policy.rounds_only}", key=("federation",)
+            )
+        if way == "published" and not policy.published_federation:
+            raise ConfigError(
+                f"{policy.name} was not published with a federation of its own: write "
+                "federation=rounds or federation=round-less",
+                key=("federation",),
+            )
         return [way]
     if way is not None:
         raise ConfigError(
@@ -170,5 +215,6 @@ def _evaluate_every(policy: Policy[Any], federation: Federation) -> int:
 
 def _without_federation(label: str) -> str:
     name, colon, settings = label.partition(":")
-    kept = ",".join(part for part in settings.split(",") if not part.startswith("federation="))
+    parts = [part.strip() for part in settings.split(",")]
+    kept = ",".join(part for part in parts if part.partition("=")[0].strip() != "federation")
     return name + (colon + kept if kept else "")

@@ -1,4 +1,4 @@
-"""The page of a league: leaderboards, pictures, and which worlds and seeds were used for what."""
+"""The page of a league: leaderboards, pictures, and the worlds and seeds of its runs."""
 
 from pathlib import Path
 
@@ -19,7 +19,10 @@ def to_page(record: LeagueRecord, stem: str) -> str:
         f"# The league, version {record.version} of its settings",
         *([_QUICK_NOTE] if record.quick else []),
         _rules(record),
-        f"Made by `{record.command}`; `fedmuster league --verify {stem}.json` checks the numbers.",
+        f"Made by `{record.command}`. `fedmuster league --verify {stem}.json` checks the checksum "
+        "of the record, which proves only that the file was not edited; with `--rerun 10` it also "
+        "plays 10 random runs again and compares every number.",
+        *_failed(record),
     ]
     shown = [
         *tables.leaderboards(score),
@@ -27,6 +30,8 @@ def to_page(record: LeagueRecord, stem: str) -> str:
         tables.setting_shares(score),
         tables.final_accuracy(score),
         tables.client_work(score),
+        tables.clients_at_work(score),
+        tables.failed_runs(record),
         tables.chosen_rates(record),
         tables.settings_table(record),
         tables.contestants_table(record),
@@ -62,16 +67,23 @@ def _rules(record: LeagueRecord) -> str:
     rates = ", ".join(f"{rate:g}" for rate in record.rates)
     return (
         f"{len(record.contestants)} contestants in {len(record.settings)} settings (SHA-256 "
-        f"{record.settings_sha256[:16]}…). {CONCURRENCY} clients train at any time, in rounds and "
-        f"without. Every contestant has chosen its learning rate of {rates}, and its server where "
-        "it has several, by the time to the target **in the worlds for tuning, on the "
-        f"{_listed(record.tuning_seeds)}**. It is judged **in other worlds, on the "
+        f"{record.settings_sha256[:16]}…). The server waits for {CONCURRENCY} clients at any time, "
+        f"in rounds and without. Each contestant's learning rate of {rates}, and its server rule "
+        "where it has several, is chosen by the time to the target **in the worlds for tuning, on "
+        f"the {_listed(record.tuning_seeds)}**. The contestant is judged **in other worlds, on the "
         f"{_listed(record.judging_seeds)}**. The target of a setting was fixed in advance: it is "
-        "what random choice in rounds reaches within 70 % of the horizon at its best learning "
-        "rate, in the world that judges, but on the seeds for tuning. A contestant is there when "
-        "its accuracy, averaged over the last 3 % of the horizon, is. "
+        "the accuracy that random choice in rounds reaches within 70 % of the horizon at its best "
+        "learning rate, in the world for judging, but on the tuning seeds. A contestant is at the "
+        "target when its accuracy, averaged over the last 3 % of the horizon, is. "
         f"Software: {', '.join(f'{k} {v}' for k, v in record.software.items())}."
     )
+
+
+def _failed(record: LeagueRecord) -> list[str]:
+    failed = [
+        f"{one.label} ({tables.failed_text(one)})" for one in record.contestants if one.failed
+    ]
+    return [f"**Some runs ended with an error**: {', '.join(failed)}."] if failed else []
 
 
 def _listed(seeds: tuple[int, ...]) -> str:

@@ -1,10 +1,12 @@
 """How much of the league is run: settings, learning rates, and which seeds tune and judge."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from claims.league.cells import Cell
+from claims.league.code import own_digest
 from claims.league.contestants import LeagueContestant
 from claims.league.settings import SETTINGS, Arena, LeagueSetting
 from claims.racing.contestant import experiment_of
@@ -14,7 +16,9 @@ from fedmuster.training.aggregation import Aggregation
 RATES: Final = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """The learning rates of clients that every contestant chooses from."""
 TUNING_SEEDS: Final = (900, 901, 902)
-"""Seeds by which rates are chosen; they judge nobody."""
+"""The seeds for tuning, which are never used for judging."""
+_TUNING_RULE: Final = ("claims.league.plan", "claims.league.runner", "claims.racing.tuning")
+"""The modules that choose rates."""
 
 
 class Choice(NamedTuple):
@@ -32,8 +36,8 @@ class Plan:
         settings: in which contestants meet.
         rates: the learning rates of clients.
         finalists: how many choices go on from the first tuning seed to the others.
-        tuning_seeds: by which rates are chosen, in the worlds for tuning.
-        judging_seeds: whose runs are reported, in the worlds for judging.
+        tuning_seeds: the seeds of the runs that choose rates, in the worlds for tuning.
+        judging_seeds: the seeds of the runs that are reported, in the worlds for judging.
         quick: whether this is the short form.
     """
 
@@ -47,7 +51,12 @@ class Plan:
     def __post_init__(self) -> None:
         both = sorted(set(self.tuning_seeds) & set(self.judging_seeds))
         if both:
-            raise ConfigError(f"seed {both[0]} is for tuning, so it judges nobody: choose others")
+            first, last = min(self.tuning_seeds), max(self.tuning_seeds)
+            seeds = f"{first}–{last}" if first < last else str(first)
+            raise ConfigError(
+                f"seed {both[0]} is a tuning seed: choose judging seeds outside {seeds}",
+                key=("first_seed",),
+            )
 
     def choices(self, contestant: LeagueContestant) -> list[Choice]:
         """Everything that a contestant may choose."""
@@ -117,3 +126,18 @@ def cell_of(
         ),
         target=setting.target if target is None else target,
     )
+
+
+def fingerprint(contestant: LeagueContestant, plan: Plan) -> str:
+    """SHA-256 of all that decides a contestant's runs: settings, seeds, rates, code, versions.
+
+    Two leagues in which it is the same have the same numbers for this contestant.
+    """
+    parts = [repr((plan.rates, plan.finalists, plan.tuning_seeds, plan.judging_seeds))]
+    parts += [own_digest(*_TUNING_RULE)]
+    for server in contestant.servers:
+        choice = Choice(plan.rates[0], server)
+        for setting in plan.settings:
+            for cells in (plan.tuning_cells, plan.judging_cells):
+                parts.append(next(cells(contestant, setting, choice)).key())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

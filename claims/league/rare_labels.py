@@ -1,4 +1,4 @@
-"""Slow clients that own rare labels: whoever takes only fast clients never learns them."""
+"""A policy that selects only fast clients never sees these labels."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,7 +20,7 @@ from fedmuster.worlds.laws.latency import LogNormalLatency
 def order_of(num_clients: int, rng: Generator) -> IntArray:
     """The clients from the fastest to the slowest: the first draw of the partition's stream.
 
-    World and partition share it, and a policy that knows client ids learns nothing of it.
+    World and partition share the order. Client ids tell a policy nothing about it.
     """
     return rng.permutation(num_clients)
 

@@ -1,31 +1,18 @@
-"""The record of a league: a JSON file with all numbers and a checksum, and its check."""
+"""The record of a league: a JSON file with all numbers and a checksum."""
 
 import hashlib
 import json
-import math
-import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import fedmuster
-from claims.league import settings as frozen
-from claims.league.cells import COSTS, Played
-from claims.league.code import source_digest
-from claims.league.contestants import LeagueContestant
-from claims.league.plan import Choice, Plan
-from claims.league.runner import Entry
-from claims.measures import model_text, work_text
-from fedmuster.core.config import to_table
 from fedmuster.core.errors import DataError
 from fedmuster.core.files import write_file
-from fedmuster.core.policy import POLICIES
-from fedmuster.core.records import FloatArray
 
-_FORMAT = 1
+_FORMAT = 3
+_EARLIER_FORMATS = (1, 2)
+"""Formats that can be read. What they lack is empty, and an empty fingerprint matches nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +24,8 @@ class SettingRecord:
         task: data, partition, model and work of clients, in words.
         target: the accuracy to reach.
         seconds: the horizon of judging runs.
-        judging: the world that judges, in words.
-        tuning: the world that tunes, in words, and its horizon.
+        judging: the world of the judging runs, in words.
+        tuning: the world of the tuning runs, in words, and its horizon.
     """
 
     name: str
@@ -56,19 +43,41 @@ class RunsRecord:
     Args:
         learning_rate: of clients, chosen on the tuning seeds.
         server: the server rule, chosen likewise.
-        seconds: until the target; None where it was not reached.
-        final_accuracy: the mean of the last tenth of the horizon.
-        costs: by name, what had been spent at the target, or in all: see
-            :class:`~claims.racing.milestones.Costs`.
+        seconds: until the target; None where it was not reached, or where the run failed.
+        final_accuracy: the mean of the last tenth of the horizon; None where there was none.
+        costs: by name, the costs at the target, or of the whole run: see
+            :class:`~claims.racing.milestones.Costs`; None where the run failed.
         curve: the mean over the seeds of the smoothed accuracy, evenly spaced up to the horizon.
+        at_work: "mean" and "peak" number of clients at work until the target, or in the whole run;
+            empty in records of earlier formats.
     """
 
     learning_rate: float
     server: Mapping[str, Any]
     seconds: tuple[float | None, ...]
-    final_accuracy: tuple[float, ...]
-    costs: Mapping[str, tuple[float, ...]]
+    final_accuracy: tuple[float | None, ...]
+    costs: Mapping[str, tuple[float | None, ...]]
     curve: tuple[float | None, ...]
+    at_work: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureRecord:
+    """A run that ended with an error, and counts as one that never reached the target.
+
+    Args:
+        setting: in which it ran.
+        use: "tuning" or "judging".
+        seed: of the run.
+        round: the number of the aggregation in which the error was raised.
+        error: its class and its message.
+    """
+
+    setting: str
+    use: str
+    seed: int
+    round: int
+    error: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,9 +88,15 @@ class ContestantRecord:
         label: its name.
         in_rounds: whether it works in rounds.
         policy: its settings.
-        federation: how it works, where that is not rounds.
+        federation: the federation that it works in.
         source_sha256: of the policy's file, or of its folder.
         runs: by setting.
+        fingerprint: of all that decides its runs, see :func:`~claims.league.plan.fingerprint`;
+            empty in records of earlier formats.
+        servers: the server rules that it chose from; empty in records of earlier formats.
+        failed: its runs that ended with an error.
+        copied_from: the checksum of the earlier record that its runs were copied from; empty if
+            they were run for this record.
     """
 
     label: str
@@ -90,6 +105,10 @@ class ContestantRecord:
     federation: Mapping[str, Any]
     source_sha256: str
     runs: Mapping[str, RunsRecord]
+    fingerprint: str = ""
+    servers: tuple[Mapping[str, Any], ...] = ()
+    failed: tuple[FailureRecord, ...] = ()
+    copied_from: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,16 +116,18 @@ class LeagueRecord:
     """A league with its results.
 
     Args:
-        command: that makes it again.
+        command: the command that makes it again.
         quick: whether it is the short form, which decides nothing.
         version: of the settings.
         settings_sha256: of the settings that were run.
         software: versions that decide bits.
         rates: the learning rates that contestants chose from.
-        tuning_seeds: by which rates were chosen, in the worlds for tuning.
-        judging_seeds: of the runs in this record, in the worlds for judging.
-        settings: in which contestants met.
+        tuning_seeds: the seeds of the runs that chose rates, in the worlds for tuning.
+        judging_seeds: the seeds of the runs in this record, in the worlds for judging.
+        settings: all settings that were run.
         contestants: the base first.
+        finalists: the number of choices that ran on all tuning seeds; None in records of earlier
+            formats.
     """
 
     command: str
@@ -119,12 +140,21 @@ class LeagueRecord:
     judging_seeds: tuple[int, ...]
     settings: tuple[SettingRecord, ...]
     contestants: tuple[ContestantRecord, ...]
+    finalists: int | None = None
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of everything in the record."""
+        return _checksum(self._content())
 
     def to_json(self) -> bytes:
         """The record with its checksum."""
-        content = json.loads(json.dumps({"format": _FORMAT, **asdict(self)}))
-        signed = {**content, "sha256": _checksum(content)}
-        return (json.dumps(signed, indent=1, ensure_ascii=False) + "\n").encode()
+        signed = {**self._content(), "sha256": self.checksum}
+        return (json.dumps(signed, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+    def _content(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(json.dumps({"format": _FORMAT, **asdict(self)}))
+        return content
 
     def write(self, path: Path) -> None:
         """As a file."""
@@ -135,120 +165,38 @@ def read_record(path: Path) -> LeagueRecord:
     """The record in a file, whose checksum must be right.
 
     Raises:
-        DataError: the file is no record of a league, or was changed.
+        DataError: the file is no record of a league, was edited, or has an unknown format.
     """
     try:
         content = json.loads(path.read_bytes())
         told = content.pop("sha256")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        if (found := _checksum(content)) != told:
+            raise DataError(f"{path} was edited: its checksum is {found}, but it says {told}")
+        if (written := content.pop("format")) not in (*_EARLIER_FORMATS, _FORMAT):
+            raise DataError(f"{path} has format {written}, expected {_FORMAT}")
+        return _record(content)
+    except DataError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path} is no record of a league: {type(error).__name__}: {error}"
         ) from error
-    found = _checksum(content)
-    if found != told:
-        raise DataError(f"{path} was changed: its checksum is {found}, but it says {told}")
-    if content.pop("format") != _FORMAT:
-        raise DataError(f"{path} was written by another version of fedmuster: run the league again")
+
+
+def _record(content: dict[str, Any]) -> LeagueRecord:
     settings = tuple(SettingRecord(**one) for one in content.pop("settings"))
-    contestants = tuple(
-        ContestantRecord(
-            **{
-                **one,
-                "runs": {name: RunsRecord(**_tuples(runs)) for name, runs in one["runs"].items()},
-            }
-        )
-        for one in content.pop("contestants")
-    )
+    contestants = tuple(_contestant(one) for one in content.pop("contestants"))
     return LeagueRecord(**_tuples(content), settings=settings, contestants=contestants)
 
 
-def differences(record: LeagueRecord) -> list[str]:
-    """In what the record's settings, software and policies differ from those that are here."""
-    found = []
-    by_name = {one.name: one for one in frozen.SETTINGS}
-    ours = tuple(by_name[one.name] for one in record.settings if one.name in by_name)
-    if record.version != frozen.VERSION or frozen.digest(ours) != record.settings_sha256:
-        found.append(
-            f"the settings are not those of version {frozen.VERSION}, which is here: the record's "
-            "numbers cannot be compared with runs of today"
-        )
-    for name, version in software().items():
-        if record.software.get(name) != version:
-            found.append(f"{name} is {version} here, {record.software.get(name)} in the record")
-    for one in record.contestants:
-        kind = POLICIES.get(one.policy["name"])
-        if kind is not None and source_digest(kind) != one.source_sha256:
-            found.append(f"{one.label}: the source of its policy is another one here")
-    return found
-
-
-def software() -> dict[str, str]:
-    """The versions that decide bits."""
-    return {
-        "fedmuster": fedmuster.__version__,
-        "numpy": np.__version__,
-        "machine": platform.machine(),
+def _contestant(table: dict[str, Any]) -> ContestantRecord:
+    runs = {
+        name: RunsRecord(**{**_tuples(own), "server": own["server"]})
+        for name, own in table.pop("runs").items()
     }
-
-
-def record_of(entries: Sequence[Entry], plan: Plan, command: str) -> LeagueRecord:
-    """The record of a league that has been run."""
-    return LeagueRecord(
-        command=command,
-        quick=plan.quick,
-        version=frozen.VERSION,
-        settings_sha256=frozen.digest(plan.settings),
-        software=software(),
-        rates=plan.rates,
-        tuning_seeds=plan.tuning_seeds,
-        judging_seeds=plan.judging_seeds,
-        settings=tuple(
-            SettingRecord(
-                name=one.name,
-                task=f"{one.data.name}, {one.partition_text}, {model_text(one.model)}, "
-                f"{work_text(one.local.steps)} in batches of {one.local.batch_size} a job",
-                target=one.target,
-                seconds=one.judging.seconds,
-                judging=one.judging.about,
-                tuning=f"{one.tuning.about}; {one.tuning.seconds:g} s",
-            )
-            for one in plan.settings
-        ),
-        contestants=tuple(_contestant(entry, plan) for entry in entries),
-    )
-
-
-def _contestant(entry: Entry, plan: Plan) -> ContestantRecord:
-    one = entry.contestant
-    return ContestantRecord(
-        label=one.label,
-        in_rounds=one.in_rounds,
-        policy=_policy_table(one),
-        federation=to_table(one.federation),
-        source_sha256=source_digest(type(one.policy)),
-        runs={
-            setting.name: _runs(entry.choices[setting.name], entry.played[setting.name])
-            for setting in plan.settings
-        },
-    )
-
-
-def _policy_table(contestant: LeagueContestant) -> dict[str, Any]:
-    table = to_table(contestant.policy)
-    return {**table, "name": Path(table["name"]).name}  # a file may lie anywhere
-
-
-def _runs(choice: Choice, played: Sequence[Played]) -> RunsRecord:
-    curves: FloatArray = np.array([one.curve for one in played])
-    means = curves.mean(axis=0).tolist()  # NaN before the first evaluation of any run
-    return RunsRecord(
-        learning_rate=choice.rate,
-        server=to_table(choice.server),
-        seconds=tuple(one.seconds if np.isfinite(one.seconds) else None for one in played),
-        final_accuracy=tuple(one.end for one in played),
-        costs={name: tuple(getattr(one.costs, name) for one in played) for name in COSTS},
-        curve=tuple(round(value, 4) if math.isfinite(value) else None for value in means),
-    )
+    failed = tuple(FailureRecord(**one) for one in table.pop("failed", ()))
+    servers = tuple(table.pop("servers", ()))
+    return ContestantRecord(**table, runs=runs, failed=failed, servers=servers)
 
 
 def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The score: time to target as a share of random choice in rounds, and what it has cost."""
+"""The score: time to the target as a share of that of random choice in rounds, and its costs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from claims.league.contestants import base
 from claims.league.record import LeagueRecord, RunsRecord
 from claims.league.runner import NEVER
 from fedmuster.core.records import FloatArray
@@ -51,8 +52,12 @@ class Standing:
         server_updates: until the target.
         accuracy: the final accuracy less the base's, in points: the worst setting.
         rival: time over that of the best other contestant of the board: the worst setting.
-        missed: runs that did not reach the target.
-        runs: how many there are.
+        wasted: the share of client updates that never entered the model.
+        at_work: the mean number of clients at work; NaN in records of earlier formats.
+        peak: the largest number of clients at work in any run; NaN likewise.
+        missed: the number of runs that did not reach the target.
+        failed: the number of runs that ended with an error.
+        runs: the number of runs.
     """
 
     label: str
@@ -63,7 +68,11 @@ class Standing:
     server_updates: Share
     accuracy: Worst
     rival: Worst
+    wasted: float
+    at_work: float
+    peak: float
     missed: int
+    failed: int
     runs: int
 
 
@@ -75,7 +84,7 @@ class Score:
         self.names = [setting.name for setting in record.settings]
         self._by_label = {one.label: one for one in record.contestants}
         self.labels = list(self._by_label)
-        self.base = self.labels[0]
+        self.base = base().label
         self._never = NEVER * np.array([[setting.seconds] for setting in record.settings])
 
     def seconds(self, label: str) -> FloatArray:
@@ -90,13 +99,23 @@ class Score:
         )
 
     def cost(self, label: str, *names: str) -> FloatArray:
-        """The sum of these costs until the target; twice those of the run if it was not reached."""
-        whole = sum(np.array([runs.costs[name] for runs in self._runs(label)]) for name in names)
+        """The sum of these costs until the target; twice those of the run if it was not reached.
+
+        NaN where a run failed.
+        """
+        whole = sum(self._spent(label, name) for name in names)
         return np.asarray(whole * np.where(self.reached(label) > 0, 1.0, NEVER))
 
+    def at_work(self, label: str, which: str) -> FloatArray:
+        """The "mean" or "peak" number of clients at work; NaN where it is not known."""
+        unknown = (None,) * len(self.record.judging_seeds)
+        return np.array(
+            [runs.at_work.get(which, unknown) for runs in self._runs(label)], dtype=np.float64
+        )
+
     def ends(self, label: str) -> FloatArray:
-        """The final accuracy."""
-        return np.array([runs.final_accuracy for runs in self._runs(label)])
+        """The final accuracy; NaN where a run had none."""
+        return np.array([runs.final_accuracy for runs in self._runs(label)], dtype=np.float64)
 
     def time_share(self, label: str, of: str | None = None) -> Share:
         """The score: time to the target as a share of another contestant's, or of the base's."""
@@ -107,8 +126,8 @@ class Score:
         return [Share.of(row) for row in self.seconds(label) / self.seconds(self.base)]
 
     def accuracy_points(self, label: str) -> FloatArray:
-        """[settings], the mean final accuracy less the base's, in points."""
-        return np.asarray(100 * (self.ends(label) - self.ends(self.base)).mean(axis=1))
+        """[settings], the mean final accuracy less the base's, in points; over known seeds."""
+        return 100 * _mean(self.ends(label) - self.ends(self.base), axis=1)
 
     def standings(self, labels: Sequence[str]) -> list[Standing]:
         """A leaderboard: the contestants by their score, the best first."""
@@ -131,7 +150,11 @@ class Score:
             server_updates=cost("server_updates"),
             accuracy=self._worst(points, -points),
             rival=self._against_rivals(label, [other for other in board if other != label]),
+            wasted=self._wasted(label),
+            at_work=float(_mean(self.at_work(label, "mean"))),
+            peak=float(np.fmax.reduce(self.at_work(label, "peak"), axis=None)),
             missed=int((reached == 0).sum()),
+            failed=sum(run.use == "judging" for run in self._by_label[label].failed),
             runs=reached.size,
         )
 
@@ -143,13 +166,37 @@ class Score:
         return self._worst(ratio, ratio)
 
     def _worst(self, values: FloatArray, badness: FloatArray) -> Worst:
-        place = int(np.argmax(badness))
+        """The value with the greatest badness; settings in which it is NaN do not count."""
+        if np.isnan(badness).all():
+            return Worst(np.nan, "–")
+        place = int(np.nanargmax(badness))
         return Worst(float(values[place]), self.names[place])
 
     @staticmethod
     def _share(values: FloatArray, base: FloatArray) -> Share:
-        """Seed by seed the geometric mean over the settings, then over the seeds."""
-        return Share.of(np.exp(np.log(values / base).mean(axis=0)))
+        """Seed by seed the geometric mean over the settings, then over the seeds.
+
+        Runs without a number are left out.
+        """
+        means = _mean(np.log(values / base), axis=0)
+        known = np.exp(means[~np.isnan(means)])
+        return Share.of(known) if len(known) > 0 else Share(np.nan, np.nan, np.nan)
+
+    def _wasted(self, label: str) -> float:
+        """The share of client updates that never entered the model."""
+        updates = np.nansum(self._spent(label, "client_updates"))
+        return float(np.nansum(self._spent(label, "wasted")) / updates) if updates else np.nan
+
+    def _spent(self, label: str, name: str) -> FloatArray:
+        return np.array([runs.costs[name] for runs in self._runs(label)], dtype=np.float64)
 
     def _runs(self, label: str) -> list[RunsRecord]:
         return [self._by_label[label].runs[name] for name in self.names]
+
+
+def _mean(values: FloatArray, axis: int | None = None) -> FloatArray:
+    """The mean without NaN; NaN where nothing else is."""
+    known = ~np.isnan(values)
+    count = np.asarray(known.sum(axis=axis))
+    total = np.where(known, values, 0.0).sum(axis=axis)
+    return np.where(count == 0, np.nan, total / np.maximum(count, 1))

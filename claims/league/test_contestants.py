@@ -14,7 +14,7 @@ from claims.league.contestants import (
 )
 from claims.league.plan import Choice, cell_of
 from claims.league.tiny import TINY
-from fedmuster.core.errors import ConfigError
+from fedmuster.core.errors import ConfigError, UnknownNameError
 from fedmuster.core.policy import POLICIES
 from fedmuster.training.aggregation import FedAvg, FedAvgM
 
@@ -108,29 +108,56 @@ def test_every_policy_plays_or_says_why_not() -> None:
     assert {"random", "oort", "bsfl", "fedbuff", "fedasync", "pisces"} <= playing
     for name in POLICIES.keys() - playing:
         assert left_out(POLICIES[name]()) is not None
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError) as caught:
             contestants_of(name)
+        assert caught.value.key == ("name",)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "kind", "key", "value"),
     [
-        "ort",
-        "oort:federation=slots",
-        "fedcs:federation=round-less",
-        "oort:federation={concurrency=20}",
-        "oort:server=nobody",
-        "nowhere.py:Mine",
+        ("ort", UnknownNameError, ("name",), "ort"),
+        ("genie", ConfigError, ("name",), "genie"),
+        ("mine.py", ConfigError, ("name",), "mine.py:Class"),
+        ("./mine.py:first=3", ConfigError, ("name",), "mine.py:Class"),
+        ("nowhere.py:Mine", UnknownNameError, ("name",), "nowhere.py"),
+        ("oort:federation=slots", ConfigError, ("federation",), "slots"),
+        ("oort:federation=published", ConfigError, ("federation",), "oort"),
+        ("oort:explore=0.1,federation=published", ConfigError, ("federation",), "federation"),
+        ("fedcs:federation=round-less", ConfigError, ("federation",), "fedcs"),
+        ("oort:federation={concurrency=20}", ConfigError, ("federation", "concurrency"), "20"),
+        ("oort:server=nobody", UnknownNameError, ("server", "name"), "nobody"),
     ],
 )
-def test_what_cannot_play_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError):
+def test_what_cannot_play_is_refused(
+    text: str, kind: type[ConfigError], key: tuple[str, ...], value: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
         contestants_of(text)
+    assert type(caught.value) is kind
+    assert caught.value.key == key
+    assert value in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("bsfl:alpha=3, federation=rounds", "bsfl:alpha=3, rounds"),
+        ("bsfl:federation=rounds, alpha=3", "bsfl:alpha=3, rounds"),
+        ("bsfl: alpha=3 , federation = rounds", "bsfl:alpha=3, rounds"),
+        ("oort: federation=rounds", "oort, rounds"),
+    ],
+)
+def test_spaces_between_settings_make_no_other_label(text: str, label: str) -> None:
+    assert labels(text) == [label]
 
 
 def test_two_contestants_of_one_name_are_refused(stranger: str, tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text(MINE, encoding="utf-8")
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as caught:
         all_contestants([stranger, f"{other}:Mine"])
+    assert caught.value.key == ("name",)
+    for file in (stranger.removesuffix(":Mine"), str(other)):
+        assert file in str(caught.value)
     assert len(all_contestants([stranger, stranger])) == 3

@@ -1,31 +1,21 @@
-"""A tiny league: bits, resuming, tuning apart from judging, the record and its page."""
+"""A tiny league: bits, resuming, and tuning apart from judging."""
 
-import json
-from collections.abc import Callable, Sequence
+import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from claims.league import runner
-from claims.league.cells import Cell, Job, Played, job_of, play_job
+from claims.league.cells import Cell, Played, job_of, play_job
 from claims.league.contestants import all_contestants, base, contestants_of
-from claims.league.page import write_page
 from claims.league.plan import Choice, cell_of
-from claims.league.record import LeagueRecord, differences, read_record, record_of
 from claims.league.runner import Store, run_league, tune
-from claims.league.test_contestants import MINE
-from claims.league.tiny import PLAN, TINY
-from fedmuster.core.errors import DataError
+from claims.league.tiny import PLAN, TINY, Inline, quiet
+from fedmuster.core.errors import StateError
 from fedmuster.training.aggregation import FedAvg
 
 CHOICE = Choice(0.4, FedAvg())
-
-
-def quiet(what: str, done: int, whole: int) -> None:
-    """No progress."""
 
 
 def cells() -> list[Cell]:
@@ -35,39 +25,13 @@ def cells() -> list[Cell]:
     ]
 
 
-class Inline:
-    """Plays jobs in this process and keeps them."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Job] = []
-
-    def __call__(
-        self, work: Callable[[Job], None], jobs: Sequence[Job], *, tick: Any, processes: Any
-    ) -> None:
-        self.jobs += jobs
-        for job in jobs:
-            work(job)
-
-
-@pytest.fixture
-def inline(monkeypatch: pytest.MonkeyPatch) -> Inline:
-    played = Inline()
-    monkeypatch.setattr(runner, "run_side_by_side", played)
-    return played
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(folder=tmp_path / "runs", processes=None, progress=quiet)
-
-
 def test_bits_do_not_depend_on_processes_and_order(tmp_path: Path) -> None:
     apart = Store(folder=tmp_path / "apart", processes=2, progress=quiet)
     assert len(apart.play(cells(), "judging")) == 6
-    for number, cell in reversed(list(enumerate(cells()))):
-        here = tmp_path / f"{number}.json"
-        play_job(job_of(cell, here))
+    for cell in reversed(cells()):
         key = cell.key()
+        here = tmp_path / f"{key}.json"
+        play_job(job_of(cell, here))
         assert here.read_bytes() == (apart.folder / key[:2] / f"{key}.json").read_bytes()
 
 
@@ -86,31 +50,6 @@ def test_a_run_that_stops_at_the_target_gets_there_at_the_same_time() -> None:
 def test_a_played_run_survives_its_file() -> None:
     played = replace(cells()[0], target=1.1).play()
     assert Played.from_json(played.to_json()).to_json() == played.to_json()  # NaN is not NaN
-
-
-def test_the_key_is_of_what_decides_the_run(tmp_path: Path) -> None:
-    def key(folder: str, text: str) -> str:
-        file = tmp_path / folder / "mine.py"
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-        (one, _) = contestants_of(f"{file}:Mine")
-        return cell_of(one, TINY, TINY.judging, CHOICE, 0).key()
-
-    first = key("a", MINE)
-    assert key("b", MINE) == first  # the same file elsewhere
-    assert key("c", MINE.replace('"""The available', '"""Those')) == first  # only words
-    assert key("d", MINE.replace("-self.first", "self.first")) != first
-    own = cells()[0]
-    named_otherwise = replace(base(), label="another label")
-    assert cell_of(named_otherwise, TINY, TINY.judging, CHOICE, 0).key() == own.key()
-    for other in (
-        replace(own, target=0.6),
-        replace(own, to_target=True),
-        cell_of(base(), TINY, TINY.tuning, CHOICE, 0),
-        cell_of(base(), TINY, TINY.judging, CHOICE, 1),
-        cell_of(base(), TINY, TINY.judging, Choice(0.2, FedAvg()), 0),
-    ):
-        assert other.key() != own.key()
 
 
 def test_only_what_is_missing_is_run(store: Store, inline: Inline) -> None:
@@ -134,17 +73,18 @@ def test_only_what_is_missing_is_run(store: Store, inline: Inline) -> None:
 
 
 def test_tuning_never_sees_what_judges(store: Store, inline: Inline) -> None:
-    chosen = tune(all_contestants(["oort"]), PLAN, store)
-    assert chosen["oort, rounds"].keys() == {"tiny, groups", "tiny, rates"}
+    tuned = tune(all_contestants(["oort"]), PLAN, store)
+    assert tuned["oort, rounds"].choices.keys() == {"tiny, groups", "tiny, rates"}
     assert {job.to_target for job in inline.jobs} == {True}
     for job in inline.jobs:
-        groups = 'name = "bsfl-groups"' in job.experiment
-        assert ("seconds = 8.0" in job.experiment) == groups  # the twin of each setting
-        assert "seeds = [\n    900,\n]" in job.experiment or "901" in job.experiment
+        experiment = tomllib.loads(job.experiment)
+        groups = experiment["world"]["name"] == "bsfl-groups"
+        assert (experiment["seconds"] == 8.0) == groups  # the twin of each setting
+        assert experiment["seeds"] in ([900], [901])
 
 
 def test_the_soonest_rate_wins(store: Store, inline: Inline) -> None:
-    chosen = tune([base()], PLAN, store)["random, rounds"]["tiny, groups"]
+    chosen = tune([base()], PLAN, store)["random, rounds"].choices["tiny, groups"]
     trials = {
         choice: next(iter(PLAN.tuning_cells(base(), TINY, choice))).play().seconds
         for choice in PLAN.choices(base())
@@ -152,47 +92,8 @@ def test_the_soonest_rate_wins(store: Store, inline: Inline) -> None:
     assert trials[chosen] == min(trials.values())
 
 
-@pytest.fixture(scope="module")
-def record(tmp_path_factory: pytest.TempPathFactory) -> LeagueRecord:
-    store = Store(folder=tmp_path_factory.mktemp("runs"), processes=None, progress=quiet)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "run_side_by_side", Inline())
-        entries = run_league(all_contestants(["oort"]), PLAN, store)
-    return record_of(entries, PLAN, "fedmuster league oort")
-
-
-def test_a_record_is_read_back_and_cannot_be_changed(record: LeagueRecord, tmp_path: Path) -> None:
-    path = tmp_path / "league.json"
-    record.write(path)
-    assert read_record(path) == record
-    assert read_record(path).to_json() == record.to_json()
-    changed = json.loads(path.read_bytes())
-    changed["contestants"][1]["runs"]["tiny, groups"]["seconds"][0] = 0.1
-    path.write_text(json.dumps(changed), encoding="utf-8")
-    with pytest.raises(DataError):
-        read_record(path)
-    path.write_text("{}", encoding="utf-8")
-    with pytest.raises(DataError):
-        read_record(path)
-
-
-def test_a_record_tells_of_other_settings_and_sources(record: LeagueRecord) -> None:
-    assert len(differences(record)) == 1  # these settings are not the league's
-    oort = replace(record.contestants[1], source_sha256="0" * 64)
-    software = {**record.software, "numpy": "0.1"}
-    other = replace(record, contestants=(oort,), software=software)
-    assert len(differences(other)) == 3
-
-
-def test_the_page_has_everything(record: LeagueRecord, tmp_path: Path) -> None:
-    written = write_page(record, tmp_path)
-    assert [path.suffix for path in written] == [".json", ".md", ".png", ".png", ".png"]
-    page = written[1].read_text(encoding="utf-8")
-    for path in written[2:]:
-        assert f"({path.name})" in page
-    for one in record.contestants:
-        assert one.label in page
-    for setting in record.settings:
-        assert setting.judging in page
-        assert setting.tuning in page
-    assert "900, 901" in page
+def test_code_that_has_changed_since_the_league_began_is_not_stored(tmp_path: Path) -> None:
+    other = tmp_path / f"{'0' * 64}.json"
+    with pytest.raises(StateError):
+        play_job(job_of(cells()[0], other))
+    assert not other.exists()

@@ -1,11 +1,14 @@
 """Scores against values computed by hand."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from claims.league.record import ContestantRecord, LeagueRecord, RunsRecord, SettingRecord
-from claims.league.score import Score, Share
-from claims.league.tables import leaderboards, rivals
+from claims.league.score import Score, Share, Standing
+from claims.league.tables import clients_at_work, leaderboards, rivals
 from fedmuster.report.statistics import student_t
 
 BASE = "random, rounds"
@@ -90,6 +93,66 @@ def test_a_standing_has_costs_ends_and_rivals() -> None:
     assert base.rival.value == pytest.approx(np.sqrt(32) / 2)
     # The best needs sqrt(25 · 40) s in the other setting, the base sqrt(50 · 80) s.
     assert best.rival.value == pytest.approx(0.5)
+
+
+def with_runs(label: str, **changes: Any) -> LeagueRecord:
+    """The record with other runs of a contestant in the first setting."""
+
+    def changed(old: ContestantRecord) -> ContestantRecord:
+        if old.label != label:
+            return old
+        return replace(old, runs={**old.runs, "one": replace(old.runs["one"], **changes)})
+
+    return replace(RECORD, contestants=tuple(changed(old) for old in RECORD.contestants))
+
+
+def standing(record: LeagueRecord, label: str) -> Standing:
+    (found,) = (one for one in Score(record).standings(Score(record).labels) if one.label == label)
+    return found
+
+
+def test_an_unknown_end_is_not_the_worst() -> None:
+    known = standing(RECORD, "lost, rounds").accuracy
+    assert known.value == pytest.approx(-1.0)
+    assert known.setting == "other"
+    unknown = with_runs("lost, rounds", final_accuracy=(None, None))
+    assert standing(unknown, "lost, rounds").accuracy == known
+    half = with_runs("lost, rounds", final_accuracy=(None, 0.5))
+    assert standing(half, "lost, rounds").accuracy.setting == "one"
+    assert standing(half, "lost, rounds").accuracy.value == pytest.approx(-40.0)
+    assert np.isnan(Score(unknown).accuracy_points("lost, rounds")[0])
+
+
+def test_the_costs_of_a_failed_run_are_left_out() -> None:
+    costs = dict.fromkeys(RECORD.contestants[0].runs["one"].costs, (None, 50.0))
+    found = standing(with_runs("lost, rounds", costs=costs), "lost, rounds")
+    # The first seed has the other setting alone: 100 of 100; the second is 50 and missed of 100.
+    assert found.client_updates.mean == pytest.approx((1.0 * np.sqrt(0.5 * 2)) ** 0.5)
+
+
+def test_waste_and_clients_at_work() -> None:
+    at_work = {"mean": (9.0, None), "peak": (10.0, None)}
+    record = with_runs(
+        "lost, rounds",
+        at_work=at_work,
+        costs={**RECORD.contestants[2].runs["one"].costs, "wasted": (10.0, 20.0)},
+    )
+    found = standing(record, "lost, rounds")
+    assert (found.at_work, found.peak) == (9.0, 10.0)
+    assert found.wasted == pytest.approx((10 + 20 + 100 + 100) / 400)
+    assert np.isnan(standing(RECORD, "lost, rounds").peak)  # of an earlier format
+    row = next(row for row in leaderboards(Score(record))[0].rows if "lost, rounds" in row[0])
+    assert "9.0 / 10" in row
+    table = clients_at_work(Score(record))
+    assert table is not None
+    assert table.rows[2] == ("lost, rounds", "9.0 / 10", "– / –")
+    assert clients_at_work(Score(RECORD)) is None
+
+
+def test_the_base_is_found_by_its_label() -> None:
+    backwards = Score(replace(RECORD, contestants=RECORD.contestants[::-1]))
+    assert backwards.base == BASE
+    assert backwards.time_share(BASE).mean == 1.0
 
 
 def test_rivals_are_compared_seed_by_seed() -> None:

@@ -54,8 +54,10 @@ def _without_name(table: dict[str, object]) -> dict[str, object]:
 def test_no_seed_tunes_and_judges(make: Callable[..., Plan]) -> None:
     plan = make()
     assert not set(plan.tuning_seeds) & set(plan.judging_seeds)
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as caught:
         make(first_seed=TUNING_SEEDS[0])
+    assert caught.value.key == ("first_seed",)
+    assert str(TUNING_SEEDS[0]) in str(caught.value)
 
 
 def test_the_full_form_has_ten_judging_seeds() -> None:

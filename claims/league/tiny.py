@@ -1,8 +1,10 @@
 """A league that takes seconds, for tests: real settings, made small."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+from claims.league.cells import Job
 from claims.league.plan import Plan
 from claims.league.settings import Arena, LeagueSetting
 from fedmuster.training.data import Digits
@@ -39,3 +41,22 @@ PLAN: Final = Plan(
     judging_seeds=(0, 1),
     quick=True,
 )
+
+
+def quiet(what: str, done: int, whole: int) -> None:
+    """No progress."""
+
+
+class Inline:
+    """Plays jobs in this process and keeps them."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+
+    def __call__(
+        self, work: Callable[[Job], None], jobs: Sequence[Job], *, tick: Any, processes: Any
+    ) -> None:
+        """As :func:`~fedmuster.experiments.sweep.run_side_by_side`."""
+        self.jobs += jobs
+        for job in jobs:
+            work(job)

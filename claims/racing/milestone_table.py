@@ -12,8 +12,8 @@ from fedmuster.report.tables import Table
 
 
 def share_text(shares: FloatArray) -> str:
-    """A mean share with its interval, or how many seeds came to the level."""
-    reached = int(np.isfinite(shares).sum())
+    """A mean share with its interval, or in how many seeds both contestants reached the level."""
+    reached = int((np.isfinite(shares) & (shares > 0)).sum())  # 0: the other never reached it
     if reached < len(shares):
         return f"reached in {reached} of {len(shares)} seeds"
     around = interval(shares)

@@ -1,5 +1,6 @@
 """When runs come to a level of accuracy, how they end, and what that has cost."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -41,8 +42,10 @@ class Course(Recorded, Protocol):
 
 
 def end_level(run: Course) -> float:
-    """The accuracy at which a run ends: the mean of its last tenth."""
-    return settled(run, "accuracy")
+    """The accuracy at which a run ends: the mean of its last tenth; NaN without an evaluation."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing
+        return settled(run, "accuracy")
 
 
 def rows_to(run: Course, level: float, *, seconds: float) -> int | None:

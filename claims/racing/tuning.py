@@ -1,4 +1,4 @@
-"""The choice of a learning rate by trials on seeds that judge nobody."""
+"""Chooses a learning rate by trials on the tuning seeds, which are never used for judging."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
@@ -9,17 +9,22 @@ Rate = TypeVar("Rate")
 
 
 class Trial(NamedTuple):
-    """A contestant with one learning rate on the tuning seeds: time to the level, and its end."""
+    """The time to the level and the final accuracy with one learning rate, by tuning seed."""
 
     seconds: FloatArray
     ends: FloatArray
 
 
 def best_rate(trials: Mapping[Rate, Trial]) -> Rate:
-    """The learning rate that is soonest at the level; among equals, the one that ends highest.
+    """The first of :func:`ranked_rates`."""
+    return ranked_rates(trials)[0]
 
-    A rate whose time is infinite on one tuning seed takes for ever.
+
+def ranked_rates(trials: Mapping[Rate, Trial]) -> list[Rate]:
+    """The learning rates by the mean time to the level; among equals, the highest end comes first.
+
+    A rate that does not reach the level on one tuning seed has an infinite mean time.
     """
-    return min(
+    return sorted(
         trials, key=lambda rate: (float(trials[rate].seconds.mean()), -trials[rate].ends.mean())
     )

@@ -232,6 +232,13 @@ def moment(available: BoolArray, cohort: list[int], terms: Any) -> Moment:
     )
 
 
+def test_updates_of_a_model_that_diverges_are_far_apart_and_no_error() -> None:
+    state = known(PLANE, [[0.0, 0.0], [1e300, 0.0], [-1e300, 1e39], [1.0, 0.0]])
+    assert np.isfinite(state.sketches).all()
+    gain = PLANE.scores(state, view(4, 2))["gain"]
+    assert np.isfinite(gain).all()
+
+
 def test_it_needs_rounds() -> None:
     with pytest.raises(PolicyError, match="divfl"):
         Selector(DivFL(), Problem(num_clients=5, cohort_size=2)).select(count=1)

@@ -39,6 +39,8 @@ TRAITS = (
     "wanted_sketch_size",
     "wants_output_bias",
     "stale_answers",
+    "hears_late",
+    "late_hold_slots",
     "rounds_only",
     "published_federation",
 )

@@ -94,6 +94,11 @@ def test_inclusion_is_the_chance_that_scores_tell() -> None:
         selector.give_up(selector.tickets.numbers)
 
 
+def test_norms_whose_sum_overflows_are_the_largest() -> None:
+    state = told(OptimalSampling(), {0: 1.7e308, 1: 1.7e308, 2: 1.0, 3: 1.0})
+    assert chance(OptimalSampling(), state) == pytest.approx([1.0, 1.0, 0.0, 0.0], abs=0.1)
+
+
 @pytest.mark.parametrize("floor", [0.0, -0.1, 1.1])
 def test_a_floor_of_nothing_is_refused(floor: float) -> None:
     with pytest.raises(ConfigError) as caught:

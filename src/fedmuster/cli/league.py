@@ -11,6 +11,7 @@ import click
 
 from fedmuster.cli.claims import import_from_checkout
 from fedmuster.cli.where import first_seed_option, interruptible, processes_option
+from fedmuster.core.errors import DataError
 
 if TYPE_CHECKING:
     from fedmuster.report.tables import Table
@@ -28,7 +29,22 @@ _LINE_SECONDS: Final = 10.0
     "--seeds", type=click.IntRange(min=1), help="Judging seeds [default: 10; 3 with --quick]."
 )
 @first_seed_option
-@click.option("--verify", type=_FOLDER, help="Check the record of a league, and run nothing.")
+@click.option(
+    "--verify",
+    type=_FOLDER,
+    help="Check the checksum of a record and compare its code with the code here. Run nothing.",
+)
+@click.option(
+    "--rerun",
+    type=click.IntRange(min=1),
+    help="With --verify: play this number of random judging runs of the record again.",
+)
+@click.option(
+    "--beside",
+    type=click.Path(),
+    help="An earlier record. Its unchanged contestants are copied into the new record instead of "
+    "being run again.",
+)
 @processes_option
 def league(
     names: tuple[str, ...],
@@ -38,26 +54,26 @@ def league(
     seeds: int | None,
     first_seed: int,
     verify: Path | None,
+    rerun: int | None,
+    beside: str | None,
     processes: int | None,
 ) -> None:
     """Let policies compete in the league's frozen settings.
 
-    A POLICY is a name with settings, for example oort, ./mine.py:Mine or bsfl:alpha=3; it works in
+    A POLICY is a name with settings, for example oort, ./mine.py:Mine or bsfl:alpha=3. It works in
     rounds and without, unless federation=rounds or federation=round-less is among its settings.
-    Without a name, every policy takes part. Random choice in rounds always does. Every contestant
-    chooses its learning rate in worlds and on seeds that judge nobody. Runs are kept: the same
-    command continues after an interruption, and a further policy runs only what it lacks.
+    Without a name, every policy takes part. Random choice in rounds always does. Each contestant's
+    learning rate is tuned on separate worlds and seeds. Finished runs are kept: the same command
+    continues after an interruption, and runs only what is missing.
     """
     from fedmuster.cli.display import say
 
     command = import_from_checkout("claims.league.command")
     if verify is not None:
-        record, differences = command.verify(verify)
-        _show(command.short_tables(record))
-        for difference in differences:
-            say(f"note: {difference}")
-        say(f"{verify}: the checksum is right")
+        _verify(verify, names, rerun, first_seed, processes)
         return
+    if rerun is not None:
+        raise click.UsageError("--rerun needs --verify RECORD")
     options = command.Options(
         names=names,
         quick=quick,
@@ -65,12 +81,38 @@ def league(
         seeds=seeds,
         processes=processes,
         folder=out,
+        beside=beside,
     )
     with _progress_shown() as progress, interruptible("the same command"):
-        record = command.play(options, progress)
+        record = command.play(options, progress, say)
     _show(command.short_tables(record))
-    for path in command.write(record, pages or out):
+    for path in import_from_checkout("claims.league.page").write_page(record, pages or out):
         say(f"wrote {path}")
+
+
+def _verify(
+    path: Path, names: tuple[str, ...], rerun: int | None, seed: int, processes: int | None
+) -> None:
+    """Check a record, and play some of its runs again."""
+    from fedmuster.cli.display import say
+
+    command = import_from_checkout("claims.league.command")
+    record, differences = command.verify(path, names)
+    _show(command.short_tables(record))
+    for difference in differences:
+        say(f"note: {difference}")
+    say(f"{path}: the checksum is right, which proves only that the file was not edited")
+    if rerun is None:
+        return
+    with _progress_shown() as progress, interruptible("the same command"):
+        found, not_checked = command.rerun(
+            record, names, count=rerun, seed=seed, processes=processes, progress=progress
+        )
+    for sentence in (*not_checked, *found):
+        say(sentence)
+    if found:
+        raise DataError(f"{path}: {len(found)} numbers of the runs that were played again differ")
+    say(f"{path}: all numbers of the runs that were played again are the same, bit for bit")
 
 
 def _show(tables: "Sequence[Table]") -> None:

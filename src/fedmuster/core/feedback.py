@@ -31,14 +31,19 @@ class FeedbackReport:
     Args:
         round: the round it closed; with tickets, the round in which it was heard.
         accepted: rows that counted.
-        refused: rows that did not, by reason.
+        refused: rows that did not, by reason; those of late answers begin with "late: ".
         not_completed: the selected clients of which no valid answer came.
+        accepted_late: rows of ``Feedback.late`` that counted.
     """
 
     round: int
     accepted: int
     refused: Mapping[str, int]
     not_completed: IntArray
+    accepted_late: int = 0
+
+
+NOT_AWAITED = "no earlier invitation of the client is unanswered"
 
 
 class Message(NamedTuple):
@@ -149,14 +154,59 @@ def clean_rows(
     return cleaned, report
 
 
+def clean_late(late: Any, awaited: IntArray, *, heard_in: int) -> tuple[Feedback, dict[str, int]]:
+    """The rows of late answers that count, by increasing client, and the others by reason.
+
+    Rows without an answer get an infinite latency and signals of NaN.
+
+    Args:
+        late: what came, ``Feedback.late``.
+        awaited: int64[n], increasing: the clients with an unanswered earlier invitation.
+        heard_in: the round in which it came.
+    """
+    if not isinstance(late, Feedback):
+        raise FeedbackError(f"feedback.late is {type(late).__name__}, expected a Feedback")
+    if late.tickets is not None or late.late is not None:
+        raise FeedbackError("feedback.late has tickets or late answers of its own: leave them out")
+    try:
+        message = read(late, 0, 0)._replace(used=None)
+    except FeedbackError as error:
+        raise FeedbackError(f"late answers: {error}") from None
+    refused: dict[str, int] = {}
+    row = np.searchsorted(awaited, message.clients)
+    asked = Selection(round=heard_in, clients=awaited)
+    good = np.flatnonzero(_good_rows(row, message, asked, refused, stranger=NOT_AWAITED))
+    rows = good[np.argsort(message.clients[good])]
+    answered = message.completed[rows]
+    cleaned = Feedback(
+        round=heard_in,
+        clients=message.clients[rows],
+        latency_seconds=np.where(answered, message.latency[rows], np.inf),
+        completed=answered,
+        signals={
+            name: np.where(answered, values[rows], np.nan)
+            for name, values in message.signals.items()
+        },
+    )
+    return cleaned, {f"late: {reason}": count for reason, count in refused.items()}
+
+
 def _good_rows(
-    row: IntArray, columns: Message, selection: Selection, refused: dict[str, int]
+    row: IntArray,
+    columns: Message,
+    selection: Selection,
+    refused: dict[str, int],
+    *,
+    stranger: str = "not selected",
 ) -> BoolArray:
-    """bool[n], the rows that count; the others are counted by reason."""
+    """bool[n], the rows that count; the others are counted by reason.
+
+    ``stranger`` is the reason for clients that are not in the selection.
+    """
     clients, latency, completed, signals, *_ = columns
     good = row < len(selection.clients)
     good[good] = selection.clients[row[good]] == clients[good]
-    _count(refused, "not selected", ~good)
+    _count(refused, stranger, ~good)
     wrong = good & completed & ~((latency >= SHORTEST_SECONDS) & (latency <= LONGEST_SECONDS))
     _count(refused, "latency not finite and positive", wrong)
     good &= ~wrong

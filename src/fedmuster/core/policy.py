@@ -68,6 +68,18 @@ class Policy(Protocol[S]):
         """
 
     @property
+    def hears_late(self) -> bool:
+        """Whether it is told what became of clients that missed the end of their round
+        (``Feedback.late``)."""
+
+    @property
+    def late_hold_slots(self) -> bool:
+        """Whether clients hold their slots in rounds until their late answers are there.
+
+        ``[federation]`` can say otherwise.
+        """
+
+    @property
     def rounds_only(self) -> str | None:
         """Why it cannot choose while others are out; None where it can."""
 
@@ -121,6 +133,8 @@ class PolicyTraits:
     wants_gain: ClassVar[bool] = False
     wants_output_bias: ClassVar[bool] = False
     assigns_edges: ClassVar[bool] = False
+    hears_late: ClassVar[bool] = False
+    late_hold_slots: ClassVar[bool] = False
     rounds_only: ClassVar[str | None] = None
     published_federation: ClassVar[Mapping[str, Any]] = {}
     terms: ClassVar[Mapping[str, str]] = {}
@@ -171,6 +185,8 @@ class InnerTraits:
     wanted_sketch_size: ClassVar[Any] = property(attrgetter("policy.wanted_sketch_size"))
     wants_output_bias: ClassVar[Any] = property(attrgetter("policy.wants_output_bias"))
     stale_answers: ClassVar[Any] = property(attrgetter("policy.stale_answers"))
+    hears_late: ClassVar[Any] = property(attrgetter("policy.hears_late"))
+    late_hold_slots: ClassVar[Any] = property(attrgetter("policy.late_hold_slots"))
     rounds_only: ClassVar[Any] = property(attrgetter("policy.rounds_only"))
     published_federation: ClassVar[Any] = property(attrgetter("policy.published_federation"))
     terms: ClassVar[Any] = property(attrgetter("policy.terms"))

@@ -397,6 +397,13 @@ class Feedback:
         round_seconds: how long the round took, on the server's clock; None if nobody looked.
         tickets: int64[n], the ticket that each row answers, where clients are asked while others
             are out (:attr:`Selection.tickets`); the rows may belong to several selections.
+        late: what became of invitations to earlier rounds, in rounds that close before all have
+            answered; for policies that want it (``hears_late``). A row is a client that was told
+            as not completed then: ``completed`` says whether its answer has come since, with its
+            ``signals`` and with ``latency_seconds`` from asking to arrival, or whether the answer
+            is lost or will never come. Each invitation is in at most one ``late``. Without rows if
+            there is no news; None where nobody waits for late answers, so that clients that did
+            not complete are given up with their round.
     """
 
     round: int = 0
@@ -409,6 +416,7 @@ class Feedback:
     used: BoolArray | None = None
     round_seconds: float | None = None
     tickets: IntArray | None = None
+    late: "Feedback | None" = None
 
     @property
     def answered(self) -> BoolArray:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -13,8 +14,15 @@ from fedmuster.core import state as states
 from fedmuster.core.checking import checked_view, cohort_fault, warn_if_everyone
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.edges import EdgeView
-from fedmuster.core.errors import CallOrderError, ConfigError, DataError, PolicyError, StateError
-from fedmuster.core.feedback import FeedbackReport, Message, clean, clean_rows, read
+from fedmuster.core.errors import (
+    CallOrderError,
+    ConfigError,
+    DataError,
+    FeedbackError,
+    PolicyError,
+    StateError,
+)
+from fedmuster.core.feedback import FeedbackReport, Message, clean, clean_late, clean_rows, read
 from fedmuster.core.files import write_file
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
@@ -93,6 +101,11 @@ class Selector(Generic[S]):
         """The cohort of the round that is open."""
         self.tickets = Tickets(problem.num_clients)
         """The tickets that are open, where clients are asked while others are out."""
+        self.unanswered: IntArray | None = None
+        """int64[K], how many invitations to rounds that are over each client has not answered and
+        the policy has heard no more of; None for policies that do not hear late answers."""
+        if self.policy.hears_late:
+            self.unanswered = np.zeros(problem.num_clients, dtype=np.int64)
         self._asked = 0  # in this round
         self._view: RoundView | None = None
         self._wanted: IntArray | None = None  # Selection.wanted of the view that is open
@@ -211,10 +224,18 @@ class Selector(Generic[S]):
         With ``feedback.tickets``, exactly these tickets are closed. Answers to tickets that are
         unknown, were given up or are closed already teach the policy nothing.
 
+        ``feedback.late`` tells a policy that hears late answers what became of clients that did not
+        complete in earlier rounds. It counts once for each such invitation. Other policies do not
+        see it.
+
         Rows that cannot be right are dropped and counted, see :class:`FeedbackReport`; their
-        clients did not complete.
+        clients did not complete, and those of late answers are still awaited.
         """
         if isinstance(feedback, Feedback) and feedback.tickets is not None:
+            if feedback.late is not None and self.unanswered is not None:
+                raise FeedbackError(
+                    "feedback.late is for rounds: with tickets, answer the tickets themselves"
+                )
             # Before all else: if it fails, nothing changes.
             message = read(feedback, self.policy.wanted_sketch_size, self._wanted_classes)
             parts, refused = self.tickets.match(feedback.tickets, message.clients)
@@ -230,7 +251,18 @@ class Selector(Generic[S]):
             sketch_size=self.policy.wanted_sketch_size,
             num_classes=self._wanted_classes,
         )
+        if self.unanswered is not None and feedback.late is not None:
+            awaited = np.flatnonzero(self.unanswered)
+            late, refused = clean_late(feedback.late, awaited, heard_in=self.round)
+            cleaned = replace(cleaned, late=late)
+            report = replace(
+                report, refused={**report.refused, **refused}, accepted_late=len(late.clients)
+            )
         self.policy.observe(self.state, self.pending, cleaned)
+        if self.unanswered is not None:
+            if cleaned.late is not None:
+                self.unanswered[cleaned.late.clients] -= 1
+            self.unanswered[report.not_completed] += 1
         self.refused.update(report.refused)
         self.pending = self._view = None
         self.round, self._asked = self.round + 1, 0
@@ -328,6 +360,8 @@ class Selector(Generic[S]):
         self.state = states.grow(self.state, self.policy.init(problem))
         self.problem = problem
         self.tickets.grow(problem.num_clients)
+        if self.unanswered is not None:
+            self.unanswered = np.pad(self.unanswered, (0, int(count)))
         return np.arange(first, problem.num_clients)
 
     def save(self, path: str | Path) -> None:
@@ -355,6 +389,8 @@ class Selector(Generic[S]):
         ):
             columns = {f"{prefix}.{name}": getattr(owner, name, None) for name in names}
             arrays |= {name: values for name, values in columns.items() if values is not None}
+        if self.unanswered is not None:
+            arrays["unanswered"] = self.unanswered
         meta: dict[str, Any] = {
             "format": _FORMAT,
             "policy": {**to_table(self.policy), "name": self.policy.name},
@@ -397,6 +433,8 @@ class Selector(Generic[S]):
             pending: dict[str, Any] = {name: arrays.get(f"pending.{name}") for name in _PENDING}
             pending |= {"quota": meta["quota"], "deadline_seconds": meta.get("deadline_seconds")}
             selector.pending = Selection(round=selector.round, **pending)
+        if selector.unanswered is not None:  # a file of before the policy heard late answers: none
+            selector.unanswered = arrays.get("unanswered", selector.unanswered)
         selector.tickets.load(states.with_prefix("tickets.", arrays))
         selector.decisions = meta.get("decisions", selector._decided_in_rounds)
         selector._asked = meta.get("asked", 0)

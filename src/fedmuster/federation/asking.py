@@ -8,6 +8,7 @@ from fedmuster.core.records import Feedback
 from fedmuster.core.state import Array
 from fedmuster.federation.agenda import Event
 from fedmuster.federation.jobs import Decision, Job
+from fedmuster.federation.work import Work
 
 
 class Asking(Protocol):
@@ -44,7 +45,8 @@ class Asking(Protocol):
         """
 
     def feedback_of(self, jobs: Sequence[Job]) -> Feedback | None:
-        """What the server hears of these jobs, without what training tells."""
+        """What the server hears of these jobs, without what training tells; with late answers to
+        earlier rounds, each once."""
 
     def age(self, job: Job) -> int:
         """How often the job's server has aggregated since the client was asked."""
@@ -56,6 +58,9 @@ class Asking(Protocol):
         self, jobs: Sequence[Job], used: BoolArray, heard: Feedback | None
     ) -> dict[str, Any]:
         """What the journal's row says, before :meth:`aggregated`."""
+
+    def hold_late(self, work: Work, *, round_number: int) -> None:
+        """Let clients that miss the end of their round go on, where there are rounds."""
 
     def aggregated(self, jobs: Sequence[Job]) -> None:
         """The server has aggregated the answers of these jobs."""

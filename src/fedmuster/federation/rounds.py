@@ -12,8 +12,10 @@ from fedmuster.core.records import Feedback, RoundView
 from fedmuster.core.state import Array
 from fedmuster.federation.agenda import BACK, Event
 from fedmuster.federation.jobs import Decision, Job
+from fedmuster.federation.late_news import LateNews
 from fedmuster.federation.regret import Verdict
 from fedmuster.federation.rows import EdgeRow
+from fedmuster.federation.work import Work
 from fedmuster.worlds.world import Outcome, WorldRound
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ class Rounds:
         self._outcome: Outcome | None = None
         self._drawn: WorldRound | None = None
         self._verdict = Verdict(regret=np.nan, additive=np.nan)
+        self._news: LateNews | None = None
+        trainer = simulation.trainer
+        if trainer is not None and trainer.late is not None:
+            self._news = LateNews() if simulation.selector.policy.hears_late else None
 
     def ask(self) -> None:
         """Ask a cohort, if none is out."""
@@ -44,13 +50,16 @@ class Rounds:
         if selector.round == 1:
             warn_if_everyone(selector.policy, selector.problem)
         drawn = simulation.reachable(world.realise(selector.round, now_seconds=now))
-        selection = simulation.select(drawn, cohort_size=world.num_to_ask)
+        size = world.num_to_ask
+        if simulation.settings.late_hold_slots:
+            size = max(1, size - simulation.num_out)
+        selection = simulation.select(drawn, cohort_size=size)
         self._verdict = Verdict(regret=np.nan, additive=np.nan)
         # With a quota the round does not wait for the cohort, and regret is not defined.
         if judge is not None and selection.quota is None:
             whole = RoundView(  # with the truth, for the judge's eyes only
                 round=drawn.round,
-                cohort_size=selector.problem.cohort_size,
+                cohort_size=min(selector.problem.cohort_size, size),
                 available=drawn.available,
                 edges=drawn.edges,
                 truth=drawn.truth,
@@ -85,8 +94,19 @@ class Rounds:
         return None
 
     def feedback_of(self, jobs: Sequence[Job]) -> Feedback | None:
-        """What the server hears of the cohort, without what training tells."""
-        return None if self.cohort is None else self.cohort.feedback
+        """What the server hears of the cohort, without what training tells; with late answers to
+        earlier rounds, each once, if the policy hears them."""
+        if self.cohort is None:
+            return None
+        simulation, news, feedback = self._simulation, self._news, self.cohort.feedback
+        if news is None:
+            return feedback
+        assert simulation.trainer is not None
+        assert simulation.selector.unanswered is not None
+        now = simulation.elapsed_seconds
+        lost = simulation.trainer.lost(simulation.version + 1, now)
+        unanswered = np.flatnonzero(simulation.selector.unanswered)
+        return replace(feedback, late=news.hear(unanswered, lost, now_seconds=now))
 
     def age(self, job: Job) -> int:
         """0: the trainer keeps late answers, so all answers here are of this round."""
@@ -121,13 +141,35 @@ class Rounds:
             "network": EdgeRow.of(drawn.edges, cohort.selection, seen, drawn.position_km),
         }
 
+    def hold_late(self, work: Work, *, round_number: int) -> None:
+        """Let clients that miss the end of the round go on, if their answers may still count."""
+        cohort, drawn = self.cohort, self._drawn
+        assert cohort is not None
+        assert drawn is not None
+        held = work.hold(cohort, round_number=round_number)
+        if self._news is None:
+            return
+        measured = drawn.signals_of(cohort.selection)
+        latency = cohort.latency_seconds[held.rows]
+        self._news.expect(
+            cohort.selection.clients[held.rows],
+            arrives_at_seconds=cohort.asked_at_seconds + latency,
+            latency_seconds=latency,
+            signals={name: of[held.rows] for name, of in measured.items()} | {**held.signals},
+        )
+
     def aggregated(self, jobs: Sequence[Job]) -> None:
         """The next round may begin."""
         self.cohort = None
 
     def arrays(self) -> dict[str, Array]:
-        """Nothing is open after an aggregation: late answers are the trainer's."""
-        return {}
+        """What the policy will hear of late answers; the answers themselves are the trainer's.
+
+        Nothing else is open after an aggregation.
+        """
+        return {} if self._news is None else self._news.arrays()
 
     def load(self, arrays: dict[str, Array], *, lost: bool) -> None:
-        """There is nothing to continue."""
+        """Continue from :meth:`arrays`."""
+        if self._news is not None:
+            self._news.load(arrays)

@@ -27,7 +27,8 @@ class Checkpoint(NamedTuple):
     trainer: bytes | None
     budget: bytes | None
     loop: bytes | None = None
-    """Open jobs and what will happen to them; None in rounds, where nothing is open then."""
+    """Open jobs and what will happen to them; in rounds, where no job is open then, what the policy
+    will hear of late answers, or None if it does not."""
 
 
 UNLIMITED: Final = 10**9

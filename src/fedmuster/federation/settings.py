@@ -37,6 +37,9 @@ class Federation:
         staleness: what answers are worth that were trained on an older model; None for
             ``(1 + age)^-0.5``, and in rounds for what the policy says.
         rounds: whether one policy works in rounds where the others do not.
+        late_hold_slots: in rounds, whether a client that misses the end of its round holds its slot
+            until its late answer is there: a round asks at most C clients less those that are out,
+            but at least one, or none while more than C are out. None for what the policy says.
     """
 
     concurrency: int | None = None
@@ -45,6 +48,7 @@ class Federation:
     trigger: Trigger | None = None
     staleness: Staleness | None = None
     rounds: bool = False
+    late_hold_slots: bool | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -60,8 +64,8 @@ class Federation:
 
     def overridden_by(self, other: "Federation") -> "Federation":
         """These settings, replaced by those that ``other`` sets."""
-        told = {item.name: getattr(other, item.name) for item in fields(self)}
-        told = {name: value for name, value in told.items() if value not in (None, False)}
+        values = {item.name: (getattr(other, item.name), item.default) for item in fields(self)}
+        told = {name: value for name, (value, unset) in values.items() if value != unset}
         if told.keys() & {"buffer", "trigger"}:
             told = {"buffer": None, "trigger": None} | told
         return replace(self, **told)
@@ -125,7 +129,26 @@ class Federation:
         given = self._with_published(policy, slots)
         if given._has_rounds(slots):
             worth = policy.stale_answers if given.staleness is None else given.staleness
-            return Federation(concurrency=slots, refill=slots, buffer=slots, staleness=worth)
+            holds = given.late_hold_slots
+            if holds and policy.cohort_rule == "everyone":
+                raise ConfigError(
+                    f"Federation: {policy.name} asks every available client, whatever the number "
+                    "of slots, so late answers cannot hold any: leave late_hold_slots out for it",
+                    key=("federation", "late_hold_slots"),
+                )
+            return Federation(
+                concurrency=slots,
+                refill=slots,
+                buffer=slots,
+                staleness=worth,
+                late_hold_slots=policy.late_hold_slots if holds is None else holds,
+            )
+        if given.late_hold_slots is not None:
+            raise ConfigError(
+                "Federation: late_hold_slots is for rounds; without rounds every client holds its "
+                "slot until it answers: leave it out",
+                key=("federation", "late_hold_slots"),
+            )
         if policy.rounds_only is not None:
             raise ConfigError(
                 f"{policy.name} works in rounds only: {policy.rounds_only}; write federation = "

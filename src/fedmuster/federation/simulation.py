@@ -325,8 +325,8 @@ class Simulation(Generic[S]):
             now_seconds=self.elapsed_seconds,
             only_edge=self._asking.only_edge,
         )
-        if cohort is not None:  # after the merging: an answer that is late enters a later model
-            work.hold(cohort, round_number=round_number)
+        # after the merging: an answer that is late enters a later model
+        self._asking.hold_late(work, round_number=round_number)
         last = self._reached(round_number) or self.ending is not None
         only_edge = self._asking.only_edge
         return work.learned(round_number, count, train_loss, last=last, only_edge=only_edge)
@@ -350,10 +350,13 @@ class Simulation(Generic[S]):
             if (getattr(self, what) is None) != (getattr(checkpoint, what) is None):
                 written = "with" if getattr(self, what) is None else "without"
                 raise StateError(f"{source} was written {written} a {what}")
-        if (checkpoint.loop is None) != self.settings.in_rounds:
-            written = "without" if self.settings.in_rounds else "in"
-            raise StateError(f"{source} was written {written} rounds")
         policy = self.selector.policy
+        if (checkpoint.loop is None) == bool(self._asking.arrays()):
+            way = "in rounds" if self.settings.in_rounds else "without rounds"
+            raise StateError(
+                f"{source} cannot be continued {way} with {policy.name}: it was written in another "
+                "way, or with a policy that hears late answers where this one does not"
+            )
         self.selector = Selector.from_bytes(checkpoint.selector, policy, source=source)
         self.version, self.elapsed_seconds = checkpoint.round, checkpoint.elapsed_seconds
         if self.judge is not None and checkpoint.judge is not None:
@@ -424,7 +427,8 @@ class Simulation(Generic[S]):
     def reachable(self, drawn: WorldRound) -> WorldRound:
         """Without clients that have no privacy left, or that still work for an earlier round.
 
-        If no client is left, the server waits for the first that is done.
+        If no client is left, or the clients that are late hold more than all slots, the server
+        waits for the first that is done.
         """
         available, wait = drawn.available, drawn.wait_seconds
         late = None if self.trainer is None else self.trainer.late
@@ -436,9 +440,17 @@ class Simulation(Generic[S]):
             away = ~late.arrived
             available = available.copy()
             available[late.clients[away]] = False
+            if self.settings.late_hold_slots and self.num_out > self.world.num_to_ask:
+                available[:] = False  # or the clients at work would become more and more
             if away.any() and not available.any():
                 wait = max(wait, float(late.arrives_at_seconds[away].min()) - self.elapsed_seconds)
         return replace(drawn, available=available, wait_seconds=wait)
+
+    @property
+    def num_out(self) -> int:
+        """How many clients still work for an earlier round, after the last aggregation."""
+        late = None if self.trainer is None else self.trainer.late
+        return 0 if late is None else int(np.count_nonzero(~late.arrived))
 
     def _watch_scores(self) -> None:
         """Keep the scores of the first choice of a round in which they are due."""

@@ -15,6 +15,7 @@ from fedmuster.federation.agenda import BACK, READY, WAKE, Event, load_jobs, sav
 from fedmuster.federation.jobs import Decision, Job
 from fedmuster.federation.rows import EdgeRow, JobRows
 from fedmuster.federation.triggers import Waiting
+from fedmuster.federation.work import Work
 from fedmuster.worlds.job_draws import JobDraws
 from fedmuster.worlds.world import WorldRound
 
@@ -267,6 +268,9 @@ class Slots:
             "network": self._network([job for job, _ in here], rows),
             "jobs": rows,
         }
+
+    def hold_late(self, work: Work, *, round_number: int) -> None:
+        """Nobody is late: each job is waited for on its own."""
 
     def aggregated(self, jobs: Sequence[Job]) -> None:
         """The answers of these jobs have entered the model of :attr:`only_edge`."""

@@ -1,8 +1,9 @@
 """What clients train, when they train it, and how it enters the model."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,18 @@ from fedmuster.federation.jobs import Decision, Job, gathered
 from fedmuster.privacy.budget import Budget
 from fedmuster.training.servers import Answers, some
 from fedmuster.training.trainer import LearningRow, Sent, Trainer
+
+
+class Held(NamedTuple):
+    """Clients of a cohort whose late answers may still count.
+
+    Attributes:
+        rows: int64[n], their rows in the cohort.
+        signals: [n] by name, what their training measured.
+    """
+
+    rows: IntArray
+    signals: Mapping[str, FloatArray]
 
 
 class Work:
@@ -129,23 +142,24 @@ class Work:
         together = np.array([len(job.decision.selection.clients) for job in jobs])
         return np.asarray(inclusion * len(jobs) / together)
 
-    def hold(self, decision: Decision, *, round_number: int) -> None:
+    def hold(self, decision: Decision, *, round_number: int) -> Held:
         """Let clients that miss the end of their round go on, if their answers may still count."""
-        late = self.trainer.late
+        late, nobody = self.trainer.late, Held(np.empty(0, dtype=np.int64), {})
         if late is None:
-            return
+            return nobody
         missed = ~decision.feedback.answered & np.isfinite(decision.latency_seconds)
         if decision.grant is not None:
             missed &= decision.grant.releasable
         jobs = [Job(decision, row) for row in np.flatnonzero(missed).tolist()]
         if not jobs:
-            return
+            return nobody
         sent = self.send(jobs)
         arrives = decision.asked_at_seconds + decision.latency_seconds[missed]
         starts = [job.start for job, fits in zip(jobs, sent.usable.tolist(), strict=True) if fits]
         kept = some(sent.updates, sent.usable)
         vectors = self.trainer.edge_servers[0].held(kept, starts)
         late.add(kept.clients, vectors, arrives[sent.usable], round_=round_number)
+        return Held(np.flatnonzero(missed)[sent.usable], kept.signals)
 
     def learned(
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.random import Generator
@@ -19,6 +19,9 @@ from fedmuster.core.streams import POLICY, stream
 from fedmuster.policies.explaining.one_by_one import OneByOne
 from fedmuster.policies.score_columns import of_some
 from fedmuster.solvers.top_k import filled_up, top_k
+
+_LARGEST: Final = 1e15
+"""A model that diverges sends larger sketches. The squares of their distances could overflow."""
 
 
 @dataclass(slots=True)
@@ -201,7 +204,8 @@ class DivFL(PolicyTraits):
         heard = feedback.clients[feedback.answered]
         state.heard[heard] = True
         if feedback.sketches is not None:
-            state.sketches[heard] = feedback.sketches[feedback.answered]
+            sketches = feedback.sketches[feedback.answered]
+            state.sketches[heard] = np.clip(sketches, -_LARGEST, _LARGEST)
             state.known[heard] = True
 
     def rule(self) -> Rule:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -19,6 +19,8 @@ from fedmuster.solvers.inclusion import chances, systematic_draw
 from fedmuster.solvers.top_k import nobody
 
 _UNKNOWN = -1.0
+_LARGEST: Final = 1e100
+"""A larger norm was not measured. Sums of such norms could overflow."""
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class OptimalSampling(PolicyTraits):
         state.answered[clients[answered]] += 1
         norm = feedback.signals.get("update_norm")
         if norm is not None:
-            state.norm[clients[answered]] = np.abs(norm[answered])
+            state.norm[clients[answered]] = np.minimum(np.abs(norm[answered]), _LARGEST)
 
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""

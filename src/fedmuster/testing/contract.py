@@ -58,6 +58,8 @@ def _trait_fault(policy: Policy[Any]) -> str | None:
         ("oracle", lambda value: isinstance(value, bool)),
         ("learns", lambda value: isinstance(value, bool)),
         ("assigns_edges", lambda value: isinstance(value, bool)),
+        ("hears_late", lambda value: isinstance(value, bool)),
+        ("late_hold_slots", lambda value: isinstance(value, bool)),
         ("rounds_only", lambda value: value is None or bool(isinstance(value, str) and value)),
     ):
         value = getattr(policy, trait, None)

@@ -115,10 +115,6 @@ class LateUpdates:
         if rows.any():
             self.load({name: a if a.ndim == 0 else a[~rows] for name, a in self.arrays().items()})
 
-    def drop_lost(self, staleness: Staleness, *, round_: int) -> None:
-        """Forget vectors that have arrived and are too old for this round."""
-        self.drop(self.arrived & (staleness.factors(round_ - self.rounds) == 0))
-
     def arrays(self) -> dict[str, Array]:
         """All attributes as arrays, by name."""
         return {name: np.asarray(value) for name, value in vars(self).items()}
@@ -216,7 +212,7 @@ class EdgeServer:
         entering = self.entering(answers)
         updates, ages = entering.updates, entering.ages
         if self.late is not None:
-            self.late.drop_lost(self.staleness, round_=answers.round)
+            self.late.drop(self.lost(self.late, answers.round, self.late.now_seconds))
             if self.late.arrived.any():
                 updates, ages = _with_late(updates, ages, self.late, answers.round)
         if self.rule.mixes_models and len(ages) > 0:
@@ -230,6 +226,14 @@ class EdgeServer:
     def entering(self, answers: Answers) -> Answers:
         """The answers that may be used and are not too old."""
         return answers.some(answers.used & (self.staleness.factors(answers.ages) > 0))
+
+    def lost(self, late: LateUpdates, round_number: int, now_seconds: float) -> BoolArray:
+        """bool[n], the late answers that the aggregation of this round drops.
+
+        They have arrived and are too old.
+        """
+        worthless = self.staleness.factors(round_number - late.rounds) == 0
+        return np.asarray(worthless & (late.arrives_at_seconds <= now_seconds))
 
     def held(self, updates: Updates, starts: Starts) -> Array:
         """[n, P], what is kept of updates that will be late."""

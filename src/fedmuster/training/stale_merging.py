@@ -71,7 +71,7 @@ class StaleServer(LateServer):
     def merge(self, answers: Answers) -> ToCombine:
         """The updates to combine; takes late answers that have arrived out of :attr:`late`."""
         late, entering = self.late, self.entering(answers)
-        late.drop_lost(self.staleness, round_=answers.round)
+        late.drop(self.lost(late, answers.round, late.now_seconds))
         fresh = entering.ages == (entering.ages.min() if len(entering.ages) > 0 else 0)
         due, old = late.arrived, entering.some(~fresh)
         num_fresh, num_old = int(fresh.sum()), int(due.sum()) + len(old.ages)
@@ -207,11 +207,11 @@ class CacheServer(LateServer):
         """
         t, late, updates, model = answers.round, self.late, answers.updates, self.model
         trained = self.held(updates, answers.starts)
-        deprecated = t - 1 - self._version > self.staleness.lag_tolerance
+        deprecated = self._deprecated(t)
+        late.drop(self.lost(late, t, late.now_seconds))
         synchronised = answers.asked[~self._goes_on(answers.asked, t)]
         self._version[synchronised], self._holds[synchronised] = t - 1, _GLOBAL
 
-        late.drop(deprecated[late.clients])
         due, used, unused = late.arrived, answers.used, ~answers.used
         self._cache[deprecated] = model  # step 1
         self._cache[late.clients[due]] = late.vectors[due]
@@ -226,6 +226,10 @@ class CacheServer(LateServer):
         self._remember(t)
         change = Updates(clients=np.array([-1]), deltas=(after - model)[np.newaxis], signals={})
         return ToCombine(change, np.ones(1), count)
+
+    def lost(self, late: LateUpdates, round_number: int, now_seconds: float) -> BoolArray:
+        """bool[n], the late answers of deprecated clients, also before they arrive."""
+        return self._deprecated(round_number)[late.clients]
 
     def held(self, updates: Updates, starts: Starts) -> Array:
         """[n, P], the trained models."""
@@ -259,6 +263,10 @@ class CacheServer(LateServer):
         self._holds = arrays["holds"]
         self._past = dict(zip(arrays["past_rounds"].tolist(), arrays["past_models"], strict=True))
         super().load_late(with_prefix("pending.", arrays))
+
+    def _deprecated(self, round_number: int) -> BoolArray:
+        """bool[K], the clients that are too far behind."""
+        return np.asarray(round_number - 1 - self._version > self.staleness.lag_tolerance)
 
     def _goes_on(self, clients: IntArray, round_number: int) -> BoolArray:
         """bool[n], the tolerable clients that hold a model to continue from."""

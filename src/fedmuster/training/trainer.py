@@ -324,6 +324,13 @@ class Trainer:
         """The answers that missed their round and may still enter a model; None if none may."""
         return self.edge_servers[0].late
 
+    def lost(self, round_number: int, now_seconds: float) -> IntArray:
+        """The clients whose late answers the aggregation of this round will drop."""
+        server = self.edge_servers[0]
+        if server.late is None:
+            return np.empty(0, dtype=np.int64)
+        return server.late.clients[server.lost(server.late, round_number, now_seconds)]
+
     def close(self) -> None:
         """End the worker processes of the engine."""
         self.engine.close()

@@ -14,28 +14,28 @@ class ByTempo(Rule):
     """The highest value per slot-second; some places by coverage.
 
     Args:
-        coverage: the share of places that goes to clients not heard of for longest a second.
-        waits: whether a round waits for its whole cohort.
+        coverage: the share of places for the clients with the largest age times chance.
+        waits_for_all: whether a round waits for its whole cohort.
     """
 
     coverage: float
-    waits: bool
+    waits_for_all: bool
 
-    needs = ("score", "value", "expected_seconds", "price")
+    needs = ("score", "value", "slot_seconds", "price")
 
     def about(self, moment: Moment) -> str:
         """The rule, and the price of a slot-second."""
         price = number(float(moment.column("price")[0]))
-        rule = "the others go to the highest scores, value / expected_seconds"
-        if self.waits:
+        rule = "the others go to the highest scores, value / slot_seconds"
+        if self.waits_for_all:
             rule = (
                 "the others are the cohort with the largest sum of values, less the price of the "
             )
             rule += "slot-seconds until its slowest client answers"
         return (
-            f"each place goes with a chance of {percent(self.coverage)} to the client that was not "
-            f"heard of for longest, per second that it takes; {rule}; a slot-second has the price "
-            f"{price}"
+            f"each place goes, with a chance of {percent(self.coverage)}, to the client with the "
+            f"largest age · chance, or to clients below their minimum share; {rule}; a slot-second "
+            f"has the price {price}"
         )
 
     def merit(self, moment: Moment) -> FloatArray:
@@ -47,8 +47,8 @@ class ByTempo(Rule):
         score = moment.column("score")
         others = score[moment.passed_over]
         told = self._standing(moment, client)
-        if not self.waits and len(others) > 0 and score[client] < others.max():
-            return f"it was not heard of for long, or is owed its share: {told}"
+        if not self.waits_for_all and len(others) > 0 and score[client] < others.max():
+            return f"it was chosen for coverage, or it is below its minimum share: {told}"
         return told
 
     def passed_over(self, moment: Moment, client: int) -> str:
@@ -59,9 +59,6 @@ class ByTempo(Rule):
         score, value, seconds, price = (float(moment.column(name)[client]) for name in self.needs)
         available = np.flatnonzero(moment.available)
         place = rank(moment.column("score"), available, client)
-        cost = "cost_seconds"
-        if cost in moment.terms:
-            seconds += float(moment.column(cost)[client])
         return (
             f"a value of {number(value)} for {number(seconds)} s is {number(score)} a slot-second, "
             f"rank {place:,} of {len(available):,}; with the price {number(price)} of a "

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from operator import attrgetter
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -14,37 +15,23 @@ from fedmuster.core.explaining import Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.staleness import Discard, PolynomialWorth, Staleness
-from fedmuster.core.state import derived, given, shared
-from fedmuster.core.streams import POLICY, stream
-from fedmuster.policies.tempo import latencies
+from fedmuster.core.state import given, shared
+from fedmuster.policies.tempo import answering, latencies, needs, prices, shortlist
+from fedmuster.policies.tempo.answering import AnsweringState
 from fedmuster.policies.tempo.explain import ByTempo
 from fedmuster.policies.tempo.latencies import LatencyState, expected_seconds
+from fedmuster.policies.tempo.needs import NeedState
+from fedmuster.policies.tempo.prices import PriceState, price
+from fedmuster.policies.tempo.shortlist import Shortlist
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 from fedmuster.solvers.top_k import nobody, top_k
 
-_MEMORY: Final = 0.5
-"""Of a client's old need, the share that is kept when a new one comes."""
-_TYPICAL: Final = 30
-"""About as many of the last answers make up the typical loss and the typical norm."""
-_LARGEST_LOSS, _LARGEST_NORM = 1.0, 2.0
-"""In logarithms, how far a loss and a norm count as away from the typical one.
-
-A client reports its own loss, so a lie must gain little. The server measures the norm itself.
-"""
-_PATIENCE: Final = 3.0
-"""A late client is awaited for this number of its expected times, or as long as a slow client of
-the fleet takes."""
-_FORGETTING: Final = 0.95
-"""What each decision leaves of the older value and slot-seconds in the price of a slot-second."""
-
-
-_MANY: Final = 1 << 16
-"""With more clients than this, free slots are filled from a shortlist."""
-_SHORTLIST: Final = 2048
-"""Clients on each half of the shortlist."""
-_LIST_EVERY: Final = 256
-"""Answers after which the shortlist is made anew."""
+_FEWEST_ANSWERS: Final = 2
+"""No round that asks more clients closes with fewer answers: one update alone swings the model."""
+_YOUNGEST: Final = 0.5
+"""Answers since a client was last heard of, at least: a client that has just answered has a value
+above 0, so the fastest may train again at once."""
 
 
 @dataclass(slots=True)
@@ -53,97 +40,112 @@ class TempoState:
 
     Attributes:
         latency: how long clients take.
-        asked: int64[K], how often each client was asked, but for late answers.
-        answered: int64[K], how often it answered.
-        last: [K], how many answers had come when it was last heard of.
-        need: [K], smoothed logarithm of its loss and update norm relative to the typical ones.
-        told: int64[K], how many answers with a loss or a norm that is made of.
-        cost: [K], mean of the costs that it has reported.
-        charged: int64[K], how many those are.
-        due: [K], until when its late answer is awaited, by :attr:`clock`; 0 for none.
-        typical: [2, 2], for losses and for norms the logarithm of the typical one, and the answers
-            that it is made of.
-        clock: answers so far, and seconds of rounds so far.
-        price: value and slot-seconds of the last jobs.
-        slots: whether clients are asked while others are out.
-        shortlist: int64, of very many clients the best by score, and the best by coverage.
-        listed: how many answers had come when the shortlist was made; -1 if there is none.
-        samples: [K], data relative to the mean; 0-d where all have alike.
+        answering: which clients answer, and which are late.
+        need: how much clients need training.
+        prices: of a slot-second, and the costs of clients.
+        last_heard: [K], how many answers had come when each client was last heard of.
+        num_answers: how many have come.
+        works_in_slots: whether clients are asked while others are out.
+        shortlist: of very many clients, those that the next slots may go to.
+        samples: [K], data relative to the mean; 0-d where all clients have equally much.
     """
 
     latency: LatencyState
-    asked: IntArray
-    answered: IntArray
-    last: FloatArray
-    need: FloatArray
-    told: IntArray
-    cost: FloatArray
-    charged: IntArray
-    due: FloatArray
-    typical: FloatArray = shared()
-    clock: FloatArray = shared()
-    price: FloatArray = shared()
-    slots: BoolArray = shared()
-    shortlist: IntArray = derived()
-    listed: IntArray = derived()
+    answering: AnsweringState
+    need: NeedState
+    prices: PriceState
+    last_heard: FloatArray
+    shortlist: Shortlist
+    num_answers: FloatArray = shared()
+    works_in_slots: BoolArray = shared()
     samples: FloatArray = given()
+
+
+class _Terms(NamedTuple):
+    """[n] each, of some clients."""
+
+    value: FloatArray
+    unvisited: FloatArray
+    """Age times the chance of an answer."""
+    seconds: FloatArray
+    """Until an answer."""
+    slot_seconds: FloatArray
+    """How long a job holds a slot, failures included, and its cost in seconds."""
 
 
 @POLICIES.register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tempo(PolicyTraits):
-    """Clients by value per slot-second: one policy for rounds and no rounds, without settings.
+    """Clients by value per slot-second, in rounds and without; it needs no tuning.
 
-    What is scarce is slot-seconds. An update of client k is worth ``u_k = n_k l_k sqrt(a_k) p_k``:
-    n_k is its data relative to the mean; l_k its need of training: the loss that it last reported
-    relative to the typical loss then, times the norm of its last update relative to the typical
-    norm then (smoothed, within e^±1 and e^±2; 1 for what is not known); a_k its age, the answers
-    since it was last heard of over K; p_k the chance that it answers. It holds a slot for tau_k
-    seconds: the median of a log-normal law, shrunk towards the fleet's and forgotten after a
-    change; a client that was never seen counts as fast as the fastest quarter. A free slot goes to
-    the largest ``u_k / tau_k``, and with a chance of ``coverage`` to the largest ``a_k / tau_k``.
+    What is scarce is slot-seconds. An update of client k has the value ``u_k = sqrt(n_k l_k a_k
+    p_k)``: n_k is its data over the mean; l_k its need of training, the loss that it last reported
+    over the typical loss times the norm of its last update over the typical norm (smoothed, within
+    e^±1 and e^±2; 1 for what is not known); a_k its age, the answers since it was last heard of
+    over K; p_k the chance that it answers. A job of it holds a slot for ``d_k = p_k tau_k + (1 -
+    p_k) tau_max`` seconds: tau_k is its mean time, by a log-normal law that is shrunk towards the
+    fleet's and forgotten after a change (a client that was never seen counts as the first quartile
+    of the fleet), and tau_max about the longest time of any answer. A free slot goes to the largest
+    ``u_k / d_k``, and with a chance of ``coverage`` to the largest ``a_k p_k``.
 
     A round closes with the first ``quota_share`` of its answers. Late answers enter a later model
-    with a weight of (1 + age)^-0.5, and their clients hold places until then: about m clients work
-    at a time. With ``close_early = false`` a round waits for all, and its cohort S has the largest
-    ``sum u_k - price · |S| · max tau_k``, exactly; the price is the value per slot-second of the
-    last jobs.
+    with a weight of (1 + age)^-0.5, and their clients hold their slots until then. With
+    ``close_early = false`` a round waits for all: given the clients that are there by coverage, its
+    cohort S has the largest ``sum u_k - price · |S| · max tau_k``, exactly (what failures hold
+    beside lowers u_k); the price is the value per slot-second of the last jobs.
 
-    Why the ratio: let client k have the value ``v_k sqrt(a_k)`` and be visited ``x_k`` times a unit
-    of age. It brings ``v_k sqrt(x_k)`` and holds ``tau_k x_k`` slots. To maximise the sum of the
-    first with the sum of the second at most C is a concave problem; at its only optimum
-    ``v_k / (2 tau_k sqrt(x_k))`` is the same for all: each client is visited whenever
-    ``u_k / tau_k`` reaches one common level. The largest ratio first keeps to that level. So the
-    rule is the optimal schedule of this problem, and visits are in proportion to (v_k / tau_k)².
-    It supposes known, constant values that do not depend on each other. The losses of a model do,
-    so there is no regret bound for training.
+    **What is proved.** Let an answer of client k that comes s seconds after its last one be worth
+    ``v_k sqrt(s)``, with known constants v_k and tau_k, and let y_k be its answers a second in the
+    long run. By Jensen's inequality it is worth at most ``v_k sqrt(y_k)`` a second, which evenly
+    spaced answers reach. C slots give ``sum tau_k y_k <= C``, and a client holds one slot at a
+    time, so ``tau_k y_k <= 1``. Hence no schedule earns more than F, the largest ``sum v_k
+    sqrt(y_k)`` under both. This is strictly concave; for C < K its only optimum is ``y_k = min(1 /
+    tau_k, (v_k / (2 lambda tau_k))²)``, with lambda > 0 such that all slots are used. So a client
+    that ever rests answers whenever ``v_k sqrt(s) / tau_k`` reaches ``2 lambda``, one level for
+    all, and is visited in proportion to ``(v_k / tau_k)²``; one that stays above that level always
+    works. A client alone that pays lambda a slot-second is best visited when its ratio reaches that
+    level, so the ratio is its Whittle index, and the largest ratio first is Whittle's rule. Ages in
+    answers give the same order as ages in seconds while answers come at a steady rate. *Rounds that
+    wait:* for constant values, N(S) their sum and D(S) = |S| max tau, a price below the best ratio
+    N/D never falls and never passes it (one above it falls), because the cohort that is best at a
+    price has a ratio at least as high; so it converges to the best ratio, and from some round on
+    every cohort has it (Dinkelbach).
+
+    **What is not proved.** That the rule attains F: for Whittle's rule this is known only as K and
+    C grow together, under a condition of stability. Anything for random times, failures, estimated
+    values, places by coverage, or rounds that close early. The losses of a model depend on each
+    other, and what is loud or old need not be useful (clients with wrong labels are both), so there
+    is no bound for training.
 
     Args:
-        close_early: whether rounds close early, as above; else they wait for everybody. Write false
-            at edge servers that train models, and for servers that need fresh answers.
-        quota_share: with which share of the cohort's answers.
-        coverage: the share of places for clients that were not heard of for longest a second.
+        close_early: whether rounds close early, as above; else they wait for everybody. Set it to
+            false with edge servers that train models and where the server needs fresh answers.
+        quota_share: the share of the cohort that must answer before the round closes, and at least
+            two clients.
+        coverage: the share of places for the clients with the largest age times chance.
         privacy: values are multiplied by (privacy budget left)^privacy; 0 for no price of privacy.
         cost: how many seconds in a slot a unit of cost is worth; 0 for no price of cost. A client
             reports its costs (energy, money, megabytes) as the signal "cost" of its answers; one
-            that never has counts as the mean of the others.
+            that never has counts as a typical one.
         min_share: each client is asked at least this often, as a share of the mean; at most 1.
-        recharge: the exponent of the age, in (0, 1].
 
     State:
-        Of each client the law of its times, how often it was asked and answered, its need of
-        training, when it was last heard of, and how long a late answer is awaited; of all the
-        typical loss and norm, the price, and the laws of the fleet.
+        Of each client the law of its times, how often it was asked, answered and is late, its need,
+        its cost, and when it was last heard of; of all the last losses and norms, the price, and
+        the law of the fleet's times.
 
     Deviations:
         1. This is the published description of the policy: there is none to deviate from.
-        2. In rounds that close early a missing client is taken for late: it is believed to take
-           half more than the round. Only if the round lasted three times its expected time it
-           counts as failed.
+        2. Where nobody tells of late answers (``Feedback.late`` is None), a client that misses the
+           end of a round that closes early counts as failed.
+        3. With more than 65,536 clients free slots are filled from a shortlist of 4,096 that is
+           made anew every 256 answers, unless there is a price of privacy or a minimum share.
 
     References:
+        P. Whittle, Restless Bandits, Journal of Applied Probability 25A, 1988: the index.
+        R. R. Weber, G. Weiss, On an Index Policy for Restless Bandits, Journal of Applied
+        Probability 27(3), 1990: when it is asymptotically optimal.
         W. Dinkelbach, On Nonlinear Fractional Programming, Management Science 13(7), 1967: ratios.
-        M. J. Neely, Stochastic Network Optimization, 2010, chapter 7: prices in renewal systems.
         E. S. Page, Continuous Inspection Schemes, Biometrika 41, 1954: changes of speed.
 
     Example:
@@ -155,32 +157,30 @@ class Tempo(PolicyTraits):
     """
 
     name: ClassVar[str] = "tempo"
-    # While late answers are out, fewer than m clients are asked.
-    cohort_rule: ClassVar[Any] = property(lambda self: "at most" if self.close_early else "exact")
+    hears_late: ClassVar[Any] = property(attrgetter("close_early"))
+    late_hold_slots: ClassVar[Any] = property(attrgetter("close_early"))
     terms: ClassVar[Mapping[str, str]] = {
-        "value": "data · need · sqrt(age) · chance of an answer",
-        "expected_seconds": "how long it holds a slot, by its times so far",
+        "value": "sqrt(data · need · age · chance of an answer)",
+        "slot_seconds": "how long a job of it holds a slot, failures and costs included",
+        "expected_seconds": "how long it takes to answer, by its times so far",
         "need": "its loss and update norm when it last trained over the typical ones then",
         "age": "answers since it was last heard of, over the number of clients",
         "chance": "the chance that it answers",
         "price": "value per slot-second of the last jobs",
-        "cost_seconds": "what its costs so far count as, in seconds in a slot",
     }
 
     close_early: bool = True
     quota_share: float = 0.4
-    coverage: float = 0.2
+    coverage: float = 0.25
     privacy: float = 0.0
     cost: float = 0.0
     min_share: float = 0.0
-    recharge: float = 0.5
 
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("coverage", "min_share"):
             require(0 <= getattr(self, name) <= 1, self, name, "a number from 0 to 1")
         require(0 < self.quota_share <= 1, self, "quota_share", "a number in (0, 1]")
-        require(0 < self.recharge <= 1, self, "recharge", "a number in (0, 1]")
         for name in ("privacy", "cost"):
             require(0 <= getattr(self, name) < np.inf, self, name, "a number >= 0")
 
@@ -194,233 +194,171 @@ class Tempo(PolicyTraits):
         clients, weights = problem.num_clients, problem.data_weights()
         return TempoState(
             latency=latencies.init(clients),
-            asked=np.zeros(clients, dtype=np.int64),
-            answered=np.zeros(clients, dtype=np.int64),
-            last=np.zeros(clients),
-            need=np.zeros(clients),
-            told=np.zeros(clients, dtype=np.int64),
-            cost=np.zeros(clients),
-            charged=np.zeros(clients, dtype=np.int64),
-            due=np.zeros(clients),
-            typical=np.zeros((2, 2)),
-            clock=np.zeros(2),
-            price=np.zeros(2),
-            slots=np.array(False),
-            shortlist=np.zeros(2 * _SHORTLIST if clients > _MANY else 0, dtype=np.int64),
-            listed=np.array(-1),
+            answering=answering.init(clients),
+            need=needs.init(clients),
+            prices=prices.init(clients),
+            last_heard=np.zeros(clients),
+            num_answers=np.array(0.0),
+            works_in_slots=np.array(False),
+            shortlist=shortlist.init(clients),
             samples=np.array(1.0) if weights is None else weights / weights.mean(),
         )
 
     def select(self, state: TempoState, view: RoundView, rng: Generator) -> Selection:
         """Some places by coverage, the others by value per slot-second."""
-        waits = self.close_early and not state.slots
         count = view.num_to_choose
-        if waits:
-            count = min(count, max(1, view.cohort_size - self._num_out(state, view)))
         if count == 0:
             return nobody(view)
         rows = self._candidates(state, view, count)
-        value, seconds = self._value(state, rows, view), expected_seconds(state.latency, rows)
-        dues = self._dues(state, rows, seconds)
-        first = self._covered(state, rows, dues, count, rng)
-        left = np.setdiff1d(np.arange(len(rows)), first, assume_unique=True)
-        if self.close_early or state.slots:
-            best = top_k(value[left] / dues[left], count - len(first), rng)
+        terms = self._terms(state, rows, view)
+        first = self._covered(state, rows, terms, count, rng)
+        if self.close_early or state.works_in_slots:
+            score = terms.value / terms.slot_seconds
+            score[first] = -np.inf
+            best = top_k(score, count - len(first), rng)
         else:
-            value -= self._price(state) * (dues - seconds)
-            best = self._best_cohort(state, value[left], seconds[left], count - len(first), rng)
-        chosen = Selection.of(view, rows, np.concatenate([first, left[best]]))
-        quota = max(1, round(self.quota_share * count))
-        return replace(chosen, quota=quota) if waits else chosen
+            best = self._best_cohort(state, terms, first, count, rng)
+        chosen = Selection.of(view, rows, np.concatenate([first, best]))
+        if not self.close_early or state.works_in_slots:
+            return chosen
+        fewest = min(count, _FEWEST_ANSWERS)
+        return replace(chosen, quota=max(fewest, round(self.quota_share * count)))
 
-    def _candidates(self, state: TempoState, view: RoundView, count: int) -> IntArray:
-        """The available clients; of very many, those of the shortlist, if enough of them are."""
-        if state.listed >= 0 and self.privacy == 0 and self.min_share == 0:
-            listed = state.shortlist[view.available[state.shortlist]]
-            if len(listed) >= _SHORTLIST // 2 + count:
-                return listed
-        return np.flatnonzero(view.available)
-
-    def _make_shortlist(self, state: TempoState) -> None:
-        """Of very many clients, the best by score and the best by coverage, in increasing order.
-
-        The ages of all clients grow alike until the next list, so its best stay the best, but for
-        clients that are heard of meanwhile.
-        """
-        due = state.listed < 0 or state.clock[0] >= state.listed + _LIST_EVERY
-        if len(state.shortlist) == 0 or not state.slots or not due:
-            return
-        rng, everybody = stream(0, POLICY, int(state.clock[0])), slice(None)
-        dues = self._dues(state, everybody, expected_seconds(state.latency, everybody))
-        best = top_k(self._value(state, everybody) / dues, _SHORTLIST, rng)
-        covered = self._age(state, everybody) / dues
-        covered[best] = -np.inf
-        state.shortlist[:] = np.sort(np.concatenate([best, top_k(covered, _SHORTLIST, rng)]))
-        state.listed[...] = int(state.clock[0])
-
-    def _num_out(self, state: TempoState, view: RoundView) -> int:
-        """How many clients still work for an earlier round."""
-        return int(np.count_nonzero((state.due > state.clock[1]) & ~view.available))
+    def _candidates(self, state: TempoState, view: RoundView, count: int) -> IntArray | slice:
+        """The available clients; of very many, those of the shortlist."""
+        listed = None
+        if self.privacy == 0 and self.min_share == 0:  # which the shortlist knows nothing of
+            listed = shortlist.candidates(state.shortlist, view.available, count)
+        return view.candidates() if listed is None else listed
 
     def _covered(
-        self, state: TempoState, rows: IntArray, dues: FloatArray, count: int, rng: Generator
+        self, state: TempoState, rows: IntArray | slice, terms: _Terms, count: int, rng: Generator
     ) -> IntArray:
-        """Positions of clients that are owed their share, or not heard of for longest a second."""
+        """Positions of clients that are owed their share, or else of some by coverage."""
         if self.min_share > 0:
-            owed = self.min_share * state.asked.sum() / len(state.asked) - state.asked[rows]
-            due = np.flatnonzero(owed >= 1.0)
-            if len(due) > 0:
-                return due[top_k(owed[due], min(count, len(due)), rng)]
+            asked = state.answering.asked
+            owed = self.min_share * asked.sum() / len(asked) - asked[rows]
+            creditors = np.flatnonzero(owed >= 1.0)
+            if len(creditors) > 0:
+                return creditors[top_k(owed[creditors], min(count, len(creditors)), rng)]
         places = int(rng.binomial(count, self.coverage))
-        return top_k(self._age(state, rows) / dues, places, rng)
+        return top_k(terms.unvisited, places, rng)
 
     def _best_cohort(
-        self, state: TempoState, value: FloatArray, seconds: FloatArray, count: int, rng: Generator
+        self, state: TempoState, terms: _Terms, first: IntArray, size: int, rng: Generator
     ) -> IntArray:
-        """The cohort with the largest ``sum value - price · count · max seconds``."""
-        if count == 0:
+        """Positions of the clients that make the best cohort with those at ``first``.
+
+        It has the largest ``sum value - price · size · max seconds``. Failures and costs lower a
+        client's value by the price of the seconds that they take beside.
+        """
+        rest = size - len(first)
+        if rest == 0:
             return np.empty(0, dtype=np.int64)
-        problem = BottleneckProblem(
-            bottleneck=-self._price(state) * seconds, weight=value, size=count
+        worth, longest = price(state.prices), terms.seconds[first].max(initial=0.0)
+        bottleneck = np.maximum(terms.seconds, longest)
+        bottleneck *= -worth * (size / rest)
+        weight = terms.slot_seconds - terms.seconds
+        weight *= -worth
+        weight += terms.value
+        if len(first) > 0:  # lower than any cohort of others: nobody is taken twice
+            bottleneck[first] = bottleneck.min() - 2.0 * (np.ptp(weight) + 1.0)
+        return Exact().solve(
+            BottleneckProblem(bottleneck=bottleneck, weight=weight, size=rest), rng
         )
-        return Exact().solve(problem, rng)
 
     def observe(self, state: TempoState, selection: Selection, feedback: Feedback) -> None:
         """Learn times, needs, and which clients do not answer."""
         rows = np.argsort(feedback.clients)
         clients, answered = feedback.clients[rows], feedback.answered[rows]
+        late, lasted = feedback.late, feedback.lasted_seconds
+        state.works_in_slots[...] = selection.tickets is not None
+        if late is not None and len(late.clients) > 0:
+            answering.learn_late(state.answering, late.clients, late.answered)
+            self._learn_answers(state, late, held_seconds=None)
         if len(clients) == 0:
             return
-        state.slots[...] = selection.tickets is not None
-        here, seconds = clients[answered], feedback.latency_seconds[rows][answered]
-        longest = float(seconds.max(initial=0.0))
-        self._learn_price(state, here, seconds, len(clients))
-        if not state.slots:
-            state.clock[1] += longest
-        self._learn_missing(state, clients[~answered], longest)
-        latencies.learn(state.latency, here, seconds)
-        state.asked[here] += 1
-        state.answered[here] += 1
-        state.due[here] = 0.0
+        answering.learn(state.answering, clients, answered, may_be_late=late is not None)
+        if self.close_early and not state.works_in_slots:
+            latencies.learn_at_least(state.latency, clients[~answered], lasted)
+        waits_for_all = not (self.close_early or state.works_in_slots)
+        held = lasted * len(clients) if waits_for_all else None
+        self._learn_answers(state, feedback, held_seconds=held)
+        state.last_heard[clients] = state.num_answers
+        if state.works_in_slots and shortlist.outdated(state.shortlist, int(state.num_answers)):
+            self._make_shortlist(state)
+
+    def _learn_answers(
+        self, state: TempoState, feedback: Feedback, *, held_seconds: float | None
+    ) -> None:
+        """Learn from the rows that are answers; ``held_seconds`` is None for their own times."""
+        rows = np.argsort(feedback.clients)
+        rows = rows[feedback.answered[rows]]
+        clients, seconds = feedback.clients[rows], feedback.latency_seconds[rows]
         loss, norm, cost = (
-            column[rows][answered]
+            column[rows]
             for column in (
-                reported_loss(feedback),
+                signal(feedback, "loss_before", reported_loss(feedback)),
                 signal(feedback, "update_norm"),
                 signal(feedback, "cost"),
             )
         )
-        self._learn_needs(state, here, loss, norm)
-        self._learn_costs(state, here, cost)
-        state.clock[0] += len(here)
-        state.last[clients] = state.clock[0]
-        self._make_shortlist(state)
+        value = np.sort(self._terms(state, clients).value).sum()
+        held = np.sort(seconds).sum() if held_seconds is None else held_seconds
+        prices.learn_jobs(state.prices, float(value), float(held))
+        answering.learn_seconds(state.answering, seconds)
+        latencies.learn(state.latency, clients, seconds)
+        needs.learn(state.need, clients, loss, norm)
+        prices.learn_costs(state.prices, clients, cost)
+        state.num_answers += len(clients)
+        state.last_heard[clients] = state.num_answers
 
-    def _learn_missing(self, state: TempoState, missing: IntArray, longest: float) -> None:
-        """Clients without an answer have failed, or in rounds that close early may be late."""
-        late = np.zeros(len(missing), dtype=np.bool_)
-        if self.close_early and not state.slots and longest > 0:
-            expected = expected_seconds(state.latency, missing)
-            late = longest < _PATIENCE * expected
-            latencies.learn_longer(state.latency, missing, longest)
-            wait = _PATIENCE * expected_seconds(state.latency, missing)
-            slowest = latencies.slow_seconds(state.latency)
-            state.due[missing] = state.clock[1] + np.maximum(wait, slowest)
-        state.asked[missing[~late]] += 1
-
-    def _learn_needs(
-        self, state: TempoState, clients: IntArray, loss: FloatArray, norm: FloatArray
-    ) -> None:
-        need, told = _relative(state.typical[0], loss, _LARGEST_LOSS)
-        by_norm, normed = _relative(state.typical[1], norm, _LARGEST_NORM)
-        told |= normed
-        clients, need = clients[told], (need + by_norm)[told]
-        memory = np.where(state.told[clients] > 0, _MEMORY, 0.0)
-        state.need[clients] = memory * state.need[clients] + (1.0 - memory) * need
-        state.told[clients] += 1
-
-    def _learn_costs(self, state: TempoState, clients: IntArray, cost: FloatArray) -> None:
-        told = np.isfinite(cost) & (cost >= 0)
-        clients, cost = clients[told], cost[told]
-        state.charged[clients] += 1
-        state.cost[clients] += (cost - state.cost[clients]) / state.charged[clients]
-
-    def _learn_price(
-        self, state: TempoState, clients: IntArray, seconds: FloatArray, asked: int
-    ) -> None:
-        held = seconds.sum() if self.close_early or state.slots else asked * seconds.max(initial=0)
-        gained = np.array([np.sort(self._value(state, clients)).sum(), held])
-        state.price[:] = _FORGETTING * state.price + gained
-
-    def _price(self, state: TempoState) -> float:
-        value, seconds = state.price
-        return float(value / seconds) if seconds > 0 else 0.0
+    def _make_shortlist(self, state: TempoState) -> None:
+        terms = self._terms(state, slice(None))
+        shortlist.make(
+            state.shortlist,
+            score=terms.value / terms.slot_seconds,
+            coverage=terms.unvisited,
+            answers=int(state.num_answers),
+        )
 
     def _age(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
-        age: FloatArray = np.maximum(state.clock[0] - state.last[rows], 0.5) / len(state.last)
-        return age
+        answers = np.maximum(state.num_answers - state.last_heard[rows], _YOUNGEST)
+        return np.asarray(answers / len(state.last_heard))
 
-    def _chance(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
-        chance: FloatArray = (state.answered[rows] + 1.0) / (state.asked[rows] + 1.0)
-        return chance
-
-    def _dues(self, state: TempoState, rows: IntArray | slice, seconds: FloatArray) -> FloatArray:
-        """Seconds in a slot, and the cost in seconds."""
-        if self.cost == 0:
-            return seconds
-        known = state.charged > 0
-        typical = state.cost[known].mean() if known.any() else 0.0
-        return seconds + self.cost * np.where(known[rows], state.cost[rows], typical)
-
-    def _value(
+    def _terms(
         self, state: TempoState, rows: IntArray | slice, view: RoundView | None = None
-    ) -> FloatArray:
-        value = of_rows(state.samples, rows) * np.exp(state.need[rows])
-        value = value * self._age(state, rows) ** self.recharge * self._chance(state, rows)
+    ) -> _Terms:
+        chance = answering.chance(state.answering, rows)
+        seconds = expected_seconds(state.latency, rows)
+        unvisited = self._age(state, rows) * chance
+        value = np.exp(state.need.log[rows])
+        value *= of_rows(state.samples, rows)
+        value *= unvisited
+        np.sqrt(value, out=value)
         if view is not None and self.privacy > 0 and view.privacy_left is not None:
-            value = value * view.privacy_left[rows] ** self.privacy
-        return np.asarray(value)
+            value *= np.maximum(view.privacy_left[rows], 0.0) ** self.privacy
+        held = answering.slot_seconds(state.answering, chance, seconds)
+        if self.cost > 0:
+            held += prices.cost_seconds(state.prices, rows, self.cost)
+        return _Terms(value, unvisited, seconds, held)
 
     def rule(self) -> Rule:
         """The policy's rule, for explanations."""
-        return ByTempo(coverage=self.coverage, waits=not self.close_early)
+        return ByTempo(coverage=self.coverage, waits_for_all=not self.close_early)
 
     def scores(self, state: TempoState, view: RoundView) -> Mapping[str, FloatArray]:
         """Value per slot-second of each client, with its terms."""
-        everybody = np.arange(len(state.asked))
-        value, seconds = (
-            self._value(state, everybody, view),
-            expected_seconds(state.latency, everybody),
-        )
-        dues = self._dues(state, everybody, seconds)
-        columns = {
-            "score": value / dues,
-            "value": value,
-            "expected_seconds": seconds,
-            "need": np.where(state.told > 0, np.exp(state.need), np.nan),
+        everybody = slice(None)
+        terms = self._terms(state, everybody, view)
+        return {
+            "score": terms.value / terms.slot_seconds,
+            "value": terms.value,
+            "slot_seconds": terms.slot_seconds,
+            "expected_seconds": terms.seconds,
+            "need": np.where(state.need.reports > 0, np.exp(state.need.log), np.nan),
             "age": self._age(state, everybody),
-            "chance": self._chance(state, everybody),
-            "price": np.full(len(everybody), self._price(state)),
-            "times_asked": state.asked.astype(np.float64),
+            "chance": answering.chance(state.answering, everybody),
+            "price": np.full(len(terms.value), price(state.prices)),
+            "times_asked": state.answering.asked.astype(np.float64),
         }
-        return {**columns, "cost_seconds": dues - seconds} if self.cost > 0 else columns
-
-
-def _relative(
-    typical: FloatArray, values: FloatArray, largest: float
-) -> tuple[FloatArray, BoolArray]:
-    """[n], logarithms of values over the typical one, which learns them; and which were told.
-
-    What was not told counts as typical.
-    """
-    told = np.isfinite(values) & (values > 0)
-    relative = np.zeros(len(values))
-    if told.any():
-        logs, (centre, number) = np.log(values[told]), typical
-        if number == 0:
-            centre = np.sort(logs).mean()
-        relative[told] = np.clip(logs - centre, -largest, largest)
-        number = min(number + len(logs), float(max(_TYPICAL, len(logs))))
-        # Values far from the typical one move it no further than others, be they lies.
-        typical[:] = centre + np.sort(relative[told]).sum() / number, number
-    return relative, told

@@ -1,0 +1,54 @@
+"""The number of clients at work, against values computed by hand."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from claims.league.at_work import _jobs, _mean_and_peak, clients_at_work
+from claims.league.contestants import contestants_of
+from claims.league.plan import Choice, cell_of
+from claims.league.tiny import TINY
+from fedmuster.training.aggregation import FedAvg
+
+
+def decision(at: float, clients: list[int], seconds: list[float]) -> Any:
+    return SimpleNamespace(
+        asked_at_seconds=at,
+        latency_seconds=np.array(seconds),
+        selection=SimpleNamespace(clients=np.array(clients)),
+    )
+
+
+def test_mean_and_peak() -> None:
+    begin, end = np.array([0.0, 0.0, 2.0, 5.0]), np.array([2.0, 4.0, 3.0, 9.0])
+    found = _mean_and_peak(begin, end, 6.0)
+    assert found.peak == 2  # at 2 s, one ends before another begins
+    assert found.mean == pytest.approx((2 + 4 + 1 + 1) / 6)
+    assert _mean_and_peak(begin, end, 0.0) == (0.0, 0.0)
+    assert _mean_and_peak(begin[:0], end[:0], 5.0) == (0.0, 0.0)
+
+
+def test_a_client_that_never_answers_works_until_the_deadline() -> None:
+    clients, begin, end = _jobs([decision(1.0, [4, 7], [2.0, np.inf])], deadline=5.0)
+    assert clients.tolist() == [4, 7]
+    assert begin.tolist() == [1.0, 1.0]
+    assert end.tolist() == [3.0, 6.0]
+
+
+def test_a_client_that_is_late_works_on_until_it_is_asked_again() -> None:
+    first = decision(0.0, [0, 1], [0.5, 3.0])
+    found = clients_at_work([first, decision(1.0, [0, 2], [1.0, 1.0])], 1.0, 2.0)
+    assert found.peak == 3  # client 1 is late, and two others work
+    assert found.mean == pytest.approx((0.5 + 2 + 1 + 1) / 2)
+    again = clients_at_work([first, decision(1.0, [1, 2], [1.0, 1.0])], 1.0, 2.0)
+    assert again.peak == 2  # the first job of client 1 ends when it is asked again
+
+
+@pytest.mark.parametrize("mode", ["rounds", "round-less"])
+def test_ten_clients_are_at_work_where_nobody_is_late(mode: str) -> None:
+    (one,) = contestants_of(f"random:federation={mode}")
+    found = cell_of(one, TINY, TINY.judging, Choice(0.4, FedAvg()), 0).play().at_work
+    assert found.peak == 10
+    assert found.mean == pytest.approx(10.0) if mode == "round-less" else found.mean < 9
