@@ -197,8 +197,7 @@ class SpeedEstimator:
         usual_count = None
         if self.bonus == "minimax":
             log_term = self.scale**2
-            # Discounted rounds bring fewer samples to each client.
-            usual_count = inverse.count.mean() * horizon / max(round_ - 1, 1)
+            usual_count = float(count(slice(None)).mean())
         unit = self._tau_min(state)
         return lambda rows: variance_radius(
             count(rows), inverse.variance[rows], log_term, usual_count=usual_count, unit=unit
