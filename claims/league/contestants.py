@@ -1,13 +1,14 @@
 """The contestants of the league: policies by name, in rounds, without, or as published."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from claims.racing.contestant import CONCURRENCY, Contestant
 from fedmuster.core.config import from_table, named, parse, to_table
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import POLICIES, Policy
+from fedmuster.core.records import Problem
 from fedmuster.core.staleness import PolynomialWorth
 from fedmuster.experiments.spec_tables import label_of
 from fedmuster.federation import Federation
@@ -18,7 +19,7 @@ Mode = Literal["rounds", "round-less", "published", "own"]
 
 _BUFFER = 3
 _FEDERATIONS: Final[Mapping[Mode, Federation]] = {
-    "rounds": Federation(rounds=True),
+    "rounds": Federation(rounds=True, late_hold_slots=True),
     "round-less": Federation(refill=1, buffer=_BUFFER, staleness=PolynomialWorth()),
     "published": Federation(),
 }
@@ -52,16 +53,13 @@ class LeagueContestant(Contestant):
 
     Args:
         mode: how it works.
+        in_rounds: whether that is in rounds.
         servers: the server rules that are tuned together with the clients' learning rate.
     """
 
     mode: Mode
+    in_rounds: bool
     servers: tuple[Aggregation, ...] = (FedAvg(),)
-
-    @property
-    def in_rounds(self) -> bool:
-        """Whether it works in rounds."""
-        return self.federation.rounds
 
 
 def contestants_of(text: str) -> list[LeagueContestant]:
@@ -191,22 +189,35 @@ def _contestant(
             " at any time",
             key=("federation", "concurrency"),
         )
+    if federation.late_hold_slots is False:
+        raise ConfigError(
+            "late_hold_slots = false, but in the league a late client holds its slot until its "
+            "answer is there: leave it out",
+            key=("federation", "late_hold_slots"),
+        )
+    in_rounds = _works_in_rounds(policy, federation)
+    if in_rounds:
+        federation = replace(federation, late_hold_slots=True)
     if servers is None:
         servers = _SERVERS.get(policy.name) if mode == "published" else None
     return LeagueContestant(
         label=f"{name}, {mode}",
         policy=policy,
         federation=federation,
-        evaluate_every=_evaluate_every(policy, federation),
+        evaluate_every=1 if in_rounds else _evaluate_every(policy, federation),
         mode=mode,
+        in_rounds=in_rounds,
         servers=servers or (FedAvg(),),
     )
 
 
+def _works_in_rounds(policy: Policy[Any], federation: Federation) -> bool:
+    settled = federation.settled(policy, Problem(num_clients=100, cohort_size=CONCURRENCY))
+    return settled.trigger is None and settled.refill == settled.buffer == CONCURRENCY
+
+
 def _evaluate_every(policy: Policy[Any], federation: Federation) -> int:
     """About ten answers lie between evaluations."""
-    if federation.rounds:
-        return 1
     settings = from_table(Federation, policy.published_federation).overridden_by(federation)
     if settings.trigger is not None:
         return _BY_THE_CLOCK

@@ -1,5 +1,7 @@
 """The number of clients at work, against values computed by hand."""
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +12,7 @@ from claims.league.at_work import _jobs, _mean_and_peak, clients_at_work
 from claims.league.contestants import contestants_of
 from claims.league.plan import Choice, cell_of
 from claims.league.tiny import TINY
+from fedmuster.federation import Federation
 from fedmuster.training.aggregation import FedAvg
 
 
@@ -44,6 +47,39 @@ def test_a_client_that_is_late_works_on_until_it_is_asked_again() -> None:
     assert found.mean == pytest.approx((0.5 + 2 + 1 + 1) / 2)
     again = clients_at_work([first, decision(1.0, [1, 2], [1.0, 1.0])], 1.0, 2.0)
     assert again.peak == 2  # the first job of client 1 ends when it is asked again
+
+
+HASTY = '''
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fedmuster.core.staleness import PolynomialWorth
+from fedmuster.policies.random import Random
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hasty(Random):
+    """Asks a whole cohort, and again when the first client has answered."""
+
+    name: ClassVar[str] = "hasty"
+    stale_answers: ClassVar[PolynomialWorth] = PolynomialWorth()
+
+    def select(self, state, view, rng):
+        return replace(Random.select(self, state, view, rng), quota=1)
+'''
+
+
+def test_a_policy_that_closes_its_rounds_at_once_has_no_more_clients_at_work(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "hasty.py"
+    file.write_text(HASTY, encoding="utf-8")
+    (one,) = contestants_of(f"{file}:Hasty:federation=rounds")
+    found = cell_of(one, TINY, TINY.judging, Choice(0.1, FedAvg()), 0).play().at_work
+    assert found.peak == 10
+    free = replace(one, federation=Federation(rounds=True))
+    found = cell_of(free, TINY, TINY.judging, Choice(0.1, FedAvg()), 0).play().at_work
+    assert found.peak > 15
 
 
 @pytest.mark.parametrize("mode", ["rounds", "round-less"])

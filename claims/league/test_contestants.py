@@ -126,6 +126,12 @@ def test_every_policy_plays_or_says_why_not() -> None:
         ("oort:explore=0.1,federation=published", ConfigError, ("federation",), "federation"),
         ("fedcs:federation=round-less", ConfigError, ("federation",), "fedcs"),
         ("oort:federation={concurrency=20}", ConfigError, ("federation", "concurrency"), "20"),
+        (
+            "refl:federation={rounds=true, late_hold_slots=false}",
+            ConfigError,
+            ("federation", "late_hold_slots"),
+            "false",
+        ),
         ("oort:server=nobody", UnknownNameError, ("server", "name"), "nobody"),
     ],
 )
@@ -137,6 +143,23 @@ def test_what_cannot_play_is_refused(
     assert type(caught.value) is kind
     assert caught.value.key == key
     assert value in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("federation", "in_rounds"),
+    [
+        ("rounds", True),
+        ("round-less", False),
+        ("{rounds=true}", True),
+        ('{staleness={name="polynomial"}}', True),
+        ("{refill=10, buffer=10}", True),
+        ("{refill=1, buffer=10}", False),
+    ],
+)
+def test_late_clients_hold_their_slots_in_rounds(federation: str, in_rounds: bool) -> None:
+    (one,) = contestants_of(f"oort:federation={federation}")
+    assert one.in_rounds == in_rounds
+    assert one.federation.late_hold_slots == (True if in_rounds else None)
 
 
 @pytest.mark.parametrize(

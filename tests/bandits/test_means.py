@@ -137,7 +137,7 @@ def test_many_clients_have_the_same_radius_as_few(kind: type[Any]) -> None:
     """Beyond the block that is worked on at once, and that is looked up by whole counts."""
     rng = np.random.default_rng(1)
     count, variance = rng.integers(0, 9, 100_000).astype(kind), rng.random(100_000)
-    whole = variance_radius(count, variance, 2.0, usual_count=4.0, out=np.empty(100_000))
+    whole = variance_radius(count, variance, 2.0, usual_count=4.0)
     parts = [
         variance_radius(count[i : i + 999], variance[i : i + 999], 2.0, usual_count=4.0)
         for i in range(0, 100_000, 999)
@@ -255,6 +255,21 @@ def test_the_variance_of_rewards(
 
 def test_unseen_clients_stay_infinite_in_the_second_round() -> None:
     assert confidence_radius(np.array([0, 3]), log_rounds(1))[0] == math.inf
+
+
+@pytest.mark.parametrize("estimator", [SampleMean(), WindowedMean(window=3), DiscountedMean()])
+def test_with_equal_counts_the_minimax_bonus_is_zero(estimator: Any) -> None:
+    """However far back the estimator looks: nobody is known less than usual."""
+    speed = SpeedEstimator(estimator=estimator, tau_min_seconds=0.1, bonus="minimax")
+    state = speed.init(4)
+    rng = np.random.default_rng(1)
+    for number in range(1, 9):
+        speed.update(
+            state,
+            Feedback(round=number, clients=np.arange(4), latency_seconds=rng.uniform(0.1, 1.0, 4)),
+        )
+    _, radius = speed.terms(state, slice(None), round_=9, cohort_size=2)
+    np.testing.assert_allclose(radius, 0.0, atol=1e-12)
 
 
 WITH_BONUSES = (BSFL, PAUSE, CSUCB, CSUCBQ)

@@ -582,6 +582,7 @@ def test_every_policy_that_optimises_something_is_golden() -> None:
         "test_fedbuff": {"fedbuff", "fedasync"},
         "test_fedcor": {"fedcor"},
         "test_hics_fl": {"hics-fl"},
+        "test_optimistic_candidates": set[str](),  # that blocks choose what plain indices choose
         "test_pisces": set[str](),  # how it explores, and its credits
         "test_refl": {"refl"},
         "test_tempo": {"tempo"},

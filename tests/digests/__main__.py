@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--expected", type=Path, default=EXPECTED, help="the file [%(default)s]")
     given = parser.parse_args()
     # All this before NumPy, rich and fedmuster are loaded.
-    from tests.digests.playing import ENVIRONMENT
+    from tests.digests.environment import ENVIRONMENT
 
     os.environ.update(ENVIRONMENT)
     paths = [str(Path(__file__).parents[2])]  # for processes: the cases name tests.digests.own

@@ -11,13 +11,6 @@ from unittest import mock
 
 from tests.digests.cases import Case
 
-ENVIRONMENT = {
-    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-    "COLUMNS": "400",
-    "NO_COLOR": "1",
-}
-"""One thread, and tables of the command line that are not broken into several lines."""
-
 
 def play(case: Case, folder: Path) -> list[Path]:
     """Run the case in ``folder``, in this process where that works. The folders of its runs."""

@@ -2,15 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.random import Generator
 from tests.faults.watching import wrap
 from tests.federation.row_values import all_jobs, play
+from tests.federation.silent_world import Silent
 
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Selection, Truth
@@ -32,7 +31,7 @@ from fedmuster.worlds import (
     TraceWorld,
 )
 from fedmuster.worlds.layout import Alike
-from fedmuster.worlds.world import RoundDraw, World, WorldRun
+from fedmuster.worlds.world import World
 
 FEW = Federation(concurrency=5, buffer=2)
 
@@ -217,30 +216,9 @@ def test_a_run_of_clients_that_never_answer_ends_with_a_message(
     assert sum(row.num_completed for row in rows) == 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WithoutEnd:
-    """A world from outside in which client 0 never answers, and that forgets the deadline."""
-
-    name: ClassVar[str] = "without-end"
-    hierarchical: ClassVar[bool] = False
-
-    inner: World
-
-    def start(self, seed: int) -> WorldRun:
-        run = self.inner.start(seed)
-
-        def clients(number: int, rng: Generator) -> RoundDraw:
-            draw = run.clients(number, rng)
-            latency = draw.latency_seconds.copy()
-            latency[0] = np.inf
-            return replace(draw, latency_seconds=latency)
-
-        return replace(run, clients=clients)
-
-
 @pytest.mark.parametrize("inner", [BSFLRates(num_clients=6), LTECell(num_clients=6, data=Alike())])
 def test_a_job_without_an_end_is_refused(inner: World) -> None:
-    simulation = start(WithoutEnd(inner=inner), federation=Federation(concurrency=3, buffer=1))
+    simulation = start(Silent(inner=inner), federation=Federation(concurrency=3, buffer=1))
     with pytest.raises(ConfigError) as caught:
         play(simulation, 50)
     assert caught.value.key == ("world", "deadline_seconds")

@@ -1,13 +1,13 @@
 """Tempo: values and times by hand, the exact cohort, drift, liars, late clients, newcomers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import exp, log, sqrt
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.random import Generator
+from tests.federation.silent_world import Silent
 
 from fedmuster import Problem, Selector
 from fedmuster.core.errors import ConfigError
@@ -22,29 +22,6 @@ from fedmuster.training.data import Digits
 from fedmuster.training.models import Logistic
 from fedmuster.training.training import Training
 from fedmuster.worlds import BSFLGroups, LatencyWorld
-from fedmuster.worlds.world import RoundDraw, World, WorldRun
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dead:
-    """A world in which the first eight clients never answer."""
-
-    name: ClassVar[str] = "dead"
-    hierarchical: ClassVar[bool] = False
-
-    inner: World
-
-    def start(self, seed: int) -> WorldRun:
-        run = self.inner.start(seed)
-
-        def clients(number: int, rng: Generator) -> RoundDraw:
-            draw = run.clients(number, rng)
-            latency = draw.latency_seconds.copy()
-            latency[:8] = np.inf
-            return replace(draw, latency_seconds=latency)
-
-        return replace(run, clients=clients)
-
 
 SURE = Tempo(coverage=0.0)
 WAITING = Tempo(coverage=0.0, close_early=False)
@@ -402,7 +379,7 @@ def test_clients_that_never_answer_are_left_alone(federation: Federation | None)
     for policy in (Tempo(), Tempo(min_share=0.3)):
         simulation = Simulation(
             policy,
-            Dead(inner=world),
+            Silent(inner=world, num_silent=8),
             seed=2,
             federation=federation,
             training=training,

@@ -16,8 +16,10 @@ from fedmuster.core.errors import DataError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.core.streams import stream
 from fedmuster.solvers import bottleneck as pruning
-from fedmuster.solvers.bottleneck import Exact, Field, Frontier, sweep
+from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem, BruteForce
+from fedmuster.solvers.frontier import Field, Frontier, sweep
+from fedmuster.solvers.top_k import top_k
 
 SIGNIFICANCE = 1e-3
 
@@ -392,3 +394,16 @@ def test_does_not_change_its_instance() -> None:
     Exact().solve(instance, stream(0, "x"))
     assert np.array_equal(instance.bottleneck, u)
     assert np.array_equal(instance.weight, w)
+
+
+@pytest.mark.parametrize("num_unseen", [20, 21, 3_000, 5_000])
+def test_equal_unseen_clients_are_drawn_as_top_k_draws_them(num_unseen: int) -> None:
+    """Without a list of their weights, but with the same random numbers."""
+    u, w = np.ones(5_000), stream(0, "weights").random(5_000)
+    unseen = np.sort(stream(0, "unseen").choice(5_000, num_unseen, replace=False))
+    u[unseen], w[unseen] = np.inf, 0.25
+    instance = BottleneckProblem(bottleneck=u, weight=w, size=20)
+    rng, reference = stream(0, "x"), stream(0, "x")
+    chosen = Exact().solve(instance, rng)
+    assert chosen.tolist() == unseen[top_k(w[unseen], 20, reference)].tolist()
+    assert rng.random() == reference.random()

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedmuster.core.arrays import FloatArray, IntArray, blocks, tabulate
+from fedmuster.core.arrays import FloatArray, IntArray, tabulate
 from fedmuster.core.config import check_types, require
 
 Bonus = Literal["published", "variance", "minimax"]
@@ -63,7 +63,6 @@ def variance_radius(
     *,
     usual_count: float | None = None,
     unit: float = 1.0,
-    out: FloatArray | None = None,
 ) -> FloatArray:
     """``sqrt(2 s² log_term / count)`` with :func:`shrunk_variance`; ``+inf`` for the unseen.
 
@@ -73,7 +72,6 @@ def variance_radius(
         log_term: ``ln t``, or what ``ln+(usual_count / count)`` is multiplied by.
         usual_count: the mean count of all clients, for the minimax radius.
         unit: what a sample of 1 counts in the index.
-        out: for the result.
 
     Example:
         >>> count, variance = np.array([0, 2]), np.array([0.0, 0.03])
@@ -92,14 +90,12 @@ def variance_radius(
                 factor *= np.log(np.maximum(max(usual_count, tiny) / count, 1.0))
         return np.asarray(factor)
 
-    radius = tabulate(count, factor, out)
-    for block in blocks(len(count)):
-        squares = count[block] * variance[block]
-        squares *= unit**2
-        squares += _PRIOR_SQUARES
-        radius[block] *= squares
-        np.sqrt(radius[block], out=radius[block])
-    return radius
+    radius = tabulate(count, factor)
+    squares = count * variance
+    squares *= unit**2
+    squares += _PRIOR_SQUARES
+    radius *= squares
+    return np.sqrt(radius, out=radius)
 
 
 def spread(
@@ -172,6 +168,8 @@ class _Mean:
     """What the estimators of a mean share."""
 
     __slots__ = ()
+    whole: ClassVar[bool] = True
+    """Whether effective counts are whole numbers, up to the number of samples."""
 
     @property
     def _memory(self) -> int:
@@ -269,6 +267,7 @@ class DiscountedMean(_Mean):
     """
 
     name: ClassVar[str] = "discounted"
+    whole: ClassVar[bool] = False
     discount: float = 0.99
 
     def __post_init__(self) -> None:

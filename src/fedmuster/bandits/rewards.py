@@ -128,7 +128,6 @@ class CohortReward:
         round_: int,
         target_share: FloatArray,
         privacy_left: FloatArray | None = None,
-        out: FloatArray | None = None,
     ) -> FloatArray:
         """What each client adds, before the division by m (BSFL Eq. 5; PAUSE Eq. 9, 18).
 
@@ -144,10 +143,14 @@ class CohortReward:
 
         # Where all clients count alike, the weight is a function of the count alone, and powers
         # and exponentials of a million numbers are spared.
-        weights = tabulate(count, counted, out) if target_share.ndim == 0 else counted(count)
+        weights = tabulate(count, counted) if target_share.ndim == 0 else counted(count)
         if self.gamma > 0 and privacy_left is not None:
             weights += self._spares(privacy_left)
         return weights
+
+    def counts_alone(self, target_share: FloatArray, privacy_left: FloatArray | None) -> bool:
+        """Whether :meth:`weights` are a function of the count alone."""
+        return target_share.ndim == 0 and (self.gamma == 0 or privacy_left is None)
 
     def terms(
         self,

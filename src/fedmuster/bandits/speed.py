@@ -1,5 +1,6 @@
 """Speed ``tau_min / tau`` (BSFL, PAUSE) and reward ``1 - tau / tau_max`` (CS-UCB) of clients."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,10 +18,13 @@ from fedmuster.bandits.means import (
     spread,
     variance_radius,
 )
-from fedmuster.core.arrays import FloatArray, IntArray, blocks, tabulate
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.config import require, shared_settings
 from fedmuster.core.records import Feedback
 from fedmuster.core.state import shared
+
+_ROUNDING = 1e-12
+"""More than rounding can move a bound, relative to the numbers in it."""
 
 
 @dataclass(slots=True)
@@ -42,6 +46,55 @@ def check_speed(config: object) -> None:
     check_seconds(config, "tau_min_seconds")
     require(0 < getattr(config, "zeta", 1) < np.inf, config, "zeta", "a number > 0")
     check_bonus(config)
+
+
+OfRows = Callable[[IntArray | slice], FloatArray]
+"""What a number is for each client of some rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tabulated:
+    """A function of a whole count, with all its values that are asked for in a table."""
+
+    count: Callable[[IntArray | slice], IntArray]
+    table: FloatArray
+
+    def __call__(self, rows: IntArray | slice) -> FloatArray:
+        """The value for each client of ``rows``."""
+        # "clip" spares a check of every index; there is nothing to clip.
+        return np.take(self.table, self.count(rows), mode="clip")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpperBounds:
+    """Upper confidence bounds ``scale mean + radius``, computed for clients that are asked for."""
+
+    radius: OfRows
+    mean: FloatArray
+    scale: float
+
+    def __call__(self, rows: IntArray | slice) -> FloatArray:
+        """The bounds of these clients."""
+        bound = self.radius(rows)
+        bound += self.mean[rows] * self.scale  # BSFL Eq. 12
+        return bound
+
+    def below(self, level: float) -> Callable[[IntArray | slice], BoolArray]:
+        """A test of who is below ``level``, or at it by rounding; for ``+inf`` an exact one.
+
+        It fails nobody whose bound is ``level`` or more, nor NaN. Where radii are tabulated, it
+        compares means with what each count needs, and computes no bound.
+        """
+        radius, mean = self.radius, self.mean
+        if level == np.inf:  # means are finite
+            return lambda rows: radius(rows) < np.inf
+        if not isinstance(radius, Tabulated) or self.scale == 0:
+            return lambda rows: self(rows) < level
+        table = radius.table
+        with np.errstate(over="ignore"):  # no mean reaches more than the largest number
+            needed = (level - table - _ROUNDING * (abs(level) + table)) / self.scale
+        falls_short = Tabulated(radius.count, needed)
+        return lambda rows: mean[rows] < falls_short(rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,28 +145,31 @@ class SpeedEstimator:
             np.minimum(state.fastest_seconds, fastest, out=state.fastest_seconds)
 
     def upper_bound(
-        self,
-        state: SpeedState,
-        rows: IntArray | slice,
-        *,
-        round_: int,
-        cohort_size: int,
-        out: FloatArray | None = None,
+        self, state: SpeedState, rows: IntArray | slice, *, round_: int, cohort_size: int
     ) -> FloatArray:
         """``ucb(k, t-1)``, with which round t chooses; ``+inf`` for the unseen (BSFL Eq. 9, 13)."""
+        most = int(state.inverse.count[rows].max(initial=0))
+        bounds = self.upper_bounds(state, round_=round_, cohort_size=cohort_size, most=most)
+        return bounds(rows)
+
+    def upper_bounds(
+        self, state: SpeedState, *, round_: int, cohort_size: int, most: int
+    ) -> UpperBounds:
+        """:meth:`upper_bound` of clients, asked at most ``most`` times, that are named later."""
         # PAUSE Eq. 13 is the same index; its large networks multiply the mean by zeta.
-        bound = self._radius(state, rows, round_, cohort_size, out)
-        mean, scale = state.inverse.mean[rows], self.zeta * self._tau_min(state)
-        for block in blocks(len(bound)):
-            bound[block] += mean[block] * scale  # BSFL Eq. 12
-        return bound
+        return UpperBounds(
+            radius=self._radius(state, round_, cohort_size, most),
+            mean=state.inverse.mean,
+            scale=self.zeta * self._tau_min(state),
+        )
 
     def terms(
         self, state: SpeedState, rows: IntArray | slice, *, round_: int, cohort_size: int
     ) -> tuple[FloatArray, FloatArray]:
         """Mean speed (times zeta) and confidence radius, whose sum is the upper bound."""
         mean = state.inverse.mean[rows] * (self.zeta * self._tau_min(state))
-        return mean, self._radius(state, rows, round_, cohort_size)
+        most = int(state.inverse.count[rows].max(initial=0))
+        return mean, self._radius(state, round_, cohort_size, most)(rows)
 
     def spread(
         self, state: SpeedState, rows: IntArray | slice, *, round_: int
@@ -125,33 +181,27 @@ class SpeedEstimator:
         variance = state.inverse.variance[rows] * self._tau_min(state) ** 2
         return np.sqrt(shrunk_variance(count, variance))
 
-    def _radius(
-        self,
-        state: SpeedState,
-        rows: IntArray | slice,
-        round_: int,
-        cohort_size: int,
-        out: FloatArray | None = None,
-    ) -> FloatArray:
-        horizon = self.estimator.horizon(round_ - 1)
+    def _radius(self, state: SpeedState, round_: int, cohort_size: int, most: int) -> OfRows:
+        inverse, horizon = state.inverse, self.estimator.horizon(round_ - 1)
         log_term = self.scale**2 * log_rounds(horizon)
-        count = self.estimator.effective_count(state.inverse, rows, round_=round_ - 1)
-        if isinstance(state.inverse, SpreadState):
-            usual_count = None
-            if self.bonus == "minimax":
-                log_term = self.scale**2
-                # Discounted rounds bring fewer samples to each client.
-                usual_count = state.inverse.count.mean() * horizon / max(round_ - 1, 1)
-            return variance_radius(
-                count,
-                state.inverse.variance[rows],
-                log_term,
-                usual_count=usual_count,
-                unit=self._tau_min(state),
-                out=out,
-            )
-        log_term *= cohort_size + 1
-        return tabulate(count, lambda c: confidence_radius(c, log_term), out)
+
+        def count(rows: IntArray | slice) -> IntArray | FloatArray:
+            return self.estimator.effective_count(inverse, rows, round_=round_ - 1)
+
+        if not isinstance(inverse, SpreadState):
+            log_term *= cohort_size + 1
+            if self.estimator.whole and most < len(inverse.count):
+                table = confidence_radius(np.arange(most + 1), log_term)
+                return Tabulated(lambda rows: np.asarray(count(rows), dtype=np.int64), table)
+            return lambda rows: confidence_radius(count(rows), log_term)
+        usual_count = None
+        if self.bonus == "minimax":
+            log_term = self.scale**2
+            usual_count = float(count(slice(None)).mean())
+        unit = self._tau_min(state)
+        return lambda rows: variance_radius(
+            count(rows), inverse.variance[rows], log_term, usual_count=usual_count, unit=unit
+        )
 
     def _tau_min(self, state: SpeedState) -> float:
         if self.tau_min_seconds is not None:

@@ -1,7 +1,6 @@
 """Array types, work over a million clients without new memory, and exact sums."""
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import fsum
@@ -16,48 +15,28 @@ FloatArray = NDArray[np.float64]
 
 
 _BLOCK = 1 << 15  # a few arrays of this length stay in cache
-_local = threading.local()
 
 
-def blocks(length: int) -> Iterator[slice]:
-    """Slices that together cover ``length`` entries, each small enough for the cache."""
-    return (slice(start, start + _BLOCK) for start in range(0, length, _BLOCK))
+def blocks(length: int, size: int = _BLOCK) -> Iterator[slice]:
+    """Slices of ``size`` that together cover ``length`` entries, small enough for the cache."""
+    return (slice(start, start + size) for start in range(0, length, size))
 
 
-def scratch(name: str, length: int) -> FloatArray:
-    """An array of unknown content that is the same at the next call of this thread.
-
-    Only for values that are used up before the caller returns.
-    """
-    if length < _BLOCK:
-        return np.empty(length)
-    kept: dict[str, FloatArray] = _local.__dict__
-    if name not in kept or len(kept[name]) < length:
-        kept[name] = np.empty(length)
-    return kept[name][:length]
-
-
-def tabulate(
-    count: IntArray | FloatArray,
-    function: Callable[[Any], FloatArray],
-    out: FloatArray | None = None,
-) -> FloatArray:
+def tabulate(count: IntArray | FloatArray, function: Callable[[Any], FloatArray]) -> FloatArray:
     """``function(count)``; of many clients evaluated once for each possible whole count.
-
-    The result may be in ``out``, but need not be.
 
     Example:
         >>> count = np.arange(100_000) % 3
         >>> tabulate(count, lambda c: 2.0**c)[:4]
         array([1., 2., 4., 1.])
     """
-    if len(count) < _BLOCK or not np.issubdtype(count.dtype, np.integer):
+    if len(count) == 0 or not np.issubdtype(count.dtype, np.integer):
         return function(count)
     count = count.astype(np.int64, copy=False)
     if (top := int(count.max())) >= len(count):
         return function(count)
     # "clip" spares a check of every index; there is nothing to clip.
-    return np.take(function(np.arange(top + 1)), count, out=out, mode="clip")
+    return np.take(function(np.arange(top + 1)), count, mode="clip")
 
 
 def ceil_of(count: float) -> int:

@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 from fedmuster.bandits.rewards import CohortReward, check_reward
 from fedmuster.bandits.speed import SpeedEstimator, SpeedState, check_speed
-from fedmuster.core.arrays import FloatArray, IntArray, scratch
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.explaining import Rule
@@ -17,9 +17,13 @@ from fedmuster.core.policy import PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.state import given
 from fedmuster.policies.explaining.best_set import BestSet
+from fedmuster.policies.optimistic_candidates import OptimisticCandidates
 from fedmuster.policies.score_columns import EVERYBODY, published
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import BruteForce, Solver, best_cohort
+
+MANY = 1 << 15
+"""Of fewer clients, computing all indices takes less time than finding out which are needed."""
 
 
 @dataclass(slots=True)
@@ -49,27 +53,33 @@ class BottleneckBandit:
 
     def select(self, state: BanditState, view: RoundView, rng: Generator) -> Selection:
         """The best cohort for the optimistic speeds."""
-        rows, size = view.candidates(), view.num_available
-        speed = self.speed.upper_bound(
-            state.speed,
-            rows,
-            round_=view.round,
-            cohort_size=view.cohort_size,
-            out=scratch("speed", size),
-        )
-        weight = self.reward.weights(
-            state.speed.inverse.count[rows],
-            view.round,
-            of_rows(state.target_share, rows),
-            privacy_left=view.privacy_of(rows),
-            out=scratch("weight", size),
-        )
+        rows = view.candidates()
+        clusters = state.clusters[rows] if self.reward.rho > 0 else None
+        if isinstance(self.solver, Exact) and view.num_available >= MANY:
+            candidates = OptimisticCandidates(
+                self.speed, state.speed, self.reward, state.target_share, view, rows
+            )
+            chosen = self.solver.choose(
+                candidates,
+                size=view.num_to_choose,
+                clusters=clusters,
+                penalty=self.reward.penalty,
+                rng=rng,
+            )
+            return Selection.of(view, rows, chosen)
         return best_cohort(
             view,
             rows,
-            bottleneck=speed,
-            weight=weight,
-            clusters=state.clusters[rows] if self.reward.rho > 0 else None,
+            bottleneck=self.speed.upper_bound(
+                state.speed, rows, round_=view.round, cohort_size=view.cohort_size
+            ),
+            weight=self.reward.weights(
+                state.speed.inverse.count[rows],
+                view.round,
+                of_rows(state.target_share, rows),
+                privacy_left=view.privacy_of(rows),
+            ),
+            clusters=clusters,
             penalty=self.reward.penalty,
             solver=self.solver,
             rng=rng,

@@ -6,24 +6,29 @@ For a fixed threshold on u the best cohort is the m largest weights among the cl
 it, and the minimum of u over that cohort is at least the threshold. So the maximum over
 thresholds of ``u + (m largest weights) / m`` is the optimum of the whole problem.
 
-With a penalty, ``charge = m * penalty`` in units of w: the best client of each cluster (its
-leader) counts w, every other w - charge, and the m largest of these adjusted weights are best.
-Proof: the penalty asks for each cluster's clients by falling weight, the first free, the others
-charged alike; marginal values fall, so taking the m largest of all respects that order.
+Sorting a million clients would take most of the time. The optimum of a sample bounds what can
+matter, and few clients do: u is looked at once, w is read of those few, and they are swept.
 """
 
-from collections import Counter
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heappushpop, heapreplace
-from itertools import repeat
-from math import fsum, isqrt
+from math import isqrt
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
-from fedmuster.solvers.bottleneck_problem import SOLVERS, BottleneckProblem, check_values
+from fedmuster.solvers.bottleneck_problem import SOLVERS, BottleneckProblem
+from fedmuster.solvers.candidates import (
+    EVERYONE,
+    Candidates,
+    Clients,
+    Stored,
+    heaviest,
+    is_ordered,
+    refuse_unordered,
+)
+from fedmuster.solvers.frontier import Field, Frontier, adjusted, compact, leading_weight, sweep
 from fedmuster.solvers.top_k import top_k
 
 FEW = 2_000
@@ -35,192 +40,98 @@ _BINS = 1_024
 _CHUNK = 1 << 15  # a few arrays of this length stay in cache
 _ROUNDING = 1e-10
 _TINY = 1e-290  # a shorter span of u would overflow the number of bins per unit
-_FIRST_STOP = 1_024
-"""One block of this number of clients costs less than the calls for several."""
 
 
-class Field(NamedTuple):
-    """The clients that compete: u, w, and their clusters where there is a penalty.
+class _Contest(NamedTuple):
+    """Candidates of whom nothing was read yet; see :class:`Field` for the rest.
 
-    ``charge = m * penalty`` is the cost of a client that is not the best of its cluster; no cohort
-    has a larger mean of adjusted weights than ``ceiling``.
+    No cohort has a larger mean of adjusted weights than ``ceiling``.
     """
 
-    bottleneck: FloatArray
-    weight: FloatArray
+    candidates: Candidates
     clusters: IntArray | None
     size: int
     charge: float
     ceiling: float
 
-    def part(self, where: IntArray | slice) -> "Field":
-        """The same competition among fewer clients."""
-        return self._replace(
-            bottleneck=self.bottleneck[where],
-            weight=self.weight[where],
-            clusters=None if self.clusters is None else self.clusters[where],
-        )
+    def field(self, clients: Clients) -> Field:
+        """The competition among ``clients`` alone."""
+        u, w = self.candidates.bottleneck(clients), self.candidates.weight(clients)
+        labels = None if self.clusters is None else self.clusters[clients]
+        return Field(u, w, labels, self.size, self.charge)
+
+    def sample(self, stride: int) -> "_Contest":
+        """The contest among every ``stride``-th candidate."""
+        part = self.field(slice(None, None, stride))
+        if not is_ordered(part.bottleneck):
+            refuse_unordered(self.candidates)
+        stored = Stored(part.bottleneck, part.weight)
+        return self._replace(candidates=stored, clusters=part.clusters)
 
 
-class Frontier(NamedTuple):
-    """The result of a sweep: the largest energy, and every threshold that reaches it, increasing.
+class _Found(NamedTuple):
+    """All clients that reach a pivot of their frontier.
 
-    ``levels`` are the thresholds at which the m largest (adjusted) weights change, falling;
-    ``bars`` are the m-th largest from each level on: below a bar no client enters.
+    Where at least m are unseen there is no frontier, and the clients are the unseen.
     """
 
-    best: float
-    pivots: list[float]
-    levels: FloatArray
-    bars: FloatArray
+    clients: Clients
+    bottleneck: FloatArray
+    frontier: Frontier | None
 
 
-def sweep(field: Field) -> Frontier:
-    """The frontier of a field, whatever its order."""
-    falling = field.part(np.argsort(field.bottleneck)[::-1])
-    levels, bars, energies = _plain(falling) if field.clusters is None else _clustered(falling)
-    best = float(energies.max())
-    pivots = sorted(set(levels[energies == best].tolist()))
-    return Frontier(best, pivots, levels, bars)
-
-
-Steps = tuple[FloatArray, FloatArray, FloatArray]
-"""Level, bar and energy wherever the m largest adjusted weights change."""
-
-
-def _plain(field: Field) -> Steps:
-    """Evaluates only where a weight enters the m largest: between two such clients u only falls."""
-    u, w, m = field.bottleneck, field.weight, field.size
-    heap = w[:m].tolist()
-    heapify(heap)
-    levels, bars = [u[m - 1 : m]], [np.array(heap[:1])]
-    energies = [levels[0] + fsum(heap) / m]
-    start = m
-    while start < len(u):
-        stop = max(4 * start, _FIRST_STOP)  # the bar rises ever more slowly, so blocks may grow
-        total = fsum(heap)  # afresh, lest rounding errors pile up
-        ranks = start + (w[start:stop] > heap[0]).nonzero()[0]
-        entering = w[ranks]
-        pushed_out = map(heappushpop, repeat(heap), entering.tolist())
-        leaving = np.fromiter(pushed_out, np.float64, len(ranks))
-        # A client that leaves at once never entered: its point has the energy before at a lower u.
-        levels.append(u[ranks])
-        energies.append(levels[-1] + (total + (entering - leaving).cumsum()) / m)
-        # The bar from here on is whatever the next to enter pushes out.
-        bars.append(np.append(leaving[1:], heap[0])[: len(ranks)])
-        start = stop
-    rising = np.maximum.accumulate(np.concatenate(bars))
-    return np.concatenate(levels), rising, np.concatenate(energies)
-
-
-def _clustered(field: Field) -> Steps:
-    """The best cohort with adjusted weights.
-
-    A client that does not lead adds w - charge. A new leader lifts its cluster's largest value
-    from the old leader's w to its own and adds the old leader's w - charge. So one value rises
-    and one is added, the m-th largest never falls, and what left the m largest never returns.
-    """
-    assert field.clusters is not None
-    u, w, m, charge = field.bottleneck, field.weight, field.size, field.charge
-    labels, num_clusters = compact(field.clusters)
-    leader = leading_weight(w[:m], labels[:m], num_clusters)
-    heap = adjusted(w[:m], labels[:m], charge).tolist()
-    heapify(heap)
-    outdated: Counter[float] = Counter()  # values in the heap that rose since; equal ones are alike
-    total, level = fsum(heap), float(u[m - 1])
-    levels, bars, energies = [level], [heap[0]], [level + total / m]
-    start = m
-    while start < len(u):
-        stop = 4 * start
-        if outdated:
-            heap = list((Counter(heap) - outdated).elements())
-            heapify(heap)
-            outdated.clear()
-        total, weights, bar = fsum(heap), w[start:stop], heap[0]
-        leads = weights > leader[labels[start:stop]]
-        ranks = np.flatnonzero((weights > bar) & (leads | (weights - charge > bar))) + start
-        for level, weight, label in zip(
-            u[ranks].tolist(), w[ranks].tolist(), labels[ranks].tolist(), strict=True
-        ):
-            value, before = weight - charge, total
-            former = leader.item(label)
-            if weight > former:
-                leader[label] = value = weight
-                if former >= heap[0]:
-                    outdated[former] += 1
-                    heappush(heap, weight)
-                    total += weight - former
-                    value = former - charge
-                    _drop_outdated(heap, outdated)
-            if value > heap[0]:
-                total += value - heapreplace(heap, value)
-                _drop_outdated(heap, outdated)
-            if total > before:
-                levels.append(level)
-                bars.append(heap[0])
-                energies.append(level + total / m)
-        start = stop
-    return np.array(levels), np.array(bars), np.array(energies)
-
-
-def _drop_outdated(heap: list[float], outdated: Counter[float]) -> None:
-    while outdated[heap[0]] > 0:
-        outdated[heappop(heap)] -= 1
-
-
-def adjusted(
-    weight: FloatArray, clusters: IntArray, charge: float, rng: Generator | None = None
-) -> FloatArray:
-    """The weights less ``charge`` for all but one best client of each cluster, drawn by ``rng``."""
-    labels, num_clusters = compact(clusters)
-    best = np.flatnonzero(weight == leading_weight(weight, labels, num_clusters)[labels])
-    if rng is not None:
-        rng.shuffle(best)
-    leader = np.full(num_clusters, -1)
-    leader[labels[best]] = best  # the last of several is kept
-    leader = leader[leader >= 0]
-    values = weight - charge
-    values[leader] = weight[leader]
-    return values
-
-
-def leading_weight(weight: FloatArray, labels: IntArray, num_clusters: int) -> FloatArray:
-    """The largest weight in each cluster, ``-inf`` where there is no client."""
-    largest = np.full(num_clusters, -np.inf)
-    np.maximum.at(largest, labels, weight)
-    return largest
-
-
-def compact(clusters: IntArray) -> tuple[IntArray, int]:
-    """Labels small enough to index a table, and the length of that table."""
-    largest = int(np.maximum.reduce(clusters))
-    if largest < 4 * len(clusters) and np.minimum.reduce(clusters) >= 0:
-        return clusters, largest + 1
-    names, labels = np.unique(clusters, return_inverse=True)
-    return labels, len(names)
-
-
-def _search(field: Field) -> tuple[Frontier, IntArray | slice]:
-    """The frontier of those clients that matter, and an index of all clients above its pivots."""
-    num_clients = len(field.bottleneck)
+def _search(contest: _Contest) -> _Found:
+    """Those who matter, found by a look at the u of everybody and at the w of few."""
+    num_clients = len(contest.candidates)
     # About stride * m clients survive a sample of n / stride: the two are balanced here.
     # Odd, because periods of two are common among client numbers.
-    stride = max(2, isqrt(num_clients // field.size) // 2) | 1
-    if num_clients <= FEW or num_clients < COHORTS_IN_SAMPLE * stride * field.size:
-        return sweep(field), slice(None)
-    sample, _ = _search(field.part(slice(None, None, stride)))
-    # At threshold t the energy is at most t + ceiling, so below this no threshold can be best.
-    scale = abs(sample.best) + abs(sample.pivots[0]) + abs(field.ceiling)
-    lowest = sample.best - field.ceiling - _ROUNDING * scale
-    near = np.flatnonzero(field.bottleneck >= lowest)
-    if len(near) <= FEW:
-        return sweep(field.part(near)), near
-    sieve = _Sieve(field, stride, sample, lowest)
-    contenders = sieve.sift(near)
+    stride = max(2, isqrt(num_clients // contest.size) // 2) | 1
+    sample, lowest, rounding = None, -np.inf, 0.0
+    if num_clients > FEW and num_clients >= COHORTS_IN_SAMPLE * stride * contest.size:
+        sample = _search(contest.sample(stride)).frontier
+        if sample is None:
+            return _Found(_reaching(contest, np.inf), np.empty(0), None)
+        # At threshold t the energy is at most t + ceiling, so below this no threshold can be best.
+        scale = abs(sample.best) + abs(sample.pivots[0]) + abs(contest.ceiling)
+        rounding = _ROUNDING * scale
+        lowest = sample.best - contest.ceiling - rounding
+    clients, near = _at_or_above(contest, lowest)
+    u = near.bottleneck
+    unseen = u == np.inf
+    if np.count_nonzero(unseen) >= contest.size:
+        return _Found(_among(clients, np.flatnonzero(unseen)), u, None)
+    if sample is None or len(u) <= FEW:
+        return _Found(clients, u, sweep(near))
+    sampled = np.zeros(num_clients, dtype=np.bool_)
+    sampled[::stride] = True
+    sieve = _Sieve(near, sampled[clients], sample, lowest)
+    contenders = sieve.sift(np.arange(len(u)))
     if len(contenders) > _CHUNK:
-        sieve.narrow(contenders, sample.best - _ROUNDING * scale)
+        sieve.narrow(contenders, sample.best - rounding)
         contenders = sieve.sift(contenders)
-    return sweep(field.part(contenders)), near
+    return _Found(clients, u, sweep(near.part(contenders)))
+
+
+def _at_or_above(contest: _Contest, lowest: float) -> tuple[Clients, Field]:
+    """The clients with a u of at least ``lowest``; complains of a u that cannot be ordered."""
+    clients = EVERYONE if lowest == -np.inf else _reaching(contest, lowest)
+    near = contest.field(clients)
+    if not is_ordered(near.bottleneck):
+        refuse_unordered(contest.candidates)
+    exact = near.bottleneck >= lowest
+    if exact.all():
+        return clients, near
+    kept = np.flatnonzero(exact)
+    return _among(clients, kept), near.part(kept)
+
+
+def _reaching(contest: _Contest, level: float) -> Clients:
+    reaching = contest.candidates.reaching(level)
+    return EVERYONE if reaching.all() else np.flatnonzero(reaching)
+
+
+def _among(clients: Clients, positions: IntArray) -> IntArray:
+    return positions if isinstance(clients, slice) else clients[positions]
 
 
 class _Sieve:
@@ -231,10 +142,9 @@ class _Sieve:
     sample that equal a bar pass, because they set it.
     """
 
-    def __init__(self, field: Field, stride: int, sample: Frontier, lowest: float) -> None:
-        self.field, self.pivot, self.lowest = field, sample.pivots[0], lowest
-        self.sampled = np.zeros(len(field.weight), dtype=np.bool_)
-        self.sampled[::stride] = True
+    def __init__(self, field: Field, sampled: BoolArray, sample: Frontier, lowest: float) -> None:
+        self.field, self.sampled = field, sampled
+        self.pivot, self.lowest = sample.pivots[0], lowest
         levels, bars = sample.levels[::-1], sample.bars[::-1]
         self.pivot_bar = bars[np.searchsorted(levels, self.pivot)]
         # Bars are looked up in equal bins of u, as a binary search for each client is slow.
@@ -246,7 +156,7 @@ class _Sieve:
         self.bars: FloatArray = np.append(bars, -np.inf)[next_level]
         if field.clusters is not None:
             self.labels, num_clusters = compact(field.clusters)
-            above = stride * np.flatnonzero(field.bottleneck[::stride] >= self.pivot)
+            above = np.flatnonzero(sampled & (field.bottleneck >= self.pivot))
             self.leader = leading_weight(field.weight[above], self.labels[above], num_clusters)
 
     def _bins(self, u: FloatArray) -> IntArray:
@@ -310,34 +220,47 @@ class Exact:
 
     def solve(self, instance: BottleneckProblem, rng: Generator) -> IntArray:
         """Increasing positions of the best cohort."""
-        highest, heaviest = check_values(instance)
-        u, w, size = instance.bottleneck, instance.weight, instance.size
-        if size == len(u):
+        return self.choose(
+            Stored(instance.bottleneck, instance.weight),
+            size=instance.size,
+            clusters=instance.clusters,
+            penalty=instance.penalty,
+            rng=rng,
+        )
+
+    def choose(
+        self,
+        candidates: Candidates,
+        *,
+        size: int,
+        clusters: IntArray | None = None,
+        penalty: float = 0.0,
+        rng: Generator,
+    ) -> IntArray:
+        """:meth:`solve` for candidates whose numbers need not be at hand, all in all."""
+        charge, ceiling = 0.0, heaviest(candidates)
+        if size == len(candidates):
+            refuse_unordered(candidates)
             return np.arange(size)
-        clusters, charge, ceiling = None, 0.0, heaviest
-        if instance.penalty > 0 and instance.clusters is not None:
-            clusters, num_clusters = compact(instance.clusters)
-            charge = size * instance.penalty
+        if penalty == 0:
+            clusters = None
+        elif clusters is not None:
+            clusters, num_clusters = compact(clusters)
+            charge = size * penalty
             # With fewer than m clusters some of the m must pay.
-            ceiling -= instance.penalty * max(0, size - num_clusters)
-        field = Field(u, w, clusters, size, charge, ceiling)
-        if highest == np.inf:
-            unseen = u == np.inf
-            num_unseen = np.count_nonzero(unseen)
-            if num_unseen >= size:
-                everyone = num_unseen == len(u)
-                return _largest(field, slice(None) if everyone else np.flatnonzero(unseen), rng)
-        frontier, near = _search(field)
-        pivots = frontier.pivots
-        pivot = pivots[int(rng.integers(len(pivots)))] if len(pivots) > 1 else pivots[0]
-        above = np.flatnonzero(u[near] >= pivot)
-        return _largest(field, above if isinstance(near, slice) else near[above], rng)
-
-
-def _largest(field: Field, clients: IntArray | slice, rng: Generator) -> IntArray:
-    """The m largest adjusted weights of ``clients``, ties at random."""
-    values = field.weight[clients]
-    if field.clusters is not None:
-        values = adjusted(values, field.clusters[clients], field.charge, rng)
-    chosen = top_k(values, field.size, rng)
-    return chosen if isinstance(clients, slice) else clients[chosen]
+            ceiling -= penalty * max(0, size - num_clusters)
+        clients, u, frontier = _search(_Contest(candidates, clusters, size, charge, ceiling))
+        if frontier is not None:
+            pivots = frontier.pivots
+            pivot = pivots[int(rng.integers(len(pivots)))] if len(pivots) > 1 else pivots[0]
+            clients = _among(clients, np.flatnonzero(u >= pivot))
+        elif clusters is None:
+            low, high = candidates.weight_bounds(clients)
+            num_unseen = len(candidates) if isinstance(clients, slice) else len(clients)
+            if low == high and num_unseen > size:  # what top_k draws, without a list of weights
+                drawn = rng.choice(num_unseen, size, replace=False, shuffle=False)
+                return _among(clients, np.sort(drawn))
+        values = candidates.weight(clients)
+        if clusters is not None:
+            values = adjusted(values, clusters[clients], charge, rng)
+        return _among(clients, top_k(values, size, rng))

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.bandits.rewards import repeats
-from fedmuster.core.arrays import LARGEST_SUMMAND, FloatArray, IntArray, blocks
+from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import RoundView, Selection, is_integer
 from fedmuster.core.registry import Registry
+from fedmuster.solvers.candidates import Stored, heaviest, refuse_unordered
 from fedmuster.solvers.top_k import nobody
 
 
@@ -83,32 +84,11 @@ class BottleneckProblem:
         return float(self.bottleneck[positions].min()), rest
 
 
-def check_values(instance: BottleneckProblem) -> tuple[float, float]:
-    """Complain unless u is finite or ``+inf`` and w finite; returns the largest u and w.
-
-    Minima and maxima hand a NaN on, so reductions without temporaries see everything.
-    """
-    u, w = instance.bottleneck, instance.weight
-    return (
-        _largest("bottleneck", u, np.inf, "finite, or +inf for unseen clients"),
-        _largest("weight", w, LARGEST_SUMMAND, f"within ±{LARGEST_SUMMAND:g}"),
-    )
-
-
-def _largest(name: str, values: FloatArray, limit: float, expected: str) -> float:
-    fits, highest = True, -np.inf
-    for block in blocks(len(values)):  # which stays in cache between its minimum and its maximum
-        part = values[block]
-        low, high = np.minimum.reduce(part), np.maximum.reduce(part)
-        fits = fits and bool(low > -np.inf and high <= limit)  # no comparison with NaN is true
-        highest = max(highest, high)
-    if not fits:
-        wrong = np.flatnonzero(~((values > -np.inf) & (values <= limit)))
-        raise DataError(
-            f"BottleneckProblem: {name} holds {values[wrong[0]]} at position {wrong[0]} "
-            f"({len(wrong)} such values), expected numbers that are {expected}"
-        )
-    return float(highest)
+def check_values(instance: BottleneckProblem) -> None:
+    """Complain unless u is finite or ``+inf`` and w finite."""
+    candidates = Stored(instance.bottleneck, instance.weight)
+    refuse_unordered(candidates)
+    heaviest(candidates)
 
 
 class Solver(Protocol):
