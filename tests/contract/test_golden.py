@@ -214,27 +214,30 @@ def discounted_ucb(told: Story, k: int, discount: float) -> float:
     return mean + sqrt((COHORT_SIZE + 1) * log(max(horizon, 1.0)) / sum(weights))
 
 
+def counted(told: Story, k: int, policy: BSFL | PAUSE) -> list[tuple[float, float]]:
+    """(weight, speed) of the samples that the policy's estimator counts."""
+    seen, estimator = speeds(told, k, policy.tau_min_seconds), policy.estimator
+    if isinstance(estimator, WindowedMean):
+        seen = seen[-estimator.window :]
+    discount = estimator.discount if isinstance(estimator, DiscountedMean) else 1.0
+    return [(discount ** (told.t - 1 - t), speed) for t, speed in seen]
+
+
 @cache
 def spread_ucb(told: Story, k: int, policy: BSFL | PAUSE) -> float:
     """Mean and ``scale sqrt(2 s² L / c)``, L = ln t or ln+(mean count / c), of what counts."""
-    seen = speeds(told, k, policy.tau_min_seconds)
-    estimator, last = policy.estimator, told.t - 1
+    seen = counted(told, k, policy)
     if not seen:
         return UNSEEN
-    discount = 1.0
-    if isinstance(estimator, WindowedMean):
-        seen = seen[-estimator.window :]
-    elif isinstance(estimator, DiscountedMean):
-        discount = estimator.discount
-    weights = [discount ** (last - t) for t, _ in seen]
-    count = sum(weights)
-    mean = sum(w * x for w, (_, x) in zip(weights, seen, strict=True)) / count
-    squares = sum(w * (x - mean) ** 2 for w, (_, x) in zip(weights, seen, strict=True))
-    horizon = sum(discount**n for n in range(last))
+    count = sum(w for w, _ in seen)
+    mean = sum(w * x for w, x in seen) / count
+    squares = sum(w * (x - mean) ** 2 for w, x in seen)
+    discount = getattr(policy.estimator, "discount", 1.0)
+    horizon = sum(discount**n for n in range(told.t - 1))
     logarithm = log(max(horizon, 1.0))
     if policy.bonus == "minimax":
-        usual = sum(len(samples(told, j)) for j in range(NUM_CLIENTS)) / NUM_CLIENTS
-        logarithm = max(log(usual * horizon / last / count), 0.0)
+        counts = [sum(w for w, _ in counted(told, j, policy)) for j in range(NUM_CLIENTS)]
+        logarithm = max(log(sum(counts) / NUM_CLIENTS / count), 0.0)
     variance = (squares + 0.02) / (count + 2)
     zeta = getattr(policy, "zeta", 1.0)
     return zeta * mean + policy.scale * sqrt(2 * variance * logarithm / count)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.digests.cases import Case, cases
 from tests.digests.digesting import Digests, of_run
-from tests.digests.playing import ENVIRONMENT, play
+from tests.digests.environment import ENVIRONMENT
+from tests.digests.playing import play
 from tests.forks import FORKS
 
 from fedmuster.core.staleness import DISCARD
