@@ -36,7 +36,7 @@ ROUNDS = 25
 
 
 def started(
-    staleness: Staleness | None = PolynomialWorth(),  # noqa: B008
+    staleness: Staleness | None = PolynomialWorth(),
     *,
     policy: Any = None,
     world: Any = WORLD,

@@ -18,7 +18,8 @@ from fedmuster.policies import bottleneck_policy, optimistic_candidates
 from fedmuster.policies.bottleneck_policy import BanditState, BottleneckPolicy
 from fedmuster.policies.bsfl import BSFL
 from fedmuster.policies.pause import PAUSE
-from fedmuster.solvers import bottleneck, candidates
+from fedmuster.solvers import bottleneck
+from fedmuster.solvers import bottleneck_candidates as candidates
 
 POLICIES: list[BottleneckPolicy] = [
     BSFL(alpha=3.0, beta=1.2),

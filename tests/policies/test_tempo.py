@@ -14,7 +14,8 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Feedback, FloatArray, RoundView, Selection
 from fedmuster.core.streams import stream
 from fedmuster.federation import Federation, Horizon, Simulation
-from fedmuster.policies.tempo import Tempo, latencies, prices, shortlist
+from fedmuster.policies.tempo import Tempo, latencies, shortlist
+from fedmuster.policies.tempo import slot_prices as prices
 from fedmuster.policies.tempo.policy import TempoState
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem

@@ -8,7 +8,7 @@ from fedmuster.bandits.rewards import CohortReward
 from fedmuster.bandits.speed import SpeedEstimator, SpeedState
 from fedmuster.core.arrays import BoolArray, FloatArray, blocks
 from fedmuster.core.records import RoundView, of_rows
-from fedmuster.solvers.candidates import EVERYONE, Clients, bounds
+from fedmuster.solvers.bottleneck_candidates import EVERYONE, Clients, bounds
 
 _BLOCK = 1 << 16
 """Of fewer clients at a time, calls would take longer than what leaves the nearest cache."""

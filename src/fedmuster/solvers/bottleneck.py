@@ -18,8 +18,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
-from fedmuster.solvers.bottleneck_problem import SOLVERS, BottleneckProblem
-from fedmuster.solvers.candidates import (
+from fedmuster.solvers.bottleneck_candidates import (
     EVERYONE,
     Candidates,
     Clients,
@@ -28,6 +27,7 @@ from fedmuster.solvers.candidates import (
     is_ordered,
     refuse_unordered,
 )
+from fedmuster.solvers.bottleneck_problem import SOLVERS, BottleneckProblem
 from fedmuster.solvers.frontier import Field, Frontier, adjusted, compact, leading_weight, sweep
 from fedmuster.solvers.top_k import top_k
 
@@ -43,7 +43,7 @@ _TINY = 1e-290  # a shorter span of u would overflow the number of bins per unit
 
 
 class _Contest(NamedTuple):
-    """Candidates of whom nothing was read yet; see :class:`Field` for the rest.
+    """Candidates that the solver has not read yet; see :class:`Field` for the rest.
 
     No cohort has a larger mean of adjusted weights than ``ceiling``.
     """

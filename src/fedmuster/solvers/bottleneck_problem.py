@@ -13,7 +13,7 @@ from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import RoundView, Selection, is_integer
 from fedmuster.core.registry import Registry
-from fedmuster.solvers.candidates import Stored, heaviest, refuse_unordered
+from fedmuster.solvers.bottleneck_candidates import Stored, heaviest, refuse_unordered
 from fedmuster.solvers.top_k import nobody
 
 

@@ -16,13 +16,14 @@ from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.staleness import Discard, PolynomialWorth, Staleness
 from fedmuster.core.state import given, shared
-from fedmuster.policies.tempo import answering, latencies, needs, prices, shortlist
+from fedmuster.policies.tempo import answering, latencies, needs, shortlist
+from fedmuster.policies.tempo import slot_prices as prices
 from fedmuster.policies.tempo.answering import AnsweringState
 from fedmuster.policies.tempo.explain import ByTempo
 from fedmuster.policies.tempo.latencies import LatencyState, expected_seconds
 from fedmuster.policies.tempo.needs import NeedState
-from fedmuster.policies.tempo.prices import PriceState, price
 from fedmuster.policies.tempo.shortlist import Shortlist
+from fedmuster.policies.tempo.slot_prices import PriceState, price
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 from fedmuster.solvers.top_k import nobody, top_k
