@@ -34,7 +34,7 @@ class Field(NamedTuple):
     charge: float
 
     def part(self, where: IntArray | slice) -> "Field":
-        """The same competition among fewer clients."""
+        """The field of the clients at ``where``."""
         return self._replace(
             bottleneck=self.bottleneck[where],
             weight=self.weight[where],
