@@ -41,9 +41,10 @@ def started(
     policy: Any = None,
     world: Any = WORLD,
     training: Any = TRAINING,
+    holds: bool | None = None,
     **more: Any,
 ) -> Simulation[Any]:
-    federation = Federation(rounds=True, staleness=staleness)
+    federation = Federation(rounds=True, staleness=staleness, late_hold_slots=holds)
     policy = Listens() if policy is None else policy
     return Simulation(policy, world, seed=4, training=training, federation=federation, **more)
 
@@ -60,8 +61,10 @@ class Invitation:
 def check_against_a_model(simulation: Simulation[Any], staleness: Staleness, rounds: int) -> int:
     """Play, and compare each ``late`` with who is out in plain Python; the number of late answers.
 
-    Without SAFA, whose server gives up clients on its own.
+    Without SAFA, whose server gives up clients on its own. Where late clients hold their slots, a
+    client that never answers is given up at the deadline, else when its round is over.
     """
+    holds, deadline = simulation.settings.late_hold_slots, simulation.world.time.deadline_seconds
     out: dict[int, Invitation] = {}
     came = 0
     for number in range(1, rounds + 1):
@@ -73,9 +76,10 @@ def check_against_a_model(simulation: Simulation[Any], staleness: Staleness, rou
         assert late is not None
         expected: dict[int, float] = {}
         for client, told in list(out.items()):
-            if told.arrives_at_seconds <= now or told.arrives_at_seconds == np.inf:
+            silent = told.latency_seconds == np.inf
+            if told.arrives_at_seconds <= now or (silent and not holds):
                 age = np.array([number - told.round])
-                lost = told.arrives_at_seconds == np.inf or staleness.factors(age)[0] == 0
+                lost = silent or staleness.factors(age)[0] == 0
                 expected[client] = np.inf if lost else told.latency_seconds
                 del out[client]
         found = dict(zip(late.clients.tolist(), late.latency_seconds.tolist(), strict=True))
@@ -91,7 +95,8 @@ def check_against_a_model(simulation: Simulation[Any], staleness: Staleness, rou
         ):
             if not done:
                 assert client not in out
-                out[client] = Invitation(number, began + seconds, seconds)
+                arrives = began + (deadline if seconds == np.inf else seconds)
+                out[client] = Invitation(number, arrives, seconds)
         assert simulation.selector.unanswered is not None
         owed = dict.fromkeys(out, 1)
         counts = simulation.selector.unanswered
@@ -104,10 +109,11 @@ def check_against_a_model(simulation: Simulation[Any], staleness: Staleness, rou
     "staleness", [PolynomialWorth(), PolynomialWorth(max_age=1), AgeAndNovelty(max_age=2)]
 )
 @pytest.mark.parametrize("quota", [1, 3])
+@pytest.mark.parametrize("holds", [False, True])
 def test_each_missed_round_is_told_once_and_when_it_is_known(
-    staleness: Staleness, world: LatencyWorld, quota: int
+    staleness: Staleness, world: LatencyWorld, quota: int, holds: bool
 ) -> None:
-    simulation = started(staleness, world=world, policy=Listens(quota=quota))
+    simulation = started(staleness, world=world, policy=Listens(quota=quota), holds=holds)
     assert check_against_a_model(simulation, staleness, ROUNDS) > 0
     state = simulation.selector.state
     assert simulation.selector.unanswered is not None

@@ -32,10 +32,14 @@ def at_work(
     staleness: Staleness | None = None,
     rounds: int = 60,
 ) -> list[tuple[int, int]]:
-    """(clients out, clients asked) at the start of each round, by the clock of the world."""
+    """(clients out, clients asked) at the start of each round, by the clock of the world.
+
+    A client that never answers is out until the deadline.
+    """
     staleness = PolynomialWorth() if staleness is None else staleness
     federation = Federation(rounds=True, staleness=staleness, late_hold_slots=holds)
     simulation = Simulation(policy, world, seed=3, training=MANY, federation=federation)
+    deadline = simulation.world.time.deadline_seconds
     ends: list[float] = []
     found = []
     for number in range(1, rounds + 1):
@@ -45,7 +49,8 @@ def at_work(
         ((selection, _),) = heard
         latency = simulation.world.realise(number, now_seconds=now).latency_seconds
         out = [end for end in ends if end > now]
-        ends = out + [now + s for s in latency[selection.clients].tolist() if np.isfinite(s)]
+        latency = np.where(np.isfinite(latency), latency, deadline)
+        ends = out + (now + latency[selection.clients]).tolist()
         found.append((len(out), len(selection.clients)))
     return found
 
@@ -75,9 +80,13 @@ def test_without_the_deadline_of_its_own_a_policy_never_asks_nobody() -> None:
     assert set(nobody) == {11}
 
 
-def test_clients_that_drop_out_hold_no_slot() -> None:
-    world = LatencyWorld(num_clients=60, cohort_size=10, dropout=0.9, deadline_seconds=2.0)
-    assert all(asked == max(1, 10 - out) for out, asked in at_work(True, CHEATS[0], world=world))
+@pytest.mark.parametrize("dropout", [0.3, 0.9])
+def test_clients_that_drop_out_hold_their_slots_until_the_deadline(dropout: float) -> None:
+    """No server can tell them from late ones."""
+    world = LatencyWorld(num_clients=60, cohort_size=10, dropout=dropout, deadline_seconds=2.0)
+    found = at_work(True, CHEATS[0], world=world, rounds=120)
+    assert all(asked == (max(1, 10 - out) if out < 11 else 0) for out, asked in found)
+    assert max(out for out, _ in found) >= 9
 
 
 def test_an_answer_that_waits_for_fresh_ones_holds_no_slot() -> None:

@@ -173,9 +173,7 @@ class _Onlooker(Simulation[Any]):
     def _marks(self, drawn: WorldRound) -> dict[str, FloatArray]:
         """Who could be chosen, and why others could not."""
         busy = self.selector.tickets.busy.copy()
-        late = None if self.trainer is None else self.trainer.late
-        if late is not None:
-            busy[late.clients[~late.arrived]] = True
+        busy[self._asking.out.clients] = True
         marks = {"available": drawn.available & ~busy, "busy": busy}
         if self.budget is not None:
             marks["privacy_spent"] = ~self.budget.able

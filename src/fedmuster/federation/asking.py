@@ -1,14 +1,40 @@
 """What the loop needs to know of a way to ask clients: in rounds, or slot by slot."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from fedmuster.core.arrays import BoolArray
+import numpy as np
+
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.records import Feedback
 from fedmuster.core.state import Array
 from fedmuster.federation.agenda import Event
 from fedmuster.federation.jobs import Decision, Job
 from fedmuster.federation.work import Work
+
+
+class Out(NamedTuple):
+    """Clients that the server still waits for after the end of their round.
+
+    Args:
+        clients: int64[n].
+        until_seconds: [n], when the wait for each ends.
+    """
+
+    clients: IntArray
+    until_seconds: FloatArray
+
+    def after(self, now_seconds: float) -> "Out":
+        """Those for whom the server waits longer than this."""
+        longer = self.until_seconds > now_seconds
+        return Out(self.clients[longer], self.until_seconds[longer])
+
+    def beside(self, others: "Out") -> "Out":
+        """These and others."""
+        return Out(*(np.concatenate(columns) for columns in zip(self, others, strict=True)))
+
+
+NOBODY_OUT = Out(np.empty(0, dtype=np.int64), np.empty(0))
 
 
 class Asking(Protocol):
@@ -25,6 +51,10 @@ class Asking(Protocol):
     @property
     def cohort(self) -> Decision | None:
         """The cohort of the round that is open; None without rounds."""
+
+    @property
+    def out(self) -> Out:
+        """The clients that still work for an earlier round; nobody without rounds."""
 
     def ask(self) -> None:
         """Ask clients, if it is time, and put what they will do on the agenda."""

@@ -9,8 +9,9 @@ import numpy as np
 from fedmuster.core.arrays import BoolArray
 from fedmuster.core.checking import warn_if_everyone
 from fedmuster.core.records import Feedback, RoundView
-from fedmuster.core.state import Array
+from fedmuster.core.state import Array, with_prefix
 from fedmuster.federation.agenda import BACK, Event
+from fedmuster.federation.asking import NOBODY_OUT, Out
 from fedmuster.federation.jobs import Decision, Job
 from fedmuster.federation.late_news import LateNews
 from fedmuster.federation.regret import Verdict
@@ -36,9 +37,27 @@ class Rounds:
         self._drawn: WorldRound | None = None
         self._verdict = Verdict(regret=np.nan, additive=np.nan)
         self._news: LateNews | None = None
+        self._silent: Out | None = None
         trainer = simulation.trainer
         if trainer is not None and trainer.late is not None:
             self._news = LateNews() if simulation.selector.policy.hears_late else None
+            self._silent = NOBODY_OUT if simulation.settings.late_hold_slots else None
+
+    @property
+    def out(self) -> Out:
+        """Clients whose late answers are on their way, and those of whom nothing was heard yet.
+
+        Where late clients hold their slots, silent ones do, too: the server cannot tell which is
+        which before the deadline.
+        """
+        trainer = self._simulation.trainer
+        if trainer is None or trainer.late is None:
+            return NOBODY_OUT
+        late = Out(trainer.late.clients, trainer.late.arrives_at_seconds)
+        late = late.after(trainer.late.now_seconds)
+        if self._silent is None:
+            return late
+        return late.beside(self._silent.after(self._simulation.elapsed_seconds))
 
     def ask(self) -> None:
         """Ask a cohort, if none is out."""
@@ -52,7 +71,7 @@ class Rounds:
         drawn = simulation.reachable(world.realise(selector.round, now_seconds=now))
         size = world.num_to_ask
         if simulation.settings.late_hold_slots:
-            size = max(1, size - simulation.num_out)
+            size = max(1, size - len(self.out.clients))
         selection = simulation.select(drawn, cohort_size=size)
         self._verdict = Verdict(regret=np.nan, additive=np.nan)
         # With a quota the round does not wait for the cohort, and regret is not defined.
@@ -106,6 +125,8 @@ class Rounds:
         now = simulation.elapsed_seconds
         lost = simulation.trainer.lost(simulation.version + 1, now)
         unanswered = np.flatnonzero(simulation.selector.unanswered)
+        if self._silent is not None:
+            unanswered = np.setdiff1d(unanswered, self._silent.after(now).clients)
         return replace(feedback, late=news.hear(unanswered, lost, now_seconds=now))
 
     def age(self, job: Job) -> int:
@@ -143,10 +164,16 @@ class Rounds:
 
     def hold_late(self, work: Work, *, round_number: int) -> None:
         """Let clients that miss the end of the round go on, if their answers may still count."""
-        cohort, drawn = self.cohort, self._drawn
+        simulation, cohort, drawn = self._simulation, self.cohort, self._drawn
         assert cohort is not None
         assert drawn is not None
         held = work.hold(cohort, round_number=round_number)
+        if self._silent is not None:
+            rows = np.setdiff1d(np.flatnonzero(~cohort.feedback.answered), held.rows)
+            latency, deadline = cohort.latency_seconds[rows], simulation.world.time.deadline_seconds
+            known = cohort.asked_at_seconds + np.where(np.isfinite(latency), latency, deadline)
+            silent = Out(cohort.selection.clients[rows], known)
+            self._silent = self._silent.beside(silent).after(simulation.elapsed_seconds)
         if self._news is None:
             return
         measured = drawn.signals_of(cohort.selection)
@@ -163,13 +190,18 @@ class Rounds:
         self.cohort = None
 
     def arrays(self) -> dict[str, Array]:
-        """What the policy will hear of late answers; the answers themselves are the trainer's.
+        """What the policy will hear of late answers, and clients that are silent.
 
-        Nothing else is open after an aggregation.
+        The answers themselves are the trainer's. Nothing else is open after an aggregation.
         """
-        return {} if self._news is None else self._news.arrays()
+        arrays = {} if self._news is None else self._news.arrays()
+        if self._silent is not None:
+            arrays |= {f"silent.{name}": of for name, of in self._silent._asdict().items()}
+        return arrays
 
     def load(self, arrays: dict[str, Array], *, lost: bool) -> None:
         """Continue from :meth:`arrays`."""
         if self._news is not None:
             self._news.load(arrays)
+        if self._silent is not None:
+            self._silent = Out(**with_prefix("silent.", arrays))

@@ -430,27 +430,19 @@ class Simulation(Generic[S]):
         If no client is left, or the clients that are late hold more than all slots, the server
         waits for the first that is done.
         """
-        available, wait = drawn.available, drawn.wait_seconds
-        late = None if self.trainer is None else self.trainer.late
-        if self.budget is None and (late is None or len(late.clients) == 0):
+        available, wait, out = drawn.available, drawn.wait_seconds, self._asking.out
+        if self.budget is None and len(out.clients) == 0:
             return drawn
         if self.budget is not None:
             available = available & self.budget.able
-        if late is not None and len(late.clients) > 0:
-            away = ~late.arrived
+        if len(out.clients) > 0:
             available = available.copy()
-            available[late.clients[away]] = False
-            if self.settings.late_hold_slots and self.num_out > self.world.num_to_ask:
+            available[out.clients] = False
+            if self.settings.late_hold_slots and len(out.clients) > self.world.num_to_ask:
                 available[:] = False  # or the clients at work would become more and more
-            if away.any() and not available.any():
-                wait = max(wait, float(late.arrives_at_seconds[away].min()) - self.elapsed_seconds)
+            if not available.any():
+                wait = max(wait, float(out.until_seconds.min()) - self.elapsed_seconds)
         return replace(drawn, available=available, wait_seconds=wait)
-
-    @property
-    def num_out(self) -> int:
-        """How many clients still work for an earlier round, after the last aggregation."""
-        late = None if self.trainer is None else self.trainer.late
-        return 0 if late is None else int(np.count_nonzero(~late.arrived))
 
     def _watch_scores(self) -> None:
         """Keep the scores of the first choice of a round in which they are due."""

@@ -12,6 +12,7 @@ from fedmuster.core.errors import ConfigError, DataError, PolicyError
 from fedmuster.core.records import Feedback, Selection
 from fedmuster.core.state import Array, with_prefix
 from fedmuster.federation.agenda import BACK, READY, WAKE, Event, load_jobs, saved_jobs
+from fedmuster.federation.asking import NOBODY_OUT
 from fedmuster.federation.jobs import Decision, Job
 from fedmuster.federation.rows import EdgeRow, JobRows
 from fedmuster.federation.triggers import Waiting
@@ -64,6 +65,8 @@ class Slots:
         self.only_edge = 0
         """The server that aggregates next."""
         self.cohort: None = None
+        self.out = NOBODY_OUT
+        """A client that is asked is among the open jobs until it is back, or given up."""
 
     def ask(self) -> None:
         """Ask clients wherever enough slots are free."""
