@@ -74,7 +74,8 @@ class Policy(Protocol[S]):
 
     @property
     def late_hold_slots(self) -> bool:
-        """Whether clients hold their slots in rounds until their late answers are there.
+        """Whether clients hold their slots in rounds until their late answers are there, or until
+        the deadline if they never answer.
 
         ``[federation]`` can say otherwise.
         """

@@ -13,8 +13,9 @@ class LateNews:
     """The late answers that are on their way, at most one of each client; the policy hears of each
     in the round in which it arrives.
 
-    A client whose answer is not on its way has dropped out, or has nothing to send. It was given up
-    when its round closed, and could be asked again at once; the policy hears it one round later.
+    A client whose answer is not on its way has dropped out, or has nothing to send. The server
+    gives it up when its round closes, and the policy hears of it one round later; or, where late
+    clients hold their slots, both at the deadline.
     """
 
     def __init__(self) -> None:
