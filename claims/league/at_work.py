@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedmuster.core.errors import PolicyError
-from fedmuster.core.records import FloatArray, Selection
+from fedmuster.core.records import FloatArray, IntArray, Selection
 from fedmuster.federation import Simulation
 from fedmuster.federation.jobs import Decision
 from fedmuster.worlds.world import WorldRound
@@ -26,12 +26,27 @@ class AtWork(NamedTuple):
     peak: float
 
 
+class Asked(NamedTuple):
+    """What clients were asked to do together.
+
+    Args:
+        clients: int64[n].
+        at_seconds: when they were asked.
+        latency_seconds: [n], how long each takes; infinite if it never answers. The array of the
+            decision itself, because uploads that queue change it.
+    """
+
+    clients: IntArray
+    at_seconds: float
+    latency_seconds: FloatArray
+
+
 class ObservedSimulation(Simulation[Any]):
     """A simulation that keeps what it asks clients to do, and ends if nobody is asked any more."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.asked: list[Decision] = []
+        self.asked: list[Asked] = []
         """The jobs of all clients, in the order in which they were asked."""
         self._empty = 0
 
@@ -51,15 +66,16 @@ class ObservedSimulation(Simulation[Any]):
 
     def dispatch(self, *args: Any, **settings: Any) -> Decision:
         """See :meth:`Simulation.dispatch`."""
-        self.asked.append(super().dispatch(*args, **settings))
-        return self.asked[-1]
+        one = super().dispatch(*args, **settings)
+        self.asked.append(Asked(one.selection.clients, one.asked_at_seconds, one.latency_seconds))
+        return one
 
     def at_work(self, until_seconds: float) -> AtWork:
         """The clients at work from the start until then; see :func:`clients_at_work`."""
         return clients_at_work(self.asked, self.world.time.deadline_seconds, until_seconds)
 
 
-def clients_at_work(asked: list[Decision], deadline: float, until: float) -> AtWork:
+def clients_at_work(asked: list[Asked], deadline: float, until: float) -> AtWork:
     """The clients at work from the start until then.
 
     A client works until it has answered, also if that is after the deadline, or until it is asked
@@ -73,15 +89,13 @@ def clients_at_work(asked: list[Decision], deadline: float, until: float) -> AtW
     return _mean_and_peak(begin, end, until)
 
 
-def _jobs(asked: list[Decision], deadline: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _jobs(asked: list[Asked], deadline: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """[jobs], the client, the beginning and the end of each job."""
     columns: list[list[FloatArray]] = [[np.zeros(0)], [np.zeros(0)], [np.zeros(0)]]
     for one in asked:
         latency = np.where(np.isfinite(one.latency_seconds), one.latency_seconds, deadline)
-        begin = np.full(len(latency), one.asked_at_seconds)
-        for column, values in zip(
-            columns, (one.selection.clients, begin, begin + latency), strict=True
-        ):
+        begin = np.full(len(latency), one.at_seconds)
+        for column, values in zip(columns, (one.clients, begin, begin + latency), strict=True):
             column.append(np.asarray(values, dtype=np.float64))
     clients, begin, end = (np.concatenate(column) for column in columns)
     return clients, begin, end

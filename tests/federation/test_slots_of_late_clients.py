@@ -12,7 +12,13 @@ from tests.federation.test_hearing_late import DATA, TRAINING
 from fedmuster import SAFA, AllClients, Exploring, Genie, Lifted, Problem, Random
 from fedmuster.core.config import from_table, to_table
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.staleness import AgeAndNovelty, CachedModels, PolynomialWorth, Staleness
+from fedmuster.core.staleness import (
+    AgeAndNovelty,
+    CachedModels,
+    Discard,
+    PolynomialWorth,
+    Staleness,
+)
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Federation, Simulation
 from fedmuster.training.models import Logistic
@@ -30,6 +36,7 @@ def at_work(
     *,
     world: LatencyWorld = WORLD,
     staleness: Staleness | None = None,
+    training: Training | None = MANY,
     rounds: int = 60,
 ) -> list[tuple[int, int]]:
     """(clients out, clients asked) at the start of each round, by the clock of the world.
@@ -38,7 +45,7 @@ def at_work(
     """
     staleness = PolynomialWorth() if staleness is None else staleness
     federation = Federation(rounds=True, staleness=staleness, late_hold_slots=holds)
-    simulation = Simulation(policy, world, seed=3, training=MANY, federation=federation)
+    simulation = Simulation(policy, world, seed=3, training=training, federation=federation)
     deadline = simulation.world.time.deadline_seconds
     ends: list[float] = []
     found = []
@@ -72,6 +79,17 @@ def test_no_policy_has_more_clients_at_work_than_slots(
         else:  # one client, so that a round has somebody; and nobody while that one is out, too
             assert (out, asked) in ((slots, 1), (slots + 1, 0))
     assert max(out + asked for out, asked in at_work(False, policy, world=world)) > 1.3 * slots
+
+
+@pytest.mark.parametrize("training", [MANY, None])
+def test_clients_hold_slots_whatever_their_late_answers_are_worth(
+    training: Training | None,
+) -> None:
+    for policy in CHEATS:
+        found = at_work(True, policy, staleness=Discard(), training=training)
+        assert all(asked == (max(1, 10 - out) if out < 11 else 0) for out, asked in found)
+        free = at_work(False, policy, staleness=Discard(), training=training)
+        assert {asked for _, asked in free} == {10}
 
 
 def test_without_the_deadline_of_its_own_a_policy_never_asks_nobody() -> None:

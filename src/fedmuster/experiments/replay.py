@@ -177,7 +177,7 @@ class _Onlooker(Simulation[Any]):
         marks = {"available": drawn.available & ~busy, "busy": busy}
         if self.budget is not None:
             marks["privacy_spent"] = ~self.budget.able
-        resting = self._reachable & ~drawn.available
+        resting = self._reachable & ~drawn.available & ~busy
         if drawn.edges is not None:
             marks["out_of_reach"] = ~drawn.edges.covered
             resting &= drawn.edges.covered

@@ -17,6 +17,7 @@ from fedmuster.federation.late_news import LateNews
 from fedmuster.federation.regret import Verdict
 from fedmuster.federation.rows import EdgeRow
 from fedmuster.federation.work import Work
+from fedmuster.training.servers import LateUpdates
 from fedmuster.worlds.world import Outcome, WorldRound
 
 if TYPE_CHECKING:
@@ -37,27 +38,19 @@ class Rounds:
         self._drawn: WorldRound | None = None
         self._verdict = Verdict(regret=np.nan, additive=np.nan)
         self._news: LateNews | None = None
-        self._silent: Out | None = None
-        trainer = simulation.trainer
-        if trainer is not None and trainer.late is not None:
+        if self._late is not None:
             self._news = LateNews() if simulation.selector.policy.hears_late else None
-            self._silent = NOBODY_OUT if simulation.settings.late_hold_slots else None
+        self._unheard = NOBODY_OUT
+        """Clients that hold slots although no answer of theirs is on its way, or none that counts;
+        no server can tell them from late ones before the deadline."""
 
     @property
     def out(self) -> Out:
-        """Clients whose late answers are on their way, and those of whom nothing was heard yet.
-
-        Where late clients hold their slots, silent ones do, too: the server cannot tell which is
-        which before the deadline.
-        """
-        trainer = self._simulation.trainer
-        if trainer is None or trainer.late is None:
-            return NOBODY_OUT
-        late = Out(trainer.late.clients, trainer.late.arrives_at_seconds)
-        late = late.after(trainer.late.now_seconds)
-        if self._silent is None:
-            return late
-        return late.beside(self._silent.after(self._simulation.elapsed_seconds))
+        """The clients that still work for an earlier round."""
+        if self._late is None:
+            return self._unheard
+        late = Out(self._late.clients, self._late.arrives_at_seconds)
+        return late.after(self._late.now_seconds).beside(self._unheard)
 
     def ask(self) -> None:
         """Ask a cohort, if none is out."""
@@ -68,8 +61,8 @@ class Rounds:
         now = simulation.elapsed_seconds
         if selector.round == 1:
             warn_if_everyone(selector.policy, selector.problem)
-        drawn = simulation.reachable(world.realise(selector.round, now_seconds=now))
-        size = world.num_to_ask
+        drawn, size = world.realise(selector.round, now_seconds=now), world.num_to_ask
+        drawn = self._without(self.out, simulation.reachable(drawn))
         if simulation.settings.late_hold_slots:
             size = max(1, size - len(self.out.clients))
         selection = simulation.select(drawn, cohort_size=size)
@@ -98,6 +91,23 @@ class Rounds:
         )
         simulation.agenda.add(now + outcome.round_seconds, BACK, self.cohort)
 
+    def _without(self, out: Out, drawn: WorldRound) -> WorldRound:
+        """Nobody is asked who is out; if no client is left, the server waits for the first.
+
+        While more clients than slots are out, nobody is asked at all, or they would become more
+        and more.
+        """
+        if len(out.clients) == 0:
+            return drawn
+        available, wait = drawn.available.copy(), drawn.wait_seconds
+        available[out.clients] = False
+        simulation = self._simulation
+        if simulation.settings.late_hold_slots and len(out.clients) > simulation.world.num_to_ask:
+            available[:] = False
+        if not available.any():
+            wait = max(wait, float(out.until_seconds.min()) - simulation.elapsed_seconds)
+        return replace(drawn, available=available, wait_seconds=wait)
+
     def handle(self, event: Event) -> list[Job]:
         """The round is over: every client of the cohort is back, or given up."""
         assert event.decision is not None
@@ -125,8 +135,7 @@ class Rounds:
         now = simulation.elapsed_seconds
         lost = simulation.trainer.lost(simulation.version + 1, now)
         unanswered = np.flatnonzero(simulation.selector.unanswered)
-        if self._silent is not None:
-            unanswered = np.setdiff1d(unanswered, self._silent.after(now).clients)
+        unanswered = np.setdiff1d(unanswered, self._unheard.after(now).clients)
         return replace(feedback, late=news.hear(unanswered, lost, now_seconds=now))
 
     def age(self, job: Job) -> int:
@@ -164,16 +173,10 @@ class Rounds:
 
     def hold_late(self, work: Work, *, round_number: int) -> None:
         """Let clients that miss the end of the round go on, if their answers may still count."""
-        simulation, cohort, drawn = self._simulation, self.cohort, self._drawn
+        cohort, drawn = self.cohort, self._drawn
         assert cohort is not None
         assert drawn is not None
         held = work.hold(cohort, round_number=round_number)
-        if self._silent is not None:
-            rows = np.setdiff1d(np.flatnonzero(~cohort.feedback.answered), held.rows)
-            latency, deadline = cohort.latency_seconds[rows], simulation.world.time.deadline_seconds
-            known = cohort.asked_at_seconds + np.where(np.isfinite(latency), latency, deadline)
-            silent = Out(cohort.selection.clients[rows], known)
-            self._silent = self._silent.beside(silent).after(simulation.elapsed_seconds)
         if self._news is None:
             return
         measured = drawn.signals_of(cohort.selection)
@@ -187,21 +190,41 @@ class Rounds:
 
     def aggregated(self, jobs: Sequence[Job]) -> None:
         """The next round may begin."""
+        assert self.cohort is not None
+        if self._simulation.settings.late_hold_slots:
+            waited = self._unheard.beside(self._unheard_of(self.cohort))
+            self._unheard = waited.after(self._simulation.elapsed_seconds)
         self.cohort = None
 
+    def _unheard_of(self, cohort: Decision) -> Out:
+        """The clients of a cohort without an answer, but for those whose late ones will count."""
+        clients = cohort.selection.clients
+        rows = ~cohort.feedback.answered
+        if self._late is not None:
+            rows &= ~np.isin(clients, self._late.clients)
+        deadline = self._simulation.world.time.deadline_seconds
+        seconds = np.minimum(cohort.latency_seconds[rows], deadline)
+        return Out(clients[rows], cohort.asked_at_seconds + seconds)
+
+    @property
+    def _late(self) -> LateUpdates | None:
+        """The late answers that may enter a later model; None where none may."""
+        trainer = self._simulation.trainer
+        return None if trainer is None else trainer.late
+
     def arrays(self) -> dict[str, Array]:
-        """What the policy will hear of late answers, and clients that are silent.
+        """What the policy will hear of late answers, and the clients that hold slots.
 
         The answers themselves are the trainer's. Nothing else is open after an aggregation.
         """
         arrays = {} if self._news is None else self._news.arrays()
-        if self._silent is not None:
-            arrays |= {f"silent.{name}": of for name, of in self._silent._asdict().items()}
+        if self._simulation.settings.late_hold_slots:
+            arrays |= {f"unheard.{name}": of for name, of in self._unheard._asdict().items()}
         return arrays
 
     def load(self, arrays: dict[str, Array], *, lost: bool) -> None:
         """Continue from :meth:`arrays`."""
         if self._news is not None:
             self._news.load(arrays)
-        if self._silent is not None:
-            self._silent = Out(**with_prefix("silent.", arrays))
+        if self._simulation.settings.late_hold_slots:
+            self._unheard = Out(**with_prefix("unheard.", arrays))

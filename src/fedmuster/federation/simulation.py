@@ -425,24 +425,10 @@ class Simulation(Generic[S]):
         return None if self.budget is None else self.budget.left
 
     def reachable(self, drawn: WorldRound) -> WorldRound:
-        """Without clients that have no privacy left, or that still work for an earlier round.
-
-        If no client is left, or the clients that are late hold more than all slots, the server
-        waits for the first that is done.
-        """
-        available, wait, out = drawn.available, drawn.wait_seconds, self._asking.out
-        if self.budget is None and len(out.clients) == 0:
+        """Without clients that have no privacy left."""
+        if self.budget is None:
             return drawn
-        if self.budget is not None:
-            available = available & self.budget.able
-        if len(out.clients) > 0:
-            available = available.copy()
-            available[out.clients] = False
-            if self.settings.late_hold_slots and len(out.clients) > self.world.num_to_ask:
-                available[:] = False  # or the clients at work would become more and more
-            if not available.any():
-                wait = max(wait, float(out.until_seconds.min()) - self.elapsed_seconds)
-        return replace(drawn, available=available, wait_seconds=wait)
+        return replace(drawn, available=drawn.available & self.budget.able)
 
     def _watch_scores(self) -> None:
         """Keep the scores of the first choice of a round in which they are due."""
