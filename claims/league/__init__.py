@@ -1,1 +1,1 @@
-"""The league: every policy, or a stranger's, in the same frozen settings (docs/league.md)."""
+"""The league: every policy, or your own, in the same frozen settings (docs/league.md)."""

@@ -129,7 +129,7 @@ def every_name() -> list[str]:
 
 
 def all_contestants(names: Iterable[str]) -> list[LeagueContestant]:
-    """The contestants of these names, the base first; nobody twice."""
+    """The contestants of these names, the base first, without duplicates."""
     found = {base().label: base()}
     for name in names:
         for one in contestants_of(name):

@@ -19,7 +19,7 @@ _SHADES: Final = 2.0
 
 
 def leaderboard(score: Score) -> "Figure":
-    """The score of everybody with its interval, the best at the top."""
+    """The score of each contestant with its interval, the best at the top."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D

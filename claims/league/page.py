@@ -67,11 +67,12 @@ def _rules(record: LeagueRecord) -> str:
     rates = ", ".join(f"{rate:g}" for rate in record.rates)
     return (
         f"{len(record.contestants)} contestants in {len(record.settings)} settings (SHA-256 "
-        f"{record.settings_sha256[:16]}…). The server waits for {CONCURRENCY} clients at any time, "
-        f"in rounds and without. Each contestant's learning rate of {rates}, and its server rule "
-        "where it has several, is chosen by the time to the target **in the worlds for tuning, on "
-        f"the {_listed(record.tuning_seeds)}**. The contestant is judged **in other worlds, on the "
-        f"{_listed(record.judging_seeds)}**. The target of a setting was fixed in advance: it is "
+        f"{record.settings_sha256[:16]}…). The server has {CONCURRENCY} slots, in rounds and "
+        f"without, and late clients hold theirs. Each contestant's learning rate of {rates}, and "
+        "its server rule where it has several, is chosen by the time to the target **in the worlds "
+        f"for tuning, on the {_listed(record.tuning_seeds)}**. The contestant is judged **in other "
+        f"worlds, on the {_listed(record.judging_seeds)}**. The target of a setting was fixed in "
+        "advance: it is "
         "the accuracy that random choice in rounds reaches within 70 % of the horizon at its best "
         "learning rate, in the world for judging, but on the tuning seeds. A contestant is at the "
         "target when its accuracy, averaged over the last 3 % of the horizon, is. "

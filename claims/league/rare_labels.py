@@ -1,4 +1,4 @@
-"""A policy that selects only fast clients never sees these labels."""
+"""A world with slow clients, and a partition that gives them all samples of some labels."""
 
 from dataclasses import dataclass
 from typing import ClassVar

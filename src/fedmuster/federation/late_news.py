@@ -1,4 +1,4 @@
-"""What a policy hears of late answers, in rounds whose late answers may enter a later model."""
+"""Late answers in rounds: which ones are on their way, and what the policy is told of them."""
 
 from collections.abc import Mapping
 

@@ -111,8 +111,8 @@ class DivFL(PolicyTraits):
             with an error of about 1/sqrt(2 q).
         sample: how many candidates, drawn uniformly, each turn looks at (stochastic greedy);
             None for all. Authors' code: a tenth of the clients, at least m.
-        compare_up_to: at most how many clients are compared in a round. Of more, so many are drawn
-            uniformly to be represented, and as many to be chosen from.
+        compare_up_to: at most how many clients are compared in a round. If there are more, this
+            number is drawn uniformly to be represented, and another to be chosen from.
 
     State:
         Of each client a sketch of its last update, whether it has answered, and its failures.
@@ -172,7 +172,7 @@ class DivFL(PolicyTraits):
 
     @property
     def wanted_sketch_size(self) -> int:
-        """As many as it keeps."""
+        """The length of the sketches."""
         return self.sketch_size
 
     def init(self, problem: Problem) -> UpdateState:

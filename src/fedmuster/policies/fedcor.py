@@ -67,7 +67,7 @@ class LossChanges:
         told = self.told[:, seen] * weight
         known = np.maximum(told.sum(axis=1, keepdims=True), 1e-300)
         mean = (self.values[:, seen] * told).sum(axis=1, keepdims=True) / known
-        # A change that is not known counts as the client's mean; the others count for it.
+        # An unknown change is replaced by the client's mean, and its known ones are scaled up.
         away = np.where(self.told[:, seen], self.values[:, seen] - mean, 0.0)
         away *= np.sqrt(weight / known)
         variance, axes = np.linalg.eigh(away.T @ away)
@@ -196,7 +196,7 @@ class FedCor(PolicyTraits):
         interval: rounds between random cohorts later on. Authors' runs: 10, 50.
         discount: beta. Authors' runs: 0.95, 0.9.
         dimension: d. Authors' code: 15.
-        memory: what a round counts that is a round older. Authors' runs: 0.95, 0.99.
+        memory: the weight of a round relative to the next one. Authors' runs: 0.95, 0.99.
         noise: s. Authors' code: 0.01.
         history: M, how many rounds X is fitted to at most.
 

@@ -81,8 +81,8 @@ class HiCSFL(PolicyTraits):
         annealing_rounds: after how many rounds they no longer do. Paper: 200, 500, 100, the length
             of its runs.
         keep_first: whether a client's first answer counts, in place of its last.
-        cluster_up_to: at most how many clients are clustered in a round; of more, so many are drawn
-            uniformly, and the others are not chosen in this round.
+        cluster_up_to: at most how many clients are clustered in a round; if there are more, this
+            number is drawn uniformly, and the others are not chosen in this round.
 
     State:
         Of each client the change of the biases, whether it has answered, and its failures.

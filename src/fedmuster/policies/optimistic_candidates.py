@@ -11,13 +11,13 @@ from fedmuster.core.records import RoundView, of_rows
 from fedmuster.solvers.bottleneck_candidates import EVERYONE, Clients, bounds
 
 _BLOCK = 1 << 16
-"""Of fewer clients at a time, calls would take longer than what leaves the nearest cache."""
+"""In smaller blocks calls would cost more than the nearest cache gains."""
 
 
 class OptimisticCandidates:
     """u is an optimistic speed, w is what a client adds to the cohort's reward.
 
-    Neither is kept for everybody: a look at count and mean tells who is too slow to matter.
+    Neither is stored. Count and mean suffice to rule out clients that are too slow to matter.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class OptimisticCandidates:
                 possible = self._reward.weights(
                     np.arange(least, most + 1), self._view.round, self._target_share
                 )
-                # Usually those that took part least weigh most, and there is one of them.
+                # Usually the client that took part least has the largest weight.
                 if possible[0] == possible.max():
                     return float(possible.min()), float(possible[0])
         return bounds(self.weight(part) for part in self._parts(clients))

@@ -81,7 +81,7 @@ class _Found(NamedTuple):
 
 
 def _search(contest: _Contest) -> _Found:
-    """Those who matter, found by a look at the u of everybody and at the w of few."""
+    """Find all clients that can be in a best cohort; read u of all and w of few."""
     num_clients = len(contest.candidates)
     # About stride * m clients survive a sample of n / stride: the two are balanced here.
     # Odd, because periods of two are common among client numbers.
@@ -237,7 +237,7 @@ class Exact:
         penalty: float = 0.0,
         rng: Generator,
     ) -> IntArray:
-        """:meth:`solve` for candidates whose numbers need not be at hand, all in all."""
+        """:meth:`solve` for candidates whose u and w are computed on demand."""
         charge, ceiling = 0.0, heaviest(candidates)
         if size == len(candidates):
             refuse_unordered(candidates)

@@ -11,7 +11,7 @@ from fedmuster.core.state import shared
 _PRIOR: Final = 2.0
 """Jobs that the fleet's rate of answers is worth."""
 _FORGETTING: Final = 0.99
-"""What each message leaves of the longest time before."""
+"""What each call of observe leaves of the longest time before."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ def chance(state: AnsweringState, rows: IntArray | slice) -> FloatArray:
 
 
 def slot_seconds(state: AnsweringState, chance: FloatArray, seconds: FloatArray) -> FloatArray:
-    """[n], how long a job holds its slot: ``seconds`` if it is answered, or else the longest."""
+    """[n], the expected slot-seconds of a job: ``seconds`` if it is answered, else the longest."""
     failed = np.maximum(seconds, state.longest_seconds)
     return np.asarray(failed - chance * (failed - seconds))
 

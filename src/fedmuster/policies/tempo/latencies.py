@@ -4,7 +4,8 @@ The logarithm of a client's time has a mean and a variance of its own. The mean 
 seen c times is shrunk towards the fleet's as if :data:`PRIOR` more observations had the fleet's
 mean; its variance begins as the common one and follows its own residuals. A change of a client's
 speed is found by a two-sided CUSUM of standardised residuals (Page 1954); from then on only what
-came after it counts for the mean, so the window of each client is as long as its speed is steady.
+came after it counts for the mean. While a speed is steady the mean is over all observations, and
+from :data:`LONGEST_WINDOW` on an exponential average of about that length.
 """
 
 from dataclasses import dataclass

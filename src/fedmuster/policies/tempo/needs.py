@@ -15,11 +15,12 @@ from fedmuster.core.state import shared
 TYPICAL: Final = 30
 """The median of this number of reports is the typical one."""
 LARGEST_LOSS: Final = 1.0
-LARGEST_NORM: Final = 2.0
-"""How far a loss and a norm count as away from the typical one, in logarithms.
+"""How far a loss counts as away from the typical one, in logarithms.
 
-A client reports its own loss, so a lie must gain little. The server measures the norm itself.
+A client reports its own loss, so a lie must gain little.
 """
+LARGEST_NORM: Final = 2.0
+"""The same of a norm, which the server measures itself."""
 MEMORY: Final = 0.5
 """The share of a client's old need that is kept when it reports again."""
 

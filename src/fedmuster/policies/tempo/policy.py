@@ -82,12 +82,15 @@ class Tempo(PolicyTraits):
     What is scarce is slot-seconds. An update of client k has the value ``u_k = sqrt(n_k l_k a_k
     p_k)``: n_k is its data over the mean; l_k its need of training, the loss that it last reported
     over the typical loss times the norm of its last update over the typical norm (smoothed, within
-    e^±1 and e^±2; 1 for what is not known); a_k its age, the answers since it was last heard of
-    over K; p_k the chance that it answers. A job of it holds a slot for ``d_k = p_k tau_k + (1 -
+    e^±1 and e^±2; 1 for what is not known); a_k its age, the answers of others
+    since its last job ended (by an answer, a failure, or the close of a round that it missed) over
+    K; p_k the chance that it answers. A job of it holds a slot for ``d_k = p_k tau_k + (1 -
     p_k) tau_max`` seconds: tau_k is its mean time, by a log-normal law that is shrunk towards the
     fleet's and forgotten after a change (a client that was never seen counts as the first quartile
-    of the fleet), and tau_max about the longest time of any answer. A free slot goes to the largest
-    ``u_k / d_k``, and with a chance of ``coverage`` to the largest ``a_k p_k``.
+    of the fleet, one that missed a close as at least the time waited for it; costs count as further
+    seconds), and tau_max about the longest time of any answer. A free slot goes to the largest
+    ``u_k / d_k``, and with a chance of ``coverage`` to the largest ``a_k p_k``, or, as long as
+    clients were asked less often than ``min_share`` wants, to one of these.
 
     A round closes with the first ``quota_share`` of its answers. Late answers enter a later model
     with a weight of (1 + age)^-0.5, and their clients hold their slots until then. With
@@ -137,10 +140,9 @@ class Tempo(PolicyTraits):
         the law of the fleet's times.
 
     Deviations:
-        1. This is the published description of the policy: there is none to deviate from.
-        2. Where nobody tells of late answers (``Feedback.late`` is None), a client that misses the
+        1. Where nobody tells of late answers (``Feedback.late`` is None), a client that misses the
            end of a round that closes early counts as failed.
-        3. With more than 65,536 clients free slots are filled from a shortlist of 4,096 that is
+        2. With more than 65,536 clients free slots are filled from a shortlist of 4,096 that is
            made anew every 256 answers, unless there is a price of privacy or a minimum share.
 
     References:
