@@ -28,7 +28,8 @@ class Killed(BaseException):
 
 
 def private_grid(names: str = "abcdef", train: Train = trained) -> InProcessGrid:
-    app = ClientApp(mods=[PrivateMod(), ReportingMod()])
+    limited = PrivateMod(mechanism=Laplace(clip=1.0), max_epsilon=4.0, file_required=False)
+    app = ClientApp(mods=[limited, ReportingMod()])
     app.train()(train)
     return InProcessGrid(app, nodes(names))
 
