@@ -142,6 +142,7 @@ class Server:
             assert not any(number in reason for number in ("12345.6", "87654.3"))
             self.outcomes["failed" if reply.error.code == 2 else "refused"] += 1
             return
+        assert grant.mechanism == self._own
         assert isinstance(grant.amount, int | float)
         nearest = round(grant.amount * UNITS_PER_ONE)
         exact = nearest if nearest / UNITS_PER_ONE == grant.amount else None

@@ -48,6 +48,8 @@ from fedmuster.privacy.randomness import secure_bytes
 
 Arrays = Mapping[str, NDArray[Any]]
 
+NOTES_KEY: Final = "release-notes"
+"""Where ``node_config`` holds the path of a client's releases, unless the app says otherwise."""
 _CATEGORIES: Final = (MessageType.EVALUATE, MessageType.QUERY)
 _FAILED: Final = (
     "fedmuster: the ClientApp failed, or what it trained cannot be released; its own log says why"
@@ -111,7 +113,7 @@ class PrivateMod:
         file_required: bool = True,
         keep_metrics: Sequence[str] = ("num-examples",),
         unprotected: Sequence[str] = (),
-        notes_key: str = "release-notes",
+        notes_key: str = NOTES_KEY,
     ) -> None:
         self.mechanism = mechanism
         self.max_epsilon = max_epsilon
