@@ -166,10 +166,10 @@ def test_a_max_epsilon_is_a_number_that_the_ledger_counts(max_epsilon: Any) -> N
     assert caught.value.key == ("max_epsilon",)
 
 
-def test_a_mechanism_is_an_object_or_text() -> None:
-    for wrong in (Laplace, 4.0, "laplace:clip=-1", "nonsense"):
-        with pytest.raises(ConfigError):
-            PrivateMod(mechanism=wrong, max_epsilon=4.0)  # type: ignore[arg-type]
+@pytest.mark.parametrize("mechanism", [Laplace, 4.0, "laplace:clip=-1", "nonsense"], ids=str)
+def test_a_mechanism_is_an_object_or_text(mechanism: Any) -> None:
+    with pytest.raises(ConfigError):
+        PrivateMod(mechanism=mechanism, max_epsilon=4.0)
 
 
 def test_releases_before_there_were_limits_count(tmp_path: Path) -> None:
