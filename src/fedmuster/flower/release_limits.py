@@ -34,8 +34,8 @@ class Limits:
 
     Example:
         >>> limits = Limits("gaussian:clip=0.5,delta=1e-6", 10.0)
-        >>> to_amount(limits.cap_units)  # of ρ
-        1.541279503
+        >>> round(to_amount(limits.cap_units), 2)  # of ρ
+        1.54
     """
 
     def __init__(self, mechanism: Mechanism | str, max_epsilon: float) -> None:
