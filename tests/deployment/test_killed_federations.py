@@ -10,6 +10,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.deployment.harness import Federation, federation, wait_until
@@ -17,6 +18,7 @@ from tests.faults.auditor import audit_ledger
 
 from fedmuster import Selector
 from fedmuster.experiments.journal import JournalReader
+from fedmuster.flower.client_vault import VaultContents
 from fedmuster.policies.pause import PAUSE
 
 APP = Path(__file__).parent / "app"
@@ -25,10 +27,11 @@ CLIENTS = [f"client-{number}" for number in range(4)]
 pytestmark = [pytest.mark.flower, pytest.mark.slow]
 
 
-def start_supernodes(fed: Federation, *clients: str, slowness: float) -> None:
+def start_supernodes(fed: Federation, *clients: str, slowness: float, **limits: Any) -> None:
     """Plain ones, who are who their node config says."""
     for client in clients:
-        fed.start_supernode(client, client_id=client, slowness=slowness)
+        file = {"release_notes": f"{fed.folder}/{client}.json"} if limits else {}
+        fed.start_supernode(client, client_id=client, slowness=slowness, **limits, **file)
     fed.wait_for_supernodes()
 
 
@@ -47,7 +50,8 @@ def participations(folder: Path) -> list[int]:
 
 def test_serverapp_killed_in_a_private_round(tmp_path: Path) -> None:
     with federation(tmp_path / "fed") as fed:
-        start_supernodes(fed, *CLIENTS, slowness=3.0)
+        limits = {"privacy_mechanism": "laplace:clip=1.0", "privacy_max_epsilon": 10.0}
+        start_supernodes(fed, *CLIENTS, slowness=3.0, **limits)
         settings: dict[str, str | float] = {"policy": "pause", "epsilon": 10.0, "cohort_size": 3}
         first = fed.submit(APP, rounds=4, min_nodes=4, **settings)
         fed.wait_for_log(first, "round 3: pause chose")
@@ -58,7 +62,7 @@ def test_serverapp_killed_in_a_private_round(tmp_path: Path) -> None:
         folder = fed.folder / "run"
         before = JournalReader(folder)
         fed.stop_supernode(CLIENTS[3])
-        start_supernodes(fed, CLIENTS[3], slowness=3.0)  # with another key and node id
+        start_supernodes(fed, CLIENTS[3], slowness=3.0, **limits)  # with another key and node id
         second = fed.submit(APP, rounds=4, min_nodes=1, **settings)
         assert fed.wait_for_run(second, seconds=300) == "finished:completed", fed.run_log(second)
         said = fed.run_log(second)
@@ -86,6 +90,11 @@ def test_serverapp_killed_in_a_private_round(tmp_path: Path) -> None:
     lost = {(3, client) for client in lost_cohort.split(", ")}
     assert len(lost) == 3
     assert debited - in_journal == lost
+    paid = Counter(client for _, client in debited)
+    for client in CLIENTS:  # the client's own total, in all processes that it had
+        total = VaultContents.of((fed.folder / f"{client}.json").read_bytes()).released
+        assert total.keys() == {"epsilon"}
+        assert asked[CLIENTS.index(client)] <= total["epsilon"] / 1e9 <= paid[client]
 
 
 def test_superlink_killed_and_started_on_its_database(tmp_path: Path) -> None:

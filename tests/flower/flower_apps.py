@@ -294,11 +294,15 @@ PRIVATE_SERVER_ONLY = app(server_app=_PRIVACY, client_app=REPORTING_CLIENT)
 _PRIVATE_CLIENT = REPORTING_CLIENT.replace("ReportingMod\n", "PrivateMod, ReportingMod\n").replace(
     "[ReportingMod()]", "[PrivateMod(), ReportingMod()]"
 )
+_LIMITED_CLIENT = _PRIVATE_CLIENT.replace(
+    "PrivateMod()", 'PrivateMod(mechanism="laplace", max_epsilon=5.0)'
+)
 PRIVATE_CLIENT_ONLY = app(server_app=READY_SERVER, client_app=_PRIVATE_CLIENT)
 PRIVATE = app(
     server_app=_PRIVACY.replace("FedAvg()", "FedAvg(fraction_evaluate=0.0)"),
     client_app=_PRIVATE_CLIENT,
 )
+LIMITED = {**PRIVATE, "small/client_app.py": _LIMITED_CLIENT}
 
 
 def lay_out(files: Files, folder: Path) -> Path:

@@ -235,11 +235,39 @@ def test_a_federation_that_is_too_small_to_choose_from(checked: Check) -> None:
 def test_privacy_needs_both_sides(checked: Check) -> None:
     seeded = "privacy=Privacy(epsilon=5.0)"
     server_only = edited(apps.PRIVATE_SERVER_ONLY, "small/server_app.py", seeded, SECURE)
-    assert "PrivateMod()" in the(checked(server_only), "privacy", "must change").write
+    assert "PrivateMod(" in the(checked(server_only), "privacy", "must change").write
     client_only = the(checked(apps.PRIVATE_CLIENT_ONLY), "privacy", "must change")
     assert "privacy=Privacy(" in client_only.write
     both = edited(apps.PRIVATE, "small/server_app.py", seeded, SECURE)
     assert must_change(checked(both, rehearse=True)) == []
+
+
+def test_clients_without_limits_are_remarked(checked: Check) -> None:
+    seeded = "privacy=Privacy(epsilon=5.0)"
+    without = edited(apps.PRIVATE, "small/server_app.py", seeded, SECURE)
+    assert "max_epsilon" in the(checked(without), "privacy", "note").write
+    node_config = 'privacy-mechanism="laplace" privacy-max-epsilon=2.0'
+    assert (
+        "release-notes" in the(checked(without, node_config=node_config), "privacy", "note").write
+    )
+    half = 'privacy-mechanism="laplace"'
+    assert the(checked(without, node_config=half), "privacy", "must change")
+    limited = edited(apps.LIMITED, "small/server_app.py", seeded, SECURE)
+    assert "release-notes" in the(checked(limited), "privacy", "note").write
+
+
+@pytest.mark.parametrize(("named", "level"), [(False, "note"), (True, "ok")])
+def test_a_rehearsal_spends_no_budget_of_clients(
+    named: bool, level: str, checked: Check, tmp_path: Path
+) -> None:
+    limited = edited(apps.LIMITED, "small/server_app.py", "privacy=Privacy(epsilon=5.0)", SECURE)
+    file = tmp_path / "releases.json"
+    node_config = f'release-notes="{file}"' if named else ""
+    found = checked(limited, rehearse=True, node_config=node_config)
+    assert must_change(found) == []
+    assert the(found, "privacy", level)
+    assert "4 of 4 nodes answered" in the(found, "train", "ok").text
+    assert not file.exists()
 
 
 def test_mods_of_the_training_function_count(checked: Check) -> None:

@@ -27,8 +27,11 @@ class Killed(BaseException):
     """The ServerApp dies here."""
 
 
-def private_grid(names: str = "abcdef", train: Train = trained) -> InProcessGrid:
-    app = ClientApp(mods=[PrivateMod(), ReportingMod()])
+def private_grid(
+    names: str = "abcdef", train: Train = trained, *, max_epsilon: float = 4.0
+) -> InProcessGrid:
+    limited = PrivateMod(mechanism=Laplace(clip=1.0), max_epsilon=max_epsilon, file_required=False)
+    app = ClientApp(mods=[limited, ReportingMod()])
     app.train()(train)
     return InProcessGrid(app, nodes(names))
 
@@ -75,6 +78,25 @@ def test_the_run_ends_when_budgets_do(tmp_path: Path) -> None:
     assert set(result.train_metrics_clientapp) <= {1, 2, 3}
     again = run(tmp_path, private_grid("abc"), rounds=50, privacy=promise(tmp_path, times=2))
     assert again.arrays["w"].numpy().tolist() == result.arrays["w"].numpy().tolist()
+
+
+def test_clients_that_allow_less_than_the_server_count_as_failed(tmp_path: Path) -> None:
+    """The server would ask everybody four times, and every client releases twice."""
+    grid = private_grid("abc", max_epsilon=2.0)
+    result = run(tmp_path, grid, rounds=50, cohort_size=3)
+    journal = JournalReader(tmp_path / "run")
+    assert journal.ending is not None
+    assert journal.columns["num_completed"].tolist() == [3, 3, 0, 0]
+    assert spent(tmp_path) == {"a": 4, "b": 4, "c": 4}  # the server cannot know
+    assert np.isfinite(result.arrays["w"].numpy()).all()
+
+
+def test_a_client_with_another_mechanism_fails_alone(tmp_path: Path) -> None:
+    grid = private_grid("abc")
+    grid.nodes[0].config |= {"privacy-mechanism": "gaussian"}
+    result = run(tmp_path, grid, rounds=2, cohort_size=3)
+    assert JournalReader(tmp_path / "run").columns["num_completed"].tolist() == [2, 2]
+    assert np.isfinite(result.arrays["w"].numpy()).all()
 
 
 @pytest.mark.parametrize("moment", ["while clients train", "before the round counts"])

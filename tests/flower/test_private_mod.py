@@ -1,112 +1,36 @@
 """The private mod around a real ClientApp: what leaves, what must not, and never twice."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Context,
-    Error,
-    Message,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
-from numpy.typing import NDArray
+from tests.flower.private_app import (
+    KINDS,
+    MODEL,
+    MODS,
+    SHARP,
+    Arrays,
+    Training,
+    app_that,
+    arrays_of,
+    everything_in,
+    grid_of,
+    received,
+    send,
+    train_a_bit,
+)
 
 from fedmuster.core.errors import ConfigError
-from fedmuster.flower.in_process import InProcessGrid, Node
+from fedmuster.flower.client_vault import VaultContents
 from fedmuster.flower.private_mod import PrivateMod
 from fedmuster.flower.reporting_mod import ReportingMod
 from fedmuster.flower.wire import RECORD, Ask, Facts, PrivacyGrant, Release, Report, question
 from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
-
-Arrays = Mapping[str, NDArray[Any]]
-Training = Callable[[Arrays], Arrays]
-
-MODEL = {
-    "weight": np.arange(6, dtype=np.float32).reshape(2, 3),
-    "scale": np.array(2.0),
-    "batches": np.array([3, 4], dtype=np.int64),
-}
-SHARP = PrivacyGrant.on(Gaussian(clip=1.0), 1e6)  # noise of σ = 1.4e-3: one can see what was sent
-MODS = (PrivateMod(), ReportingMod())
-KINDS = ("train", "evaluate", "query")
-
-
-def train_a_bit(model: Arrays) -> Arrays:
-    """The weights move by 2, the scale by 1, and a counter counts the client's samples."""
-    step = {"weight": np.float32(2.0), "scale": 1.0, "batches": 77}
-    return {name: np.asarray(array + step[name], array.dtype) for name, array in model.items()}
-
-
-def app_that(train: Training, mods: Sequence[Mod] = MODS) -> ClientApp:
-    app = ClientApp(mods=list(mods))
-
-    @app.train()
-    def answer(message: Message, context: Context) -> Message:
-        sent = message.content.array_records["arrays"]
-        assert list(message.content) == ["arrays"]  # nothing of ours
-        trained = train({name: array.numpy() for name, array in sent.items()})
-        sent.clear()  # what an app does to its message is its own business
-        content = RecordDict(
-            {
-                "arrays": _record(trained),
-                "metrics": MetricRecord({"num-examples": 8, "SECRET": 1.0, "loss": 0.125}),
-                "more": ConfigRecord({"patient": "SECRET"}),
-            }
-        )
-        return Message(content, reply_to=message)
-
-    @app.evaluate()
-    @app.query()
-    def measure(message: Message, context: Context) -> Message:
-        return Message(RecordDict({"m": MetricRecord({"loss": 0.125})}), reply_to=message)
-
-    return app
-
-
-def grid_of(app: ClientApp, **config: Any) -> InProcessGrid:
-    return InProcessGrid(app, [Node(1, config)])
-
-
-def send(
-    grid: InProcessGrid,
-    grant: PrivacyGrant | None = SHARP,
-    *,
-    model: Arrays = MODEL,
-    run: str = "r",
-    round_: int = 1,
-) -> Message:
-    content = RecordDict({"arrays": _record(model)})
-    if grant is not None:
-        Ask(run=run, round=round_, measure_gain=True, grant=grant).into(content)
-    (reply,) = grid.send_and_receive([Message(content, 1, "train")])
-    return reply
-
-
-def received(reply: Message) -> dict[str, NDArray[Any]]:
-    assert not reply.has_error(), reply.error
-    record = reply.content.array_records["arrays"]
-    return {name: array.numpy() for name, array in record.items()}
-
-
-def everything_in(reply: Message) -> bytes:
-    """All that leaves the client."""
-    if reply.has_error():
-        return repr(reply.error).encode()
-    leaves: list[Any] = [reply, reply.content, *reply.content.values()]
-    return b"".join(part.deflate() for part in leaves)
-
-
-def _record(arrays: Arrays) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
 
 
 def test_the_update_is_clipped_as_one_vector() -> None:
@@ -217,36 +141,22 @@ def test_no_round_is_released_twice() -> None:
     assert send(grid, round_=4).has_error()
 
 
-def test_a_file_remembers_releases_when_the_node_forgets(tmp_path: Path) -> None:
-    notes = tmp_path / "state" / "notes.json"
-    config = {"release-notes": str(notes)}
-    received(send(grid_of(app_that(train_a_bit), **config), round_=3))
-    restarted = grid_of(app_that(train_a_bit), **config)
-    assert "released twice" in str(send(restarted, round_=3).error.reason)
-    received(send(restarted, round_=4))
-    received(send(restarted, round_=1, run="another"))
-    for damaged in ("", "[]", '{"r": "3"}', "no"):
-        notes.write_text(damaged)
-        fresh = grid_of(app_that(train_a_bit), **config)
-        assert "release notes" in str(send(fresh, round_=9).error.reason)
-
-
-def test_the_note_is_written_before_the_release(
+def test_the_record_is_written_before_the_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that dies while it adds the noise has released nothing, and will not for this."""
-    notes = tmp_path / "notes.json"
-    noted = []
+    file = tmp_path / "releases.json"
+    stored = []
 
     def die(self: Gaussian, update: Any, amount: float, random_bytes: Any) -> None:
-        noted.append(notes.read_text())
+        stored.append(VaultContents.of(file.read_bytes()))
         raise MemoryError("SECRET")
 
-    grid = grid_of(app_that(train_a_bit), **{"release-notes": str(notes)})
+    grid = grid_of(app_that(train_a_bit), **{"release-notes": str(file)})
     with monkeypatch.context() as patched:
         patched.setattr(Gaussian, "release", die)
         assert send(grid, round_=2).has_error()
-    assert noted == ['{"r": 2}']
+    assert stored == [VaultContents(sequence=1, rounds={"r": 2}, released={"rho": 10**15})]
     assert "released twice" in str(send(grid, round_=2).error.reason)
 
 
@@ -317,11 +227,11 @@ def test_models_without_noise_of_their_kind_do_not_leave(model: Arrays) -> None:
 
 @pytest.mark.parametrize("kind", ["evaluate", "query"])
 def test_replies_that_nobody_pays_for_are_refused(kind: str) -> None:
-    message = Message(RecordDict({"arrays": _record(MODEL)}), 1, kind)
+    message = Message(RecordDict({"arrays": arrays_of(MODEL)}), 1, kind)
     (reply,) = grid_of(app_that(train_a_bit)).send_and_receive([message])
     assert f'PrivateMod(unprotected=["{kind}"])' in str(reply.error.reason)
     public: list[Mod] = [PrivateMod(unprotected=[kind]), ReportingMod()]
-    message = Message(RecordDict({"arrays": _record(MODEL)}), 1, kind)
+    message = Message(RecordDict({"arrays": arrays_of(MODEL)}), 1, kind)
     (reply,) = grid_of(app_that(train_a_bit, public)).send_and_receive([message])
     assert reply.content.metric_records["m"] == {"loss": 0.125}
 

@@ -4,9 +4,15 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedmuster.flower import PrivateMod, ReportingMod
+from fedmuster.privacy.mechanisms import Gaussian
 from private.task import create_model, fit, get_parameters, load_data, set_parameters
 
-app = ClientApp(mods=[PrivateMod(), ReportingMod()])  # PrivateMod first: the last before sending
+limited = PrivateMod(  # limits of the client's own, whatever the server grants
+    mechanism=Gaussian(clip=1.0, delta=1e-6),
+    max_epsilon=40.0,
+    file_required=False,  # simulated nodes have no disk; leave this out where nodes are real
+)
+app = ClientApp(mods=[limited, ReportingMod()])  # first in the list: the last before sending
 
 
 @app.train()

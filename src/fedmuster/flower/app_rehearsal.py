@@ -41,6 +41,7 @@ from fedmuster.flower.app_check import (
     older_names,
     own_frames,
 )
+from fedmuster.flower.app_privacy import judge_privacy, note_elsewhere
 from fedmuster.flower.in_process import InProcessGrid, Node
 from fedmuster.flower.muster import Muster
 from fedmuster.flower.muster_settings import check_strategy, least_nodes, nodes_to_evaluate
@@ -260,15 +261,9 @@ class AppRun:
 
     def _judge_client(self, app: ClientApp, grid: InProcessGrid) -> None:
         """Judge the ClientApp by its mods, and by its answer to the question which client it is."""
-        private = any(isinstance(mod, PrivateMod) for mod in app._mods)
-        promised = any(muster.settings.privacy is not None for muster in self._musters)
-        if promised and not private:
-            text = "Muster promises privacy, and the ClientApp has no PrivateMod"
-            write = "app = ClientApp(mods=[PrivateMod(), ReportingMod()])"
-            self._tell("must change", "privacy", text, write=write)
-        if private and self._musters and not promised:
-            text = "the ClientApp has a PrivateMod, which sends nothing without a promise of Muster"
-            self._tell("must change", "privacy", text, write="Muster(…, privacy=Privacy(…))")
+        mods = _private_mods(app)
+        for finding in judge_privacy(self._musters, mods, self._play.node_config):
+            self._tell(*finding)
         questions, online = Questions(), {info.node_id: info for info in grid.get_nodes()}
         node = min(online)
         while node not in questions.heard:
@@ -319,7 +314,9 @@ class AppRun:
 
         count = self._play.nodes or self._nodes_needed
         self._tell("ok", "rehearsal", f"a round with {count} nodes")
-        grid = InProcessGrid(client, self._nodes(count), run_config=self._play.run_config)
+        nodes = self._nodes(count)
+        note_elsewhere(nodes, _private_mods(client_app), Path.cwd())
+        grid = InProcessGrid(client, nodes, run_config=self._play.run_config)
         FLOWER_LOGGER.addFilter(keep)
         with _in_place_of_start(self._one_round):
             problem = self._main(server_app, grid)
@@ -363,6 +360,10 @@ class AppRun:
         if "num_rounds" in signature(start).parameters:
             given.arguments["num_rounds"] = 1
         return start(*given.args, **given.kwargs)
+
+
+def _private_mods(app: ClientApp) -> list[PrivateMod]:
+    return [mod for mod in app._mods if isinstance(mod, PrivateMod)]
 
 
 class _WatchedGrid(InProcessGrid):

@@ -1,22 +1,22 @@
 """The mod that lets nothing leave a client but what its budget was debited for."""
 
-import json
 from collections.abc import Mapping, Sequence
-from logging import ERROR
-from pathlib import Path
+from dataclasses import replace
+from functools import cache
+from logging import ERROR, WARNING
 from typing import Any, Final
 
 import numpy as np
 from flwr.app import (
     Array,
     ArrayRecord,
-    ConfigRecord,
     Context,
     Error,
     Message,
     MessageType,
     MetricRecord,
     RecordDict,
+    UserConfig,
 )
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
@@ -24,8 +24,15 @@ from flwr.supercore import log
 from numpy.typing import NDArray
 
 from fedmuster.core.config import require
-from fedmuster.core.errors import DataError, FedmusterError, StateError
-from fedmuster.core.files import write_file
+from fedmuster.core.errors import ConfigError, DataError, FedmusterError, StateError
+from fedmuster.flower.client_vault import ClientVault, is_new_to
+from fedmuster.flower.release_limits import (
+    LIMIT_KEYS,
+    NODE_CONFIG_EXAMPLE,
+    Limits,
+    Payment,
+    chosen_limits,
+)
 from fedmuster.flower.wire import (
     Ask,
     Facts,
@@ -39,91 +46,78 @@ from fedmuster.flower.wire import (
 from fedmuster.privacy.mechanisms import Mechanism
 from fedmuster.privacy.randomness import secure_bytes
 
-_RECORD: Final = "fedmuster.releases"
-
-
-class ReleaseNotes:
-    """The last round of each run in which the client released an update: none is released twice.
-
-    The ``state`` of a ClientApp's context lasts as long as Flower's run and the SuperNode do; a
-    ``file`` on the client's disk lasts longer.
-    """
-
-    def __init__(self, state: RecordDict, file: Path | None = None) -> None:
-        self._state = state
-        self._file = file
-
-    def last_round(self, run: str) -> int:
-        """The last released round; 0 where there is none."""
-        noted = self._state.config_records.get(_RECORD, ConfigRecord()).get(run, 0)
-        if not isinstance(noted, int):
-            raise StateError(f"context.state: {_RECORD!r} of {run!r} is {noted!r}, not a round")
-        return max(noted, self._in_file().get(run, 0))
-
-    def note(self, run: str, round_: int) -> None:
-        """Note a release; it is on disk, where there is a file, when this returns."""
-        if self._file is not None:
-            write_file(self._file, json.dumps({**self._in_file(), run: round_}).encode())
-        if _RECORD not in self._state.config_records:
-            self._state[_RECORD] = ConfigRecord()
-        self._state.config_records[_RECORD][run] = round_
-
-    def _in_file(self) -> dict[str, int]:
-        if self._file is None or not self._file.exists():
-            return {}
-        try:
-            noted = json.loads(self._file.read_bytes())
-        except (OSError, ValueError) as error:
-            raise StateError(f"{self._file} cannot be read as release notes: {error}") from None
-        if not isinstance(noted, dict) or not all(isinstance(n, int) for n in noted.values()):
-            raise StateError(f"{self._file} holds no release notes")
-        return noted
-
-
 Arrays = Mapping[str, NDArray[Any]]
 
+NOTES_KEY: Final = "release-notes"
+"""Where ``node_config`` holds the path of a client's releases, unless the app says otherwise."""
 _CATEGORIES: Final = (MessageType.EVALUATE, MessageType.QUERY)
 _FAILED: Final = (
     "fedmuster: the ClientApp failed, or what it trained cannot be released; its own log says why"
 )
+_UNREADABLE: Final = "fedmuster: this message cannot be answered; the client's own log says why"
 
 
 class PrivateMod:
-    """A Flower mod that makes what a client sends private, for what the server's ledger debited.
+    """A Flower mod that makes what a client sends private, within limits of the client's own.
 
     It stands first, so that it is the last to touch what leaves, whatever other mods add::
 
-        app = ClientApp(mods=[PrivateMod(), ReportingMod()])
+        private = PrivateMod(mechanism=Gaussian(clip=1.0, delta=1e-6), max_epsilon=4.0)
+        app = ClientApp(mods=[private, ReportingMod()])
 
     Only a train message that brings a grant is answered with an update: the difference between the
     trained and the received model, all its floating-point arrays as one vector, clipped and noisy
     (``fedmuster.privacy.mechanisms``) with the operating system's randomness, and added to the
     received model again. Other arrays go back as they came. The trained model, metrics, whatever
-    else the app or a mod put into its reply, and the texts of exceptions stay here. That a round
-    was released is noted before it leaves, and no round of a run is released twice.
+    else the app or a mod put into its reply, and the texts of exceptions stay here. Before a
+    release leaves, its round and its cost are on record (:class:`ClientVault`): no round of a run
+    is released twice, and a crash may cost budget, but nothing leaves unpaid.
 
-    What is not hidden: ``keep_metrics``, which must be public (the number of samples is, here);
-    how long the client took; and that an app failed. An update that is not finite becomes noise
-    around nothing. The mod believes the server that it debited what it grants: ``fedmuster ledger
-    audit`` shows it.
+    **With limits** a dishonest server gets no more either: all releases together, in all runs and
+    whatever the server grants, are (``max_epsilon``, δ)-DP by ``mechanism``. The client does not
+    take the mechanism from a grant: a grant of another one is refused, and so is an amount that
+    would pass the limit. ``node_config`` holds the limits of one node, which count before those in
+    the code: "privacy-mechanism", as text such as "gaussian:clip=1.0,delta=1e-6", and
+    "privacy-max-epsilon".
+
+    **Without limits** the promise is the server's: mechanism, clip and amount come from its grants.
+    An honest server debits what it grants, and ``fedmuster ledger audit`` shows it. A dishonest one
+    grants a huge amount and reads the update. A warning says so.
+
+    What is not hidden, with or without: ``keep_metrics``, which must be public (the number of
+    samples is, here); how long the client took; how often it took part; and that an app failed. An
+    update that is not finite becomes noise around nothing.
 
     Args:
+        mechanism: the only mechanism that this client releases by, as an object or as text; δ
+            converts between ρ and ε here, and need not be the server's.
+        max_epsilon: the most that all releases of this client amount to, for ever; of each
+            coordinate by itself with ``Laplace(mode="per-coordinate")``.
+        file_required: whether limits need a file, so that they outlast Flower's run and the
+            SuperNode. False is for simulated nodes, which have no disk: then the total is counted
+            anew in every run of Flower.
         keep_metrics: the metrics of train replies that are sent, because the strategy weighs
             updates by them.
         unprotected: the categories of messages, "evaluate" or "query", whose replies leave as they
             are. Nobody pays for these, so by default they are refused.
-        notes_key: where ``node_config`` holds the path of a file for the notes on releases. Without
-            it they live in the context, which is lost when Flower's run ends or the SuperNode
-            stops; then the server's ledger alone knows which rounds were released.
+        notes_key: where ``node_config`` holds the absolute path of the file with the released
+            rounds and totals, one for each SuperNode. Without it they live in the context, which is
+            lost when Flower's run ends or the SuperNode stops.
     """
 
     def __init__(
         self,
         *,
+        mechanism: Mechanism | str | None = None,
+        max_epsilon: float | None = None,
+        file_required: bool = True,
         keep_metrics: Sequence[str] = ("num-examples",),
         unprotected: Sequence[str] = (),
-        notes_key: str = "release-notes",
+        notes_key: str = NOTES_KEY,
     ) -> None:
+        self.mechanism = mechanism
+        self.max_epsilon = max_epsilon
+        self.file_required = file_required
         self.keep_metrics = tuple(keep_metrics)
         self.unprotected = tuple(unprotected)
         self.notes_key = notes_key
@@ -134,71 +128,120 @@ class PrivateMod:
         known = not isinstance(unprotected, str) and set(self.unprotected) <= set(_CATEGORIES)
         require(known, self, "unprotected", 'a list of "evaluate" and "query", or of neither')
         require(isinstance(notes_key, str), self, "notes_key", "a key of node_config")
+        require(isinstance(file_required, bool), self, "file_required", "true or false")
+        self._limits: Limits | None = None
+        if mechanism is not None and max_epsilon is not None:
+            self._limits = Limits(mechanism, max_epsilon)
+
+    def limits(self, node_config: UserConfig) -> Limits | None:
+        """The limits at a node; None where there are none.
+
+        Raises:
+            ConfigError: half of a limit is missing, or one of them is no limit.
+        """
+        if self._limits is not None and node_config.keys().isdisjoint(LIMIT_KEYS):
+            return self._limits
+        return chosen_limits(self.mechanism, self.max_epsilon, node_config)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Let the app train, and send what was paid for."""
         category = message.metadata.message_type.partition(".")[0]
         if category in self.unprotected:
             return call_next(message, context)
-        if category != MessageType.TRAIN and _question_in(message) is None:
-            return _error(
-                message,
-                f"fedmuster: a reply to this {category} message would tell of the client's data "
-                f"and nobody has paid for it; set fraction_{category} to 0, or, if replies are "
-                f'public, write PrivateMod(unprotected=["{category}"])',
-            )
         try:
             if _question_in(message) is not None:
                 return _facts_alone(message, context, call_next)
-            ask, grant, mechanism = _granted(message.content)
-            path = context.node_config.get(self.notes_key)
-            notes = ReleaseNotes(context.state, None if path is None else Path(str(path)))
-            if ask.round <= notes.last_round(ask.run):
+            if category != MessageType.TRAIN:
                 raise StateError(
-                    f"round {ask.round} of run {ask.run} was released, or is over: nothing is "
-                    "released twice"
+                    f"a reply to this {category} message would tell of the client's data and "
+                    f"nobody has paid for it; set fraction_{category} to 0, or, if replies are "
+                    f'public, write PrivateMod(unprotected=["{category}"])'
                 )
+            ask, grant = _granted(message.content)
+            limits = self.limits(context.node_config)
+            mechanism = _mechanism(grant, limits)
+            payment = Payment.of(ask, mechanism, grant.amount, limits)
+            mechanism.noise_scale(payment.amount)  # may know amounts for which it has no noise
+            vault = self._vault(context, limits)
+            payment.on(vault.contents())  # do not train for what will be refused
             model = _one_model(message.content)
         except FedmusterError as error:  # of ours, and before the app has seen its data
-            return _error(message, f"fedmuster: {error}")
+            return _refusal(message, error)
+        except Exception as error:  # arrays that cannot be read, for example
+            log(ERROR, "fedmuster: nothing was released", exc_info=error)
+            return _error(message, _UNREADABLE)
         strip(message.content)
         try:
             reply = call_next(message, context)
-            report = Report.of(reply.content)
             update = _update(model, _one_model(reply.content))
-            notes.note(ask.run, ask.round)  # before anything leaves
-            released = mechanism.release(update, grant.amount, secure_bytes)
+            content = self._told(reply.content)
+            (key,) = reply.content.array_records
+            try:
+                vault.change(payment.on)  # on record before anything leaves
+            except FedmusterError as error:  # of ours; it knows nothing of the data
+                return _refusal(message, error)
+            content[key] = _moved(model, mechanism.release(update, payment.amount, secure_bytes))
         except Exception as error:  # whatever an app may raise: its text may quote its data
             log(ERROR, "fedmuster: nothing was released", exc_info=error)
             return _error(message, _FAILED, code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
-        content = RecordDict()
-        (key,) = reply.content.array_records
-        content[key] = _moved(model, released)
-        for name, metrics in reply.content.metric_records.items():
-            content[name] = self._kept(metrics)
         Release(run=ask.run, round=ask.round, amount=grant.amount).into(content)
-        if report is not None:
-            Report(
-                compute_seconds=report.compute_seconds, trained_before=report.trained_before
-            ).into(content)
         return Message(content, reply_to=message)
 
-    def _kept(self, metrics: MetricRecord) -> MetricRecord:
-        kept = [name for name in self.keep_metrics if name in metrics]
-        finite = [name for name in kept if finite_metric(metrics, name) is not None]
-        return MetricRecord({name: metrics[name] for name in finite})
+    def _vault(self, context: Context, limits: Limits | None) -> ClientVault:
+        path = context.node_config.get(self.notes_key)
+        if limits is None and is_new_to(context.state):
+            _warn_of_no_limits()
+        if limits is not None and path is None and self.file_required:
+            raise ConfigError(
+                "PrivateMod: a limit that does not last is no limit: start the SuperNode with "
+                f"--node-config '{self.notes_key}=\"/var/lib/node/releases.json\"', a file of its "
+                "own; for simulated nodes write PrivateMod(…, file_required=False)",
+                key=(self.notes_key,),
+            )
+        return ClientVault(context.state, None if path is None else str(path))
+
+    def _told(self, content: RecordDict) -> RecordDict:
+        """What a reply tells beside the model: public metrics, and how long the app took."""
+        told = RecordDict()
+        for key, metrics in content.metric_records.items():
+            kept = [name for name in self.keep_metrics if name in metrics]
+            finite = [name for name in kept if finite_metric(metrics, name) is not None]
+            told[key] = MetricRecord({name: metrics[name] for name in finite})
+        report = Report.of(content)
+        if report is not None:
+            replace(report, signals={}).into(told)
+        return told
 
 
-def _granted(content: RecordDict) -> tuple[Ask, PrivacyGrant, Mechanism]:
+def _granted(content: RecordDict) -> tuple[Ask, PrivacyGrant]:
     ask = Ask.of(content)
     if ask is None or ask.grant is None:
         raise StateError(
             "no grant came with the message, so nothing is released: give the server's Muster a "
             "privacy=Privacy(...)"
         )
-    mechanism = ask.grant.parsed_mechanism()
-    mechanism.noise_scale(ask.grant.amount)  # complains of amounts that no ledger knows
-    return ask, ask.grant, mechanism
+    return ask, ask.grant
+
+
+def _mechanism(grant: PrivacyGrant, limits: Limits | None) -> Mechanism:
+    """The client's own mechanism, where it has one."""
+    granted = grant.parsed_mechanism()
+    if limits is None:
+        return granted
+    limits.check(granted)
+    return limits.mechanism
+
+
+@cache
+def _warn_of_no_limits() -> None:
+    """Once in a process, and of a run at its first release, for which a process may be new."""
+    log(
+        WARNING,
+        "fedmuster: this client has no limits of its own: mechanism, clip and amount are what the "
+        "server grants, so the promise holds if the server is honest. Write PrivateMod(mechanism=…,"
+        " max_epsilon=…), or start the SuperNode with --node-config '%s'",
+        NODE_CONFIG_EXAMPLE,
+    )
 
 
 def _facts_alone(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -250,9 +293,15 @@ def _moved(old: Arrays, update: NDArray[np.float64]) -> ArrayRecord:
             change = update[start : start + array.size].reshape(array.shape)
             start += array.size
             most = np.finfo(array.dtype).max  # of half precision, noise may ask for more
-            array = np.clip(array + change, -most, most).astype(array.dtype)
+            with np.errstate(over="ignore"):  # a server may send numbers without room for more
+                array = np.clip(array + change, -most, most).astype(array.dtype)
         moved[name] = Array(np.asarray(array))
     return ArrayRecord(moved)
+
+
+def _refusal(message: Message, error: FedmusterError) -> Message:
+    log(WARNING, "fedmuster: nothing was released: %s", error)
+    return _error(message, f"fedmuster: {error}")
 
 
 def _error(

@@ -12,7 +12,7 @@ from fedmuster.flower import PrivateMod, ReportingMod
 
 
 def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """A PrivateMod in private runs; without a grant it would send nothing in others."""
+    """A PrivateMod in private runs, with the limits of the node config; in others none."""
     if float(context.run_config["epsilon"]) > 0:
         return PrivateMod()(message, context, call_next)
     return call_next(message, context)
