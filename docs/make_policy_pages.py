@@ -11,7 +11,7 @@ from fedmuster.policies import POLICIES
 
 FOLDER = Path(__file__).parent / "policies"
 SECTIONS = ("Args", "State", "Deviations", "References", "Example")
-HEADINGS = {"Args": "Hyper-parameters", "Deviations": "Deviations from the paper"}
+HEADINGS = {"Args": "Hyper-parameters"}
 
 
 def page(name: str, policy: type[Any]) -> str:

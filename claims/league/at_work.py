@@ -32,8 +32,8 @@ class Asked(NamedTuple):
     Args:
         clients: int64[n].
         at_seconds: when they were asked.
-        latency_seconds: [n], how long each takes; infinite if it never answers. The array of the
-            decision itself, because uploads that queue change it.
+        latency_seconds: [n], how long each takes; infinite if it never answers. It is not a copy:
+            with queued uploads the simulation changes this array later.
     """
 
     clients: IntArray

@@ -22,7 +22,7 @@ from fedmuster.core.errors import ConfigError, DataError
 from fedmuster.core.registry import is_outside
 from fedmuster.training.aggregation import SERVERS
 
-Standing = Literal["same", "changed", "not known here"]
+CodeState = Literal["same", "changed", "not known here"]
 
 _NOT_HERE = "source not here, not checked"
 
@@ -60,9 +60,9 @@ def contestant_here(
         return None
 
 
-def standing(
+def code_state(
     record: ContestantRecord, plan: Plan, known: Iterable[LeagueContestant] = ()
-) -> Standing:
+) -> CodeState:
     """Whether a contestant would have the runs of the record again, by its fingerprint."""
     here = contestant_here(record, known)
     if here is None:

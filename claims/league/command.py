@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from claims.league import tables
-from claims.league.checks import Replay, differences, standing
+from claims.league.checks import Replay, code_state, differences
 from claims.league.contestants import LeagueContestant, all_contestants, every_name
 from claims.league.plan import Plan, full, quick
 from claims.league.record import ContestantRecord, LeagueRecord, read_record
@@ -91,7 +91,7 @@ def _copied(
     earlier = read_record(Path(path))
     labels, kept = {one.label for one in named}, []
     for one in earlier.contestants:
-        state = standing(one, options.plan, named)
+        state = code_state(one, options.plan, named)
         if state == "same":
             kept.append(one)
         elif state == "not known here":

@@ -19,7 +19,7 @@ Mode = Literal["rounds", "round-less", "published", "own"]
 
 _BUFFER = 3
 _FEDERATIONS: Final[Mapping[Mode, Federation]] = {
-    "rounds": Federation(rounds=True, late_hold_slots=True),
+    "rounds": Federation(rounds=True),
     "round-less": Federation(refill=1, buffer=_BUFFER, staleness=PolynomialWorth()),
     "published": Federation(),
 }
@@ -212,8 +212,7 @@ def _contestant(
 
 
 def _works_in_rounds(policy: Policy[Any], federation: Federation) -> bool:
-    settled = federation.settled(policy, Problem(num_clients=100, cohort_size=CONCURRENCY))
-    return settled.trigger is None and settled.refill == settled.buffer == CONCURRENCY
+    return federation.settled(policy, Problem(num_clients=100, cohort_size=CONCURRENCY)).in_rounds
 
 
 def _evaluate_every(policy: Policy[Any], federation: Federation) -> int:

@@ -139,5 +139,6 @@ def fingerprint(contestant: LeagueContestant, plan: Plan) -> str:
         choice = Choice(plan.rates[0], server)
         for setting in plan.settings:
             for cells in (plan.tuning_cells, plan.judging_cells):
+                # One seed is enough: all seeds are in the first part.
                 parts.append(next(cells(contestant, setting, choice)).key())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

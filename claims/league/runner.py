@@ -230,7 +230,7 @@ def _failed(
 ) -> list[FailedRun]:
     return [
         FailedRun(setting, use, seed, one.failure)
-        for seed, one in zip(seeds, runs, strict=False)  # the first seeds may be all
+        for seed, one in zip(seeds, runs, strict=False)  # the first stage of tuning plays one seed
         if one.failure is not None
     ]
 

@@ -175,7 +175,9 @@ _LONG_WAVES_TEXT = "the speed of each client swings between 0.1 and 0.8 s a job 
 _SLOW_TAIL_TEXT = "80 clients take 0.1 s a job, 20 take 1 s and own the rare labels"
 _MILD_TAIL_TEXT = "80 clients take 0.15 s a job, 20 take 0.75 s and own the rare labels"
 _PHONES_TEXT = "200 phones, a fifth there at a time, 5 steps of training a job (devices)"
-_OTHER_PHONES_TEXT = "200 phones, a fifth there at a time, 10 steps and half the model (devices)"
+_OTHER_PHONES_TEXT = (
+    "200 phones, a fifth there at a time, 10 steps a job, updates of half the size (devices)"
+)
 
 SETTINGS: Final = (
     _digits(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from claims.league import checks, code, software
-from claims.league.checks import Replay, contestant_here, differences, plan_of, standing
+from claims.league.checks import Replay, code_state, contestant_here, differences, plan_of
 from claims.league.contestants import all_contestants, contestants_of, rebuilt
 from claims.league.plan import Choice
 from claims.league.record import ContestantRecord, LeagueRecord
@@ -67,7 +67,7 @@ def with_stranger(
 def test_nothing_differs(record: LeagueRecord) -> None:
     assert differences(record) == []
     assert plan_of(record) == PLAN
-    assert [standing(one, PLAN) for one in record.contestants] == ["same"] * 3
+    assert [code_state(one, PLAN) for one in record.contestants] == ["same"] * 3
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ TINY: Final = LeagueSetting(
     model=MLP(hidden=(16,)),
     local=LocalSGD(),
     target=0.25,
-    judging=Arena(world=_GROUPS, seconds=10.0, about="three groups"),
+    judging=Arena(world=_GROUPS, seconds=10.0, about="ten groups"),
     tuning=Arena(
         world=BSFLRates(num_clients=30, cohort_size=10), seconds=10.0, about="fast and slow"
     ),

@@ -46,7 +46,7 @@ from fedmuster.core.tickets import Part, Tickets
 S = TypeVar("S")
 
 _FORMAT = 5
-_READABLE = (3, _FORMAT)  # 3 has no tickets, and is read as a selector of rounds
+_READABLE = (3, _FORMAT)  # 3 has no tickets: a selector of rounds; 4 was never released
 _PENDING = ("clients", "edges", "inclusion", "features", "order", "preferred", "losses")
 
 
@@ -102,8 +102,8 @@ class Selector(Generic[S]):
         self.tickets = Tickets(problem.num_clients)
         """The tickets that are open, where clients are asked while others are out."""
         self.unanswered: IntArray | None = None
-        """int64[K], how many invitations to rounds that are over each client has not answered and
-        the policy has heard no more of; None for policies that do not hear late answers."""
+        """int64[K], how many invitations of each client to closed rounds have an unknown end; None
+        for policies that do not hear late answers."""
         if self.policy.hears_late:
             self.unanswered = np.zeros(problem.num_clients, dtype=np.int64)
         self._asked = 0  # in this round

@@ -1,4 +1,10 @@
-"""Rounds: the case in which all slots are filled at once and the server waits for them together."""
+"""Rounds: the case in which all slots are filled at once and the server waits for them together.
+
+Four places know of late clients. ``LateUpdates`` (``training/servers``): updates that may enter a
+later model. ``LateNews``: what the policy will be told. ``Rounds._unheard``: clients that hold a
+slot although no answer that counts will come. ``Selector.unanswered``: invitations of which the
+policy does not know the end.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +31,10 @@ if TYPE_CHECKING:
 
 
 class Rounds:
-    """Asks a cohort, waits until its round is over, and gives up on clients without an answer."""
+    """Asks a cohort and closes the round when the world says so.
+
+    Clients that missed the end are given up, or go on if their late answers count.
+    """
 
     only_edge: None = None
     """All edge servers aggregate at the same time."""

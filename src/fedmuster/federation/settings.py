@@ -38,9 +38,9 @@ class Federation:
             ``(1 + age)^-0.5``, and in rounds for what the policy says.
         rounds: whether one policy works in rounds where the others do not.
         late_hold_slots: in rounds, whether a client that misses the end of its round holds its slot
-            until its late answer is there, or, if it never answers, until the deadline: a round
-            asks at most C clients less those that are out, but at least one, or none while more
-            than C are out. None for what the policy says.
+            until its late answer arrives, or until its deadline if it never answers. A round then
+            asks C less the slots that are held, but at least one client; it asks nobody while more
+            than C slots are held. None for what the policy says.
     """
 
     concurrency: int | None = None

@@ -355,6 +355,7 @@ class Slots:
 
     # Saving and loading.
 
+    # The names are keys of checkpoints: renaming an attribute breaks old ones.
     _ARRAYS = (
         "_versions",
         "_open",

@@ -21,7 +21,8 @@ from fedmuster.policies.score_columns import of_some
 from fedmuster.solvers.top_k import filled_up, top_k
 
 _LARGEST: Final = 1e15
-"""A model that diverges sends larger sketches. The squares of their distances could overflow."""
+"""Entries of sketches are clipped to this: larger ones come from a model that diverges, and the
+squares of their distances could overflow."""
 
 
 @dataclass(slots=True)

@@ -36,11 +36,11 @@ class Exploring(InnerTraits):
        ``pi_k(S) = mean over E of (s - E)/s + E/s · E/(n - s + E)``;
     2. any other is chosen if it is drawn: ``pi_k(S) = mean over E of E/(n - s + E)``.
 
-    They are given S also where the policy is random, or states probabilities of its own. Weights
-    ``1/pi_k(S)`` are unbiased all the same. Proof: for any numbers x, the mean given S of
-    ``sum of x_k / pi_k(S)`` over the cohort is ``sum of pi_k(S) x_k / pi_k(S)`` over all available
-    clients, which is the sum of their x_k, whatever S is; so it is the mean over S, too. The
-    probabilities without S, ``P(k in S) pi_in + (1 - P(k in S)) pi_out`` with those of 1 and 2,
+    These probabilities are conditional on S, also if the policy is random or states probabilities
+    of its own. The weights ``1/pi_k(S)`` are still unbiased. Proof: for any numbers x, the mean
+    given S of ``sum of x_k / pi_k(S)`` over the cohort is ``sum of pi_k(S) x_k / pi_k(S)`` over all
+    available clients, which is the sum of their x_k, whatever S is; so it is the mean over S, too.
+    The probabilities without S, ``P(k in S) pi_in + (1 - P(k in S)) pi_out`` with those of 1 and 2,
     would make smaller variances, but need P(k in S) of every drawn client, and a policy states it
     for clients of S alone.
 

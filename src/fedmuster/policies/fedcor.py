@@ -140,8 +140,8 @@ def in_sequence(
 
 
 _LARGEST_CHANGE: Final = 1e6
-"""The losses of a model that diverges change by more. The rounding errors of the squares of such
-changes would exceed the noise."""
+"""Changes of losses are clipped to this: beyond it the rounding errors of their squares exceed the
+noise."""
 
 
 @dataclass(slots=True)
@@ -212,8 +212,8 @@ class FedCor(PolicyTraits):
            for its loss changes alone. A policy cannot: here the cohort of that round is random.
         3. A change is known when clients are asked again, a round later, and X is fitted then.
            So ``warmup + 1`` cohorts are random at first, as in the authors' code.
-        4. Only available clients are asked. An unknown change counts as the client's mean change,
-           and its known changes count for it.
+        4. Only available clients are asked. An unknown change is replaced by the client's mean
+           change, and the weights of its known changes are scaled up to a sum of 1.
         5. A client that was never chosen and of which no change is known, because it has just
            joined, comes first. The paper's clients are all there from the start.
         6. A client that fails f times in a row rests for ``2^f - 1`` rounds: it is chosen only to

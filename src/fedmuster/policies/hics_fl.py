@@ -242,7 +242,7 @@ class HiCSFL(PolicyTraits):
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Of each of some clients: estimated entropy, cluster, and chance to be taken by one draw."""
+    """[n] of some clients: estimated entropy, cluster, and the chance that one draw takes each."""
 
     entropy: FloatArray
     cluster: IntArray

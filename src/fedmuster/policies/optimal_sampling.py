@@ -20,7 +20,7 @@ from fedmuster.solvers.top_k import nobody
 
 _UNKNOWN = -1.0
 _LARGEST: Final = 1e100
-"""A larger norm was not measured. Sums of such norms could overflow."""
+"""Norms are clipped to this, so that sums of them cannot overflow."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from fedmuster.core.state import shared
 _PRIOR: Final = 2.0
 """Jobs that the fleet's rate of answers is worth."""
 _FORGETTING: Final = 0.99
-"""What each call of observe leaves of the longest time before."""
+"""What each batch of answers leaves of the longest time before; fresh and late answers are two."""
 
 
 @dataclass(slots=True)

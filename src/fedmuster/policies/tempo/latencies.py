@@ -23,12 +23,12 @@ LARGEST_VARIANCE: Final = 4.0
 LONGEST_WINDOW: Final = 20
 """No client's mean is over more observations than this."""
 UNSEEN_QUANTILE: Final = -0.674
-"""A client that was never seen counts as the first quartile of the fleet."""
+"""Standard deviations from the mean: the first quartile, for a client that was never seen."""
 _SLACK, _ALARM = 0.5, 4.0  # of the CUSUM, in standard deviations: Page's for a change of one
 _LARGEST_DEVIATION = 3.0  # one time alone raises no alarm, however odd it is
-_NEW_SHARE = 0.1  # of the newest squared residual in a client's variance
-_USUAL_SPREAD = 0.3  # of the logarithm of one client's time, before anything is known
-_WORTH = 10.0  # observations that this guess is worth
+_NEW_SHARE = 0.1  # the weight of the newest squared residual in a client's variance
+_USUAL_SPREAD = 0.3  # the first standard deviation of the logarithm of a client's time
+_WORTH = 10.0  # observations that the first variance counts for
 
 
 @dataclass(slots=True)

@@ -15,12 +15,12 @@ from fedmuster.core.state import shared
 TYPICAL: Final = 30
 """The median of this number of reports is the typical one."""
 LARGEST_LOSS: Final = 1.0
-"""How far a loss counts as away from the typical one, in logarithms.
+"""The largest distance of the logarithm of a loss from the typical one.
 
 A client reports its own loss, so a lie must gain little.
 """
 LARGEST_NORM: Final = 2.0
-"""The same of a norm, which the server measures itself."""
+"""The same for a norm; it is larger, because the server measures norms itself."""
 MEMORY: Final = 0.5
 """The share of a client's old need that is kept when it reports again."""
 

@@ -29,10 +29,10 @@ from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 from fedmuster.solvers.top_k import nobody, top_k
 
 _FEWEST_ANSWERS: Final = 2
-"""No round that asks more clients closes with fewer answers: one update alone swings the model."""
+"""A round waits for at least this many answers, or for all if it asks fewer clients: one update
+alone swings the model."""
 _YOUNGEST: Final = 0.5
-"""Answers since a client was last heard of, at least: a client that has just answered has a value
-above 0, so the fastest may train again at once."""
+"""The least age, in answers: it is above 0, so that a fast client may be asked again at once."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,8 @@ class TempoState:
         prices: of a slot-second, and the costs of clients.
         last_heard: [K], how many answers had come when each client was last heard of.
         num_answers: how many have come.
-        works_in_slots: whether clients are asked while others are out.
+        works_in_slots: whether the last answers were to tickets; the first decision of all is taken
+            for a round.
         shortlist: of very many clients, those that the next slots may go to.
         samples: [K], data relative to the mean; 0-d where all clients have equally much.
     """
@@ -79,24 +80,32 @@ class _Terms(NamedTuple):
 class Tempo(PolicyTraits):
     """Clients by value per slot-second, in rounds and without; it needs no tuning.
 
-    What is scarce is slot-seconds. An update of client k has the value ``u_k = sqrt(n_k l_k a_k
-    p_k)``: n_k is its data over the mean; l_k its need of training, the loss that it last reported
-    over the typical loss times the norm of its last update over the typical norm (smoothed, within
-    e^±1 and e^±2; 1 for what is not known); a_k its age, the answers of others
-    since its last job ended (by an answer, a failure, or the close of a round that it missed) over
-    K; p_k the chance that it answers. A job of it holds a slot for ``d_k = p_k tau_k + (1 -
-    p_k) tau_max`` seconds: tau_k is its mean time, by a log-normal law that is shrunk towards the
-    fleet's and forgotten after a change (a client that was never seen counts as the first quartile
-    of the fleet, one that missed a close as at least the time waited for it; costs count as further
-    seconds), and tau_max about the longest time of any answer. A free slot goes to the largest
-    ``u_k / d_k``, and with a chance of ``coverage`` to the largest ``a_k p_k``, or, as long as
-    clients were asked less often than ``min_share`` wants, to one of these.
+    Slots are scarce, so Tempo asks the clients with the largest value per slot-second,
+    ``u_k / d_k``.
 
-    A round closes with the first ``quota_share`` of its answers. Late answers enter a later model
-    with a weight of (1 + age)^-0.5, and their clients hold their slots until then. With
-    ``close_early = false`` a round waits for all: given the clients that are there by coverage, its
-    cohort S has the largest ``sum u_k - price · |S| · max tau_k``, exactly (what failures hold
-    beside lowers u_k); the price is the value per slot-second of the last jobs.
+    ``u_k = sqrt(n_k l_k a_k p_k)`` is the value of an update. n_k: the client's samples over the
+    mean number. l_k: its need of training, its last loss over the typical loss times the norm of
+    its last update over the typical norm. These two factors are within e^±1 and e^±2 and smoothed
+    over the client's reports; a factor that is not reported counts as 1. a_k: its age, the answers
+    that came since its last job ended, over K. A job ends with an answer, a failure, or the close
+    of a round that the client missed. p_k: the probability that it answers.
+
+    ``d_k = p_k tau_k + (1 - p_k) tau_max``, plus its costs in seconds, is the time for which a job
+    of it holds a slot. tau_k: its mean latency, by a log-normal law that is shrunk towards the
+    fleet's and starts anew after a change of speed. A client that was never seen counts as the
+    first quartile of the fleet, and one that missed a close as at least the time waited for it.
+    tau_max: about the longest latency of any answer.
+
+    Clients below ``min_share`` take places first. If there are none, each place goes with
+    probability ``coverage`` to the largest ``a_k p_k``. All other places go to the largest ``u_k /
+    d_k``.
+
+    A round closes when ``quota_share`` of its clients have answered. A late answer enters a later
+    model with a weight of (1 + age)^-0.5, and its client holds its slot until then. With
+    ``close_early = false`` a round waits for all clients. Its cohort S, together with the clients
+    that coverage chose, then has the largest ``sum u_k - price · |S| · max tau_k``, exactly;
+    failures and costs lower u_k by ``price · (d_k - tau_k)`` first. The price is the value per
+    slot-second of the last jobs.
 
     **What is proved.** Let an answer of client k that comes s seconds after its last one be worth
     ``v_k sqrt(s)``, with known constants v_k and tau_k, and let y_k be its answers a second in the

@@ -22,8 +22,8 @@ REMADE_EVERY: Final = 256
 class Shortlist:
     """The best clients by score and the best by coverage; empty unless there are very many.
 
-    The ages of all clients grow alike until the next list, so its best stay the best, but for
-    clients that are heard of meanwhile.
+    Until the next list the ages of all clients grow by the same number, so the list stays nearly
+    right; clients that answer or fail in the meantime are the exception.
 
     Attributes:
         clients: int64, increasing.
@@ -60,5 +60,5 @@ def candidates(shortlist: Shortlist, available: BoolArray, count: int) -> IntArr
     if shortlist.made_at < 0:
         return None
     there = shortlist.clients[available[shortlist.clients]]
-    enough = len(there) >= LENGTH // 2 + count  # a quarter of the list: still better than others
+    enough = len(there) >= LENGTH // 2 + count  # with less than a quarter of it, look at all
     return there if enough else None

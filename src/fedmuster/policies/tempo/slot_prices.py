@@ -10,7 +10,8 @@ from fedmuster.core.records import LONGEST_SECONDS
 from fedmuster.core.state import shared
 
 _FORGETTING: Final = 0.95
-"""What each decision leaves of the older value and slot-seconds in the price of a slot-second."""
+"""What each batch of answers leaves of the older value and slot-seconds; fresh and late answers
+are two batches."""
 
 
 @dataclass(slots=True)
