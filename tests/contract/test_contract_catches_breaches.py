@@ -24,6 +24,7 @@ from fedmuster.testing import (
     replay,
     ticket_checks,
 )
+from fedmuster.testing.playing import feedback_rows
 
 pytestmark = pytest.mark.slow
 
@@ -154,6 +155,22 @@ class Needy(LossSeeker):
     """Cares for the clients that the model serves badly, not for time."""
 
     name: ClassVar[str] = "needy"
+
+
+@config
+class HearsLate(Optimist):
+    """Learns from late answers, too; what is given up it has counted as failed in its round."""
+
+    name: ClassVar[str] = "hears-late"
+    hears_late: ClassVar[bool] = True
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Optimist.observe(self, state, selection, feedback)
+        if feedback.late is not None:
+            self.hear(state, feedback_rows(feedback.late, np.flatnonzero(feedback.late.answered)))
+
+    def hear(self, state: State, late: Feedback) -> None:
+        state.seconds[late.clients] += late.latency_seconds - self.failure_seconds
 
 
 # --- Policies that break one point, and those that ask for the same -----------------------------
@@ -531,6 +548,37 @@ class LovesTheServed(LossSeeker):
 
 
 @config
+class RemembersLastLate(HearsLate):
+    name: ClassVar[str] = "remembers-last-late"
+
+    def hear(self, state: State, late: Feedback) -> None:
+        HearsLate.hear(self, state, late)
+        state.note[0] = late.clients[-1] if len(late.clients) else 0
+
+
+@config
+class KeepsLateAnswers(HearsLate):
+    name: ClassVar[str] = "keeps-late-answers"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        HearsLate.observe(self, state, selection, feedback)
+        if feedback.late is not None and len(feedback.late.clients) == 1:
+            state.note = feedback.late.clients  # one client: in the same order backwards
+
+
+@config
+class SumsLateFailures(HearsLate):
+    """Takes it that every row of late answers has a loss."""
+
+    name: ClassVar[str] = "sums-late-failures"
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        HearsLate.observe(self, state, selection, feedback)
+        if feedback.late is not None:
+            state.seconds[feedback.late.clients] += feedback.late.signals["loss"]
+
+
+@config
 class DeniesLearning(Optimist):
     name: ClassVar[str] = "denies-learning"
     learns: ClassVar[bool] = False
@@ -641,7 +689,7 @@ class ChangesType(Optimist):
         state.note = wider
 
 
-KEEPING: Sequence[Policy[Any]] = (Honest(), Frugal(), Unbounded(), Told(), Needy())
+KEEPING: Sequence[Policy[Any]] = (Honest(), Frugal(), Unbounded(), Told(), Needy(), HearsLate())
 
 BREAKING: Sequence[tuple[set[int], Policy[Any]]] = (
     ({1}, Mutable()),
@@ -678,6 +726,9 @@ BREAKING: Sequence[tuple[set[int], Policy[Any]]] = (
     ({12, 17}, DividesByRounds()),
     ({17}, CountsGivenUpAsAnswers()),
     ({17}, NeedsSignals()),
+    ({18}, RemembersLastLate()),
+    ({18}, KeepsLateAnswers()),
+    ({18}, SumsLateFailures()),
 )
 
 BREAKING_FIRST: Sequence[tuple[int, Policy[Any]]] = (
@@ -693,6 +744,9 @@ BREAKING_FIRST: Sequence[tuple[int, Policy[Any]]] = (
     (3, OwnGenerator()),
     (7, ChangesType()),
 )
+
+
+WITHOUT_ROUNDS = next(check for check in CHECKS if check.point == 17)
 
 
 def label(value: Any) -> str:
@@ -726,7 +780,7 @@ def test_a_broken_policy_fails_the_points_meant_for_it_and_no_others(
 def test_a_policy_that_asks_busy_clients_or_too_many_does_not_run_without_rounds(
     policy: Policy[Any],
 ) -> None:
-    violation = breach(CHECKS[-1], policy)
+    violation = breach(WITHOUT_ROUNDS, policy)
     assert violation is not None
     assert violation.point == 17
     assert isinstance(violation.__cause__, PolicyError)
@@ -741,9 +795,9 @@ def test_a_policy_that_needs_rounds_must_be_refused_without_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     needs_rounds = Unbounded()
-    assert breach(CHECKS[-1], needs_rounds) is None
+    assert breach(WITHOUT_ROUNDS, needs_rounds) is None
     monkeypatch.setattr(Selector, "_require_round_less", lambda *_: None)
-    violation = breach(CHECKS[-1], needs_rounds)
+    violation = breach(WITHOUT_ROUNDS, needs_rounds)
     assert violation is not None
     assert violation.point == 17
 
@@ -756,7 +810,7 @@ def test_check_policy_names_the_first_point_that_is_broken(point: int, policy: P
 
 
 def test_points_are_those_of_the_contract_in_order() -> None:
-    assert [check.point for check in CHECKS] == [*range(1, 15), 16, 17]
+    assert [check.point for check in CHECKS] == [*range(1, 15), 16, 17, 18]
     assert set().union(*(points for points, _ in BREAKING)) == {check.point for check in CHECKS}
 
 

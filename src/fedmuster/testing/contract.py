@@ -18,6 +18,7 @@ from fedmuster.testing.cohort_checks import (
     tie_fault,
     validity_fault,
 )
+from fedmuster.testing.late_checks import late_fault
 from fedmuster.testing.learning_checks import growth_fault, learning_fault, poison_fault
 from fedmuster.testing.playing import ContractError
 from fedmuster.testing.repetition_checks import (
@@ -169,6 +170,11 @@ CHECKS: Final = (
         17,
         "runs round-less: answers one by one, in any order, to tickets of different ages",
         roundless_fault,
+    ),
+    Check(
+        18,
+        "learns from late answers in any order and keeps no reference to them, if it hears them",
+        late_fault,
     ),
 )
 """All points but 15, golden values, which needs the paper: :mod:`fedmuster.testing.playing`."""

@@ -18,9 +18,9 @@ from fedmuster.testing.playing import (
     feedback_rows,
     nan_fault,
     play_round,
+    silenced,
     spelled,
     trained,
-    vectors_of,
 )
 from fedmuster.testing.tiny_federation import Draw, Knowledge, TinyFederation, lively
 
@@ -82,23 +82,9 @@ def _mishap_fault(
     return None if fault is None else f"after {what} {fault}"
 
 
-def _nobody_completed(feedback: Feedback, latency: float) -> Feedback:
-    size = len(feedback.clients)
-    vectors = vectors_of(feedback)
-    for name, rows in vectors.items():
-        vectors[name] = np.full_like(rows, np.nan)
-    return replace(
-        feedback,
-        **vectors,
-        latency_seconds=np.full(size, latency),
-        completed=np.zeros(size, dtype=np.bool_),
-        signals={name: np.full(size, np.nan) for name in feedback.signals},
-    )
-
-
-_MISHAPS = {
-    "a cohort that failed, with latencies of NaN": lambda f: _nobody_completed(f, np.nan),
-    "a cohort that failed, with infinite latencies": lambda f: _nobody_completed(f, np.inf),
+_MISHAPS: dict[str, Callable[[Feedback], Feedback]] = {
+    "a cohort that failed, with latencies of NaN": lambda f: silenced(f, latency=np.nan),
+    "a cohort that failed, with infinite latencies": silenced,
     "feedback without rows": lambda f: feedback_rows(f, slice(0)),
     "feedback of one client alone": lambda f: feedback_rows(f, slice(1, 2)),
     "feedback without its first row": lambda f: feedback_rows(f, slice(1, None)),

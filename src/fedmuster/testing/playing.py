@@ -6,9 +6,10 @@ from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedmuster.core import state as states
-from fedmuster.core.arrays import IntArray
+from fedmuster.core.arrays import BoolArray, IntArray
 from fedmuster.core.errors import PolicyError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import PER_CLIENT, Feedback, Problem, RoundView, Selection
@@ -68,6 +69,28 @@ def feedback_rows(feedback: Feedback, rows: slice | IntArray) -> Feedback:
         completed=feedback.answered[rows],
         signals={name: values[rows] for name, values in feedback.signals.items()},
         used=None if feedback.used is None else feedback.used[rows],
+    )
+
+
+def silenced(
+    feedback: Feedback, rows: BoolArray | slice = slice(None), *, latency: float = np.inf
+) -> Feedback:
+    """The same, but what ``rows`` answered did not come."""
+
+    def lost(values: NDArray[Any], missing: float) -> NDArray[Any]:
+        values = values.copy()
+        values[rows] = missing
+        return values
+
+    vectors: dict[str, Any] = {
+        name: lost(values, np.nan) for name, values in vectors_of(feedback).items()
+    }
+    return replace(
+        feedback,
+        **vectors,
+        latency_seconds=lost(feedback.latency_seconds, latency),
+        completed=lost(feedback.answered, missing=False),
+        signals={name: lost(values, np.nan) for name, values in feedback.signals.items()},
     )
 
 
