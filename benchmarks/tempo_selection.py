@@ -23,7 +23,7 @@ COHORT, TURNS, DECISIONS = 100, 9, 1_000
 
 def settle(state: TempoState, rng: Generator) -> None:
     """Everybody was seen three times."""
-    clients = len(state.last_heard)
+    clients = len(state.last_end)
     for times in (state.answering.asked, state.answering.answered, state.need.reports):
         times[:] = 3
     state.latency.count[:] = 3
@@ -32,15 +32,15 @@ def settle(state: TempoState, rng: Generator) -> None:
     state.latency.fleet[:] = clients, 0.0, clients
     state.answering.longest_seconds[...] = 10.0
     state.need.log[:] = rng.normal(0.0, 0.5, clients)
-    state.last_heard[:] = rng.integers(0, 3 * clients, clients)
+    state.last_end[:] = rng.integers(0, 3 * clients, clients)
     state.num_answers[...] = 3 * clients
-    state.prices.value[...] = state.prices.slot_seconds[...] = 1.0
+    state.price.value[...] = state.price.slot_seconds[...] = 1.0
 
 
 def read(state: TempoState) -> float:
     """Read every number of the state once, but for costs, which have no price here."""
     arrays = to_arrays(state)
-    del arrays["prices.cost"], arrays["prices.charged"]
+    del arrays["costs.mean"], arrays["costs.reports"]
     return float(sum(array.sum() for array in arrays.values()))
 
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from claims.league import settings as frozen
 from claims.league.cells import portable
-from claims.league.code import source_digest
 from claims.league.contestants import LeagueContestant, rebuilt
-from claims.league.plan import Choice, Plan, cell_of, fingerprint, full, quick
+from claims.league.plan import Choice, Plan, cell_of, fingerprint
 from claims.league.record import ContestantRecord, LeagueRecord
 from claims.league.recording import numbers_of
 from claims.league.runner import Progress, Store
@@ -23,6 +22,10 @@ from fedmuster.core.registry import is_outside
 from fedmuster.training.aggregation import SERVERS
 
 CodeState = Literal["same", "changed", "not known here"]
+_TOLD: Mapping[CodeState, str] = {
+    "changed": "its fingerprint differs, so its code or versions differ",
+    "not known here": "cannot be checked here, its policy is not known here",
+}
 
 _NOT_HERE = "source not here, not checked"
 
@@ -33,11 +36,10 @@ def plan_of(record: LeagueRecord) -> Plan | None:
     settings = tuple(by_name[one.name] for one in record.settings if one.name in by_name)
     if record.version != frozen.VERSION or frozen.digest(settings) != record.settings_sha256:
         return None
-    usual = quick() if record.quick else full()
     return Plan(
         settings=settings,
         rates=record.rates,
-        finalists=record.finalists or usual.finalists,
+        finalists=record.finalists,
         tuning_seeds=record.tuning_seeds,
         judging_seeds=record.judging_seeds,
         quick=record.quick,
@@ -87,19 +89,11 @@ def differences(record: LeagueRecord, known: Iterable[LeagueContestant] = ()) ->
             "numbers cannot be compared with runs of today",
             *found,
         ]
-    for one in record.contestants:
-        here = contestant_here(one, known)
-        if here is None:
-            found.append(f"{one.label}: cannot be checked here, its policy is not known here")
-        elif not one.fingerprint:
-            changed = source_digest(type(here.policy)) != one.source_sha256
-            compared = "differs" if changed else "is the same"
-            found.append(
-                f"{one.label}: the record has no fingerprint of its code; the source of its policy "
-                f"{compared} here"
-            )
-        elif fingerprint(here, plan) != one.fingerprint:
-            found.append(f"{one.label}: its fingerprint differs, so its code or versions differ")
+    found += [
+        f"{one.label}: {_TOLD[state]}"
+        for one in record.contestants
+        if (state := code_state(one, plan, known)) != "same"
+    ]
     return found
 
 
@@ -120,11 +114,8 @@ class RecordedRun:
     @property
     def numbers(self) -> dict[str, Any]:
         """Its numbers; see :func:`~claims.league.recording.numbers_of`."""
-        runs = self.contestant.runs[self.setting]
-        told = {"seconds": runs.seconds, "final_accuracy": runs.final_accuracy}
-        told |= {f"costs.{name}": own for name, own in runs.costs.items()}
-        told |= {f"at_work.{name}": own for name, own in runs.at_work.items()}
-        return {name: own[self.place] for name, own in told.items()}
+        columns = self.contestant.runs[self.setting].numbers
+        return {name: own[self.place] for name, own in columns.items()}
 
 
 class Replay:

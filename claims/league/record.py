@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,6 @@ from fedmuster.core.errors import DataError
 from fedmuster.core.files import write_file
 
 _FORMAT = 3
-_EARLIER_FORMATS = (1, 2)
-"""Formats that can be read. What they lack is empty, and an empty fingerprint matches nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,8 +46,7 @@ class RunsRecord:
         costs: by name, the costs at the target, or of the whole run: see
             :class:`~claims.racing.milestones.Costs`; None where the run failed.
         curve: the mean over the seeds of the smoothed accuracy, evenly spaced up to the horizon.
-        at_work: "mean" and "peak" number of clients at work until the target, or in the whole run;
-            empty in records of earlier formats.
+        at_work: "mean" and "peak" number of clients at work until the target, or in the whole run.
     """
 
     learning_rate: float
@@ -58,7 +55,14 @@ class RunsRecord:
     final_accuracy: tuple[float | None, ...]
     costs: Mapping[str, tuple[float | None, ...]]
     curve: tuple[float | None, ...]
-    at_work: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    at_work: Mapping[str, tuple[float | None, ...]]
+
+    @property
+    def numbers(self) -> dict[str, tuple[float | None, ...]]:
+        """Every number of every run, by names such as "seconds" and "costs.megabytes"."""
+        costs = {f"costs.{name}": own for name, own in self.costs.items()}
+        at_work = {f"at_work.{name}": own for name, own in self.at_work.items()}
+        return {"seconds": self.seconds, "final_accuracy": self.final_accuracy, **costs, **at_work}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,9 +95,8 @@ class ContestantRecord:
         federation: the federation that it works in.
         source_sha256: of the policy's file, or of its folder.
         runs: by setting.
-        fingerprint: of all that decides its runs, see :func:`~claims.league.plan.fingerprint`;
-            empty in records of earlier formats.
-        servers: the server rules that it chose from; empty in records of earlier formats.
+        fingerprint: of all that decides its runs, see :func:`~claims.league.plan.fingerprint`.
+        servers: the server rules that it chose from.
         failed: its runs that ended with an error.
         copied_from: the checksum of the earlier record that its runs were copied from; empty if
             they were run for this record.
@@ -105,8 +108,8 @@ class ContestantRecord:
     federation: Mapping[str, Any]
     source_sha256: str
     runs: Mapping[str, RunsRecord]
-    fingerprint: str = ""
-    servers: tuple[Mapping[str, Any], ...] = ()
+    fingerprint: str
+    servers: tuple[Mapping[str, Any], ...]
     failed: tuple[FailureRecord, ...] = ()
     copied_from: str = ""
 
@@ -126,8 +129,7 @@ class LeagueRecord:
         judging_seeds: the seeds of the runs in this record, in the worlds for judging.
         settings: all settings that were run.
         contestants: the base first.
-        finalists: the number of choices that ran on all tuning seeds; None in records of earlier
-            formats.
+        finalists: the number of choices that ran on all tuning seeds.
     """
 
     command: str
@@ -140,7 +142,7 @@ class LeagueRecord:
     judging_seeds: tuple[int, ...]
     settings: tuple[SettingRecord, ...]
     contestants: tuple[ContestantRecord, ...]
-    finalists: int | None = None
+    finalists: int
 
     @property
     def checksum(self) -> str:
@@ -172,7 +174,7 @@ def read_record(path: Path) -> LeagueRecord:
         told = content.pop("sha256")
         if (found := _checksum(content)) != told:
             raise DataError(f"{path} was edited: its checksum is {found}, but it says {told}")
-        if (written := content.pop("format")) not in (*_EARLIER_FORMATS, _FORMAT):
+        if (written := content.pop("format")) != _FORMAT:
             raise DataError(f"{path} has format {written}, expected {_FORMAT}")
         return _record(content)
     except DataError:
@@ -194,8 +196,8 @@ def _contestant(table: dict[str, Any]) -> ContestantRecord:
         name: RunsRecord(**{**_tuples(own), "server": own["server"]})
         for name, own in table.pop("runs").items()
     }
-    failed = tuple(FailureRecord(**one) for one in table.pop("failed", ()))
-    servers = tuple(table.pop("servers", ()))
+    failed = tuple(FailureRecord(**one) for one in table.pop("failed"))
+    servers = tuple(table.pop("servers"))
     return ContestantRecord(**table, runs=runs, failed=failed, servers=servers)
 
 

@@ -53,7 +53,7 @@ class Standing:
         accuracy: the final accuracy less the base's, in points: the worst setting.
         rival: time over that of the best other contestant of the board: the worst setting.
         wasted: the share of client updates that never entered the model.
-        at_work: the mean number of clients at work; NaN in records of earlier formats.
+        at_work: the mean number of clients at work.
         peak: the largest number of clients at work in any run; NaN likewise.
         missed: the number of runs that did not reach the target.
         failed: the number of runs that ended with an error.
@@ -107,11 +107,8 @@ class Score:
         return np.asarray(whole * np.where(self.reached(label) > 0, 1.0, NEVER))
 
     def at_work(self, label: str, which: str) -> FloatArray:
-        """The "mean" or "peak" number of clients at work; NaN where it is not known."""
-        unknown = (None,) * len(self.record.judging_seeds)
-        return np.array(
-            [runs.at_work.get(which, unknown) for runs in self._runs(label)], dtype=np.float64
-        )
+        """The "mean" or "peak" number of clients at work; NaN where the run failed."""
+        return np.array([runs.at_work[which] for runs in self._runs(label)], dtype=np.float64)
 
     def ends(self, label: str) -> FloatArray:
         """The final accuracy; NaN where a run had none."""

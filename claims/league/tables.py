@@ -95,14 +95,12 @@ def client_work(score: Score) -> Table:
     return _by_setting(score.record, title, text)
 
 
-def clients_at_work(score: Score) -> Table | None:
-    """The number of clients at work in each setting; None where the record does not have it."""
-    if not any(runs.at_work for one in score.record.contestants for runs in one.runs.values()):
-        return None
+def clients_at_work(score: Score) -> Table:
+    """The number of clients at work in each setting."""
 
     def text(runs: RunsRecord) -> str:
-        mean = _known_mean(runs.at_work.get("mean", ()))
-        peaks = [peak for peak in runs.at_work.get("peak", ()) if peak is not None]
+        mean = _known_mean(runs.at_work["mean"])
+        peaks = [peak for peak in runs.at_work["peak"] if peak is not None]
         return f"{_text(mean, '.1f')} / {_text(max(peaks, default=np.nan), 'g')}"
 
     table = _by_setting(score.record, "Clients at work: mean / largest number", text)

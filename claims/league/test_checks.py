@@ -13,8 +13,7 @@ from claims.league.plan import Choice
 from claims.league.record import ContestantRecord, LeagueRecord
 from claims.league.recording import record_of
 from claims.league.runner import Entry, Store, run_league
-from claims.league.test_contestants import MINE
-from claims.league.tiny import PLAN, Inline, quiet
+from claims.league.tiny import MINE, PLAN, Inline, quiet
 from fedmuster.core.config import to_table
 from fedmuster.core.errors import DataError
 
@@ -127,24 +126,13 @@ def test_files_from_outside_are_checked_where_they_are_named(
     with_stranger: tuple[LeagueRecord, str],
 ) -> None:
     record, text = with_stranger
-    told = differences(record)
-    assert len(told) == 2
-    assert all("cannot be checked here" in one for one in told)
-    assert replay(record).not_checked == [
-        "Mine, rounds: source not here, not checked",
-        "Mine:explore=0.1, rounds: source not here, not checked",
-    ]
-    (told_less,) = differences(record, contestants_of(text))
-    assert "explore" in told_less
-    assert contestant_here(record.contestants[-1], contestants_of(text)) is None
-
-
-def test_earlier_formats_are_compared_by_source(record: LeagueRecord) -> None:
-    first, *others = (replace(one, fingerprint="") for one in record.contestants)
-    old = replace(record, contestants=(replace(first, source_sha256="0" * 64), *others))
-    told = differences(old)
-    assert ["differs" in one for one in told] == [True, False, False]
-    assert all("no fingerprint" in one for one in told)
+    wrapped = record.contestants[-1]
+    states = [code_state(one, PLAN) for one in record.contestants]
+    assert states == ["same"] * 3 + ["not known here"] * 2
+    assert len(differences(record)) == len(replay(record).not_checked) == 2
+    (told,) = differences(record, contestants_of(text))
+    assert told.startswith(wrapped.label)
+    assert contestant_here(wrapped, contestants_of(text)) is None
 
 
 def test_replayed_runs_have_the_same_bits(record: LeagueRecord, inline: Inline) -> None:

@@ -14,8 +14,7 @@ from claims.league import code, plan, software
 from claims.league.cells import Cell, job_of, play_job
 from claims.league.contestants import base, contestants_of
 from claims.league.plan import Choice, cell_of, fingerprint
-from claims.league.test_contestants import MINE
-from claims.league.tiny import PLAN, TINY
+from claims.league.tiny import MINE, PLAN, TINY
 from fedmuster.core.errors import ConfigError
 from fedmuster.experiments.spec import Experiment
 from fedmuster.training.aggregation import FedAvg, FedAvgM

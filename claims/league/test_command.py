@@ -10,8 +10,7 @@ import pytest
 from claims.league.command import Options, play, rerun, verify
 from claims.league.record import LeagueRecord
 from claims.league.test_checks import with_seconds
-from claims.league.test_contestants import MINE
-from claims.league.tiny import PLAN, Inline, quiet
+from claims.league.tiny import MINE, PLAN, Inline, quiet
 
 pytestmark = pytest.mark.usefixtures("tiny_settings")
 

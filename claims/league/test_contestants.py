@@ -13,33 +13,10 @@ from claims.league.contestants import (
     left_out,
 )
 from claims.league.plan import Choice, cell_of
-from claims.league.tiny import TINY
+from claims.league.tiny import MINE, TINY
 from fedmuster.core.errors import ConfigError, UnknownNameError
 from fedmuster.core.policy import POLICIES
 from fedmuster.training.aggregation import FedAvg, FedAvgM
-
-MINE = '''
-from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
-
-from fedmuster.core.policy import Stateless
-from fedmuster.core.records import Selection
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mine(Stateless):
-    """The available clients with the lowest ids, from a given one on."""
-
-    name: ClassVar[str] = "mine"
-    first: int = 0
-
-    def select(self, state, view, rng):
-        there = np.flatnonzero(view.available)
-        chosen = np.roll(there, -self.first)[: view.num_to_choose]
-        return Selection.of(view, slice(None), np.sort(chosen))
-'''
 
 
 @pytest.fixture

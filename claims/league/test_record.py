@@ -77,26 +77,6 @@ def test_there_are_published_records() -> None:
     assert PUBLISHED
 
 
-@pytest.mark.parametrize("earlier", [1, 2])
-def test_earlier_formats_have_no_fingerprints_that_match(
-    earlier: int, record: LeagueRecord, tmp_path: Path
-) -> None:
-    content = json.loads(record.to_json())
-    content["format"] = earlier
-    del content["finalists"]
-    for one in content["contestants"]:
-        for late in ("fingerprint", "servers", "failed", "copied_from"):
-            del one[late]
-        for runs in one["runs"].values():
-            del runs["at_work"]
-    found = read_record(signed(tmp_path / "league.json", content))
-    assert [one.label for one in found.contestants] == [one.label for one in record.contestants]
-    assert {one.fingerprint for one in found.contestants} == {""}
-    assert found.contestants[1].runs["tiny, groups"].seconds == (
-        record.contestants[1].runs["tiny, groups"].seconds
-    )
-
-
 def test_an_unknown_format_is_named(record: LeagueRecord, tmp_path: Path) -> None:
     content = {**json.loads(record.to_json()), "format": 77}
     with pytest.raises(DataError) as caught:

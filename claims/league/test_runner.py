@@ -15,8 +15,7 @@ from claims.league.recording import record_of
 from claims.league.runner import Store, run_league
 from claims.league.score import Score
 from claims.league.settings import Arena
-from claims.league.test_contestants import MINE
-from claims.league.tiny import PLAN, TINY, Inline
+from claims.league.tiny import MINE, PLAN, TINY, Inline
 from fedmuster.core.errors import ConfigError, DataError, StateError
 from fedmuster.training.aggregation import FedAvg
 from fedmuster.training.data import Digits

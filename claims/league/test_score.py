@@ -24,6 +24,7 @@ def runs(seconds: list[float | None], end: float = 0.9, updates: float = 100.0) 
         final_accuracy=(end, end),
         costs=costs,
         curve=(),
+        at_work={"mean": (8.0, 8.0), "peak": (10.0, 10.0)},
     )
 
 
@@ -34,6 +35,8 @@ def contestant(label: str, one: RunsRecord, other: RunsRecord) -> ContestantReco
         policy={"name": "x"},
         federation={},
         source_sha256="0" * 64,
+        fingerprint="0" * 64,
+        servers=(),
         runs={"one": one, "other": other},
     )
 
@@ -49,6 +52,7 @@ RECORD = LeagueRecord(
     settings_sha256="0" * 64,
     software={},
     rates=(0.1,),
+    finalists=1,
     tuning_seeds=(900,),
     judging_seeds=(0, 1),
     settings=(setting("one", 10.0), setting("other", 100.0)),
@@ -138,15 +142,15 @@ def test_waste_and_clients_at_work() -> None:
         costs={**RECORD.contestants[2].runs["one"].costs, "wasted": (10.0, 20.0)},
     )
     found = standing(record, "lost, rounds")
-    assert (found.at_work, found.peak) == (9.0, 10.0)
+    assert found.at_work == pytest.approx((9 + 8 + 8) / 3)
     assert found.wasted == pytest.approx((10 + 20 + 100 + 100) / 400)
-    assert np.isnan(standing(RECORD, "lost, rounds").peak)  # of an earlier format
+    failed = with_runs("lost, rounds", at_work={"mean": (None, None), "peak": (None, None)})
+    assert standing(failed, "lost, rounds").peak == 10.0  # of the other setting
     row = next(row for row in leaderboards(Score(record))[0].rows if "lost, rounds" in row[0])
-    assert "9.0 / 10" in row
-    table = clients_at_work(Score(record))
-    assert table is not None
-    assert table.rows[2] == ("lost, rounds", "9.0 / 10", "– / –")
-    assert clients_at_work(Score(RECORD)) is None
+    assert "8.3 / 10" in row
+    rows = clients_at_work(Score(record)).rows
+    assert rows[2] == ("lost, rounds", "9.0 / 10", "8.0 / 10")
+    assert clients_at_work(Score(failed)).rows[2] == ("lost, rounds", "– / –", "8.0 / 10")
 
 
 def test_the_base_is_found_by_its_label() -> None:

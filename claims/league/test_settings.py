@@ -40,7 +40,7 @@ def test_no_world_tunes_and_judges() -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_ten_clients_train_at_any_time(setting: LeagueSetting) -> None:
+def test_worlds_have_cohorts_of_ten_and_round_trip_toml(setting: LeagueSetting) -> None:
     for arena in (setting.judging, setting.tuning):
         assert arena.world.start(0).problem.cohort_size == CONCURRENCY
         assert from_table(type(arena.world), _without_name(to_table(arena.world))) == arena.world

@@ -42,6 +42,30 @@ PLAN: Final = Plan(
     quick=True,
 )
 
+MINE: Final = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedmuster.core.policy import Stateless
+from fedmuster.core.records import Selection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mine(Stateless):
+    """The available clients with the lowest ids, from a given one on."""
+
+    name: ClassVar[str] = "mine"
+    first: int = 0
+
+    def select(self, state, view, rng):
+        there = np.flatnonzero(view.available)
+        chosen = np.roll(there, -self.first)[: view.num_to_choose]
+        return Selection.of(view, slice(None), np.sort(chosen))
+'''
+"""A policy that fedmuster has never seen."""
+
 
 def quiet(what: str, done: int, whole: int) -> None:
     """No progress."""

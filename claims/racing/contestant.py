@@ -11,7 +11,7 @@ from fedmuster.training.training import Training
 from fedmuster.worlds import World
 
 CONCURRENCY: Final = 10
-"""Clients that train at any time, in rounds and without."""
+"""The slots of the server, in rounds and without."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,8 +8,7 @@ import pytest
 from claims.league import command
 from claims.league import settings as frozen
 from claims.league.record import _checksum
-from claims.league.test_contestants import MINE
-from claims.league.tiny import PLAN
+from claims.league.tiny import MINE, PLAN
 from click.testing import CliRunner
 
 from fedmuster.cli import cli

@@ -14,8 +14,7 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import Feedback, FloatArray, RoundView, Selection
 from fedmuster.core.streams import stream
 from fedmuster.federation import Federation, Horizon, Simulation
-from fedmuster.policies.tempo import Tempo, latencies, shortlist
-from fedmuster.policies.tempo import slot_prices as prices
+from fedmuster.policies.tempo import Tempo, latencies, price, shortlist
 from fedmuster.policies.tempo.policy import TempoState
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem
@@ -234,13 +233,13 @@ def test_the_price_finds_the_best_ratio_of_value_to_time() -> None:
             here = list(cohort)
             return float(value[here].sum() / (len(here) * seconds[here].max()))
 
-        state = prices.init(8)
+        state = price.init()
         for _ in range(200):
             problem = BottleneckProblem(
-                bottleneck=-prices.price(state) * seconds, weight=value, size=3
+                bottleneck=-price.current(state) * seconds, weight=value, size=3
             )
             cohort = Exact().solve(problem, rng)
-            prices.learn_jobs(state, value[cohort].sum(), 3 * seconds[cohort].max())
+            price.learn(state, value[cohort].sum(), 3 * seconds[cohort].max())
         best = max(map(ratio, combinations(range(8), 3)))
         assert ratio(tuple(cohort.tolist())) == pytest.approx(best, rel=1e-12)
 

@@ -1,4 +1,4 @@
-"""Point 18: policies that hear late answers learn from them as from those that come in time."""
+"""Point 18: late answers may come in any order, are not kept, and bring no NaN into the state."""
 
 from collections import deque
 from copy import deepcopy

@@ -8,10 +8,11 @@ import numpy as np
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.state import shared
 
-_PRIOR: Final = 2.0
+_PRIOR_JOBS: Final = 2.0
 """Jobs that the fleet's rate of answers is worth."""
-_FORGETTING: Final = 0.99
-"""What each batch of answers leaves of the longest time before; fresh and late answers are two."""
+_KEPT: Final = 0.99
+"""The share of the longest time that each call keeps; answers in time and late ones are two calls.
+"""
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ def chance(state: AnsweringState, rows: IntArray | slice) -> FloatArray:
     ended, answered = state.fleet.tolist()
     rate = (answered + 1.0) / (ended + 1.0)  # as if one had answered before
     known = state.asked[rows] - state.late[rows]
-    return np.asarray((state.answered[rows] + _PRIOR * rate) / (known + _PRIOR))
+    return np.asarray((state.answered[rows] + _PRIOR_JOBS * rate) / (known + _PRIOR_JOBS))
 
 
 def slot_seconds(state: AnsweringState, chance: FloatArray, seconds: FloatArray) -> FloatArray:
@@ -83,5 +84,5 @@ def _learn_ends(state: AnsweringState, clients: IntArray, answered: BoolArray) -
 def learn_seconds(state: AnsweringState, seconds: FloatArray) -> None:
     """The times of answers."""
     state.longest_seconds[...] = max(
-        _FORGETTING * float(state.longest_seconds), float(seconds.max(initial=0.0))
+        _KEPT * float(state.longest_seconds), float(seconds.max(initial=0.0))
     )

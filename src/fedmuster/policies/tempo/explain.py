@@ -28,14 +28,14 @@ class ByTempo(Rule):
         price = number(float(moment.column("price")[0]))
         rule = "the others go to the highest scores, value / slot_seconds"
         if self.waits_for_all:
-            rule = (
-                "the others are the cohort with the largest sum of values, less the price of the "
+            rule += (
+                "; in rounds, to the cohort with the largest sum of values less the price of the "
+                "slot-seconds until its slowest client answers"
             )
-            rule += "slot-seconds until its slowest client answers"
         return (
-            f"each place goes, with a chance of {percent(self.coverage)}, to the client with the "
-            f"largest age · chance, or to clients below their minimum share; {rule}; a slot-second "
-            f"has the price {price}"
+            f"places go first to clients below their minimum share; if there are none, each goes, "
+            f"with a chance of {percent(self.coverage)}, to the client with the largest age · "
+            f"chance; {rule}; the last answers earned {price} a slot-second"
         )
 
     def merit(self, moment: Moment) -> FloatArray:

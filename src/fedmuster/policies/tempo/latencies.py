@@ -1,11 +1,11 @@
 """How long clients take: log-normal times, shrunk towards the fleet's, that forget after a change.
 
 The logarithm of a client's time has a mean and a variance of its own. The mean of a client that was
-seen c times is shrunk towards the fleet's as if :data:`PRIOR` more observations had the fleet's
+seen c times is shrunk towards the fleet's as if :data:`PRIOR_TIMES` more times had the fleet's
 mean; its variance begins as the common one and follows its own residuals. A change of a client's
 speed is found by a two-sided CUSUM of standardised residuals (Page 1954); from then on only what
-came after it counts for the mean. While a speed is steady the mean is over all observations, and
-from :data:`LONGEST_WINDOW` on an exponential average of about that length.
+came after it counts for the mean. While a speed is steady the mean is over all times, and from
+:data:`LONGEST_WINDOW` on an exponential average of about that length.
 """
 
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ import numpy as np
 from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.state import shared
 
-PRIOR: Final = 0.25
+PRIOR_TIMES: Final = 0.25
 """Observations that the mean of the fleet is worth."""
 LARGEST_VARIANCE: Final = 4.0
 """No variance counts as larger: a mean time is at most e² medians."""
 LONGEST_WINDOW: Final = 20
 """No client's mean is over more observations than this."""
-UNSEEN_QUANTILE: Final = -0.674
+UNSEEN_Z: Final = -0.674
 """Standard deviations from the mean: the first quartile, for a client that was never seen."""
 _SLACK, _ALARM = 0.5, 4.0  # of the CUSUM, in standard deviations: Page's for a change of one
 _LARGEST_DEVIATION = 3.0  # one time alone raises no alarm, however odd it is
 _NEW_SHARE = 0.1  # the weight of the newest squared residual in a client's variance
 _USUAL_SPREAD = 0.3  # the first standard deviation of the logarithm of a client's time
-_WORTH = 10.0  # observations that the first variance counts for
+_PRIOR_RESIDUALS = 10.0  # observations that the first variance counts for
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ def init(num_clients: int) -> LatencyState:
         faster=np.zeros(num_clients),
         at_least=np.zeros(num_clients),
         fleet=np.zeros(3),
-        spread=np.array([_WORTH, _WORTH * _USUAL_SPREAD**2]),
+        spread=np.array([_PRIOR_RESIDUALS, _PRIOR_RESIDUALS * _USUAL_SPREAD**2]),
     )
 
 
@@ -106,10 +106,10 @@ def expected_seconds(state: LatencyState, rows: IntArray | slice) -> FloatArray:
         return np.asarray(np.maximum(1.0, state.at_least[rows]))
     count = state.count[rows]
     logs = count * state.mean[rows]
-    logs += PRIOR * fleet
-    logs /= count + PRIOR
+    logs += PRIOR_TIMES * fleet
+    logs /= count + PRIOR_TIMES
     logs += 0.5 * np.minimum(state.variance[rows], LARGEST_VARIANCE)
-    unseen = fleet + UNSEEN_QUANTILE * np.sqrt(squares / number)
+    unseen = fleet + UNSEEN_Z * np.sqrt(squares / number)
     logs[count == 0] = unseen + 0.5 * min(_common_variance(state), LARGEST_VARIANCE)
     seconds = np.exp(logs, out=logs)
     return np.maximum(seconds, state.at_least[rows], out=seconds)

@@ -16,14 +16,14 @@ from fedmuster.core.policy import POLICIES, PolicyTraits
 from fedmuster.core.records import Feedback, Problem, RoundView, Selection, of_rows
 from fedmuster.core.staleness import Discard, PolynomialWorth, Staleness
 from fedmuster.core.state import given, shared
-from fedmuster.policies.tempo import answering, latencies, needs, shortlist
-from fedmuster.policies.tempo import slot_prices as prices
+from fedmuster.policies.tempo import answering, costs, latencies, needs, price, shortlist
 from fedmuster.policies.tempo.answering import AnsweringState
+from fedmuster.policies.tempo.costs import CostState
 from fedmuster.policies.tempo.explain import ByTempo
 from fedmuster.policies.tempo.latencies import LatencyState, expected_seconds
 from fedmuster.policies.tempo.needs import NeedState
+from fedmuster.policies.tempo.price import PriceState
 from fedmuster.policies.tempo.shortlist import Shortlist
-from fedmuster.policies.tempo.slot_prices import PriceState, price
 from fedmuster.solvers.bottleneck import Exact
 from fedmuster.solvers.bottleneck_problem import BottleneckProblem
 from fedmuster.solvers.top_k import nobody, top_k
@@ -43,8 +43,9 @@ class TempoState:
         latency: how long clients take.
         answering: which clients answer, and which are late.
         need: how much clients need training.
-        prices: of a slot-second, and the costs of clients.
-        last_heard: [K], how many answers had come when each client was last heard of.
+        price: of a slot-second.
+        costs: of clients, beside their seconds.
+        last_end: [K], how many answers had come when the last job of each client ended.
         num_answers: how many have come.
         works_in_slots: whether the last answers were to tickets; the first decision of all is taken
             for a round.
@@ -55,8 +56,9 @@ class TempoState:
     latency: LatencyState
     answering: AnsweringState
     need: NeedState
-    prices: PriceState
-    last_heard: FloatArray
+    price: PriceState
+    costs: CostState
+    last_end: FloatArray
     shortlist: Shortlist
     num_answers: FloatArray = shared()
     works_in_slots: BoolArray = shared()
@@ -141,11 +143,12 @@ class Tempo(PolicyTraits):
         cost: how many seconds in a slot a unit of cost is worth; 0 for no price of cost. A client
             reports its costs (energy, money, megabytes) as the signal "cost" of its answers; one
             that never has counts as a typical one.
-        min_share: each client is asked at least this often, as a share of the mean; at most 1.
+        min_share: each client is asked about this often at least, as a share of the mean; at most
+            1. A client is owed whole jobs, and is not asked while it is not there.
 
     State:
         Of each client the law of its times, how often it was asked, answered and is late, its need,
-        its cost, and when it was last heard of; of all the last losses and norms, the price, and
+        its cost, and when its last job ended; of all the last losses and norms, the price, and
         the law of the fleet's times.
 
     Deviations:
@@ -176,10 +179,10 @@ class Tempo(PolicyTraits):
         "value": "sqrt(data · need · age · chance of an answer)",
         "slot_seconds": "how long a job of it holds a slot, failures and costs included",
         "expected_seconds": "how long it takes to answer, by its times so far",
-        "need": "its loss and update norm when it last trained over the typical ones then",
-        "age": "answers since it was last heard of, over the number of clients",
+        "need": "its losses and update norms over the typical ones at the time, smoothed",
+        "age": "answers since its last job ended, over the number of clients",
         "chance": "the chance that it answers",
-        "price": "value per slot-second of the last jobs",
+        "price": "value per slot-second of the last jobs that were answered",
     }
 
     close_early: bool = True
@@ -209,8 +212,9 @@ class Tempo(PolicyTraits):
             latency=latencies.init(clients),
             answering=answering.init(clients),
             need=needs.init(clients),
-            prices=prices.init(clients),
-            last_heard=np.zeros(clients),
+            price=price.init(),
+            costs=costs.init(clients),
+            last_end=np.zeros(clients),
             num_answers=np.array(0.0),
             works_in_slots=np.array(False),
             shortlist=shortlist.init(clients),
@@ -268,7 +272,7 @@ class Tempo(PolicyTraits):
         rest = size - len(first)
         if rest == 0:
             return np.empty(0, dtype=np.int64)
-        worth, longest = price(state.prices), terms.seconds[first].max(initial=0.0)
+        worth, longest = price.current(state.price), terms.seconds[first].max(initial=0.0)
         bottleneck = np.maximum(terms.seconds, longest)
         bottleneck *= -worth * (size / rest)
         weight = terms.slot_seconds - terms.seconds
@@ -297,7 +301,7 @@ class Tempo(PolicyTraits):
         waits_for_all = not (self.close_early or state.works_in_slots)
         held = lasted * len(clients) if waits_for_all else None
         self._learn_answers(state, feedback, held_seconds=held)
-        state.last_heard[clients] = state.num_answers
+        state.last_end[clients] = state.num_answers
         if state.works_in_slots and shortlist.outdated(state.shortlist, int(state.num_answers)):
             self._make_shortlist(state)
 
@@ -318,13 +322,13 @@ class Tempo(PolicyTraits):
         )
         value = np.sort(self._terms(state, clients).value).sum()
         held = np.sort(seconds).sum() if held_seconds is None else held_seconds
-        prices.learn_jobs(state.prices, float(value), float(held))
+        price.learn(state.price, float(value), float(held))
         answering.learn_seconds(state.answering, seconds)
         latencies.learn(state.latency, clients, seconds)
         needs.learn(state.need, clients, loss, norm)
-        prices.learn_costs(state.prices, clients, cost)
+        costs.learn(state.costs, clients, cost)
         state.num_answers += len(clients)
-        state.last_heard[clients] = state.num_answers
+        state.last_end[clients] = state.num_answers
 
     def _make_shortlist(self, state: TempoState) -> None:
         terms = self._terms(state, slice(None))
@@ -336,8 +340,8 @@ class Tempo(PolicyTraits):
         )
 
     def _age(self, state: TempoState, rows: IntArray | slice) -> FloatArray:
-        answers = np.maximum(state.num_answers - state.last_heard[rows], _YOUNGEST)
-        return np.asarray(answers / len(state.last_heard))
+        answers = np.maximum(state.num_answers - state.last_end[rows], _YOUNGEST)
+        return np.asarray(answers / len(state.last_end))
 
     def _terms(
         self, state: TempoState, rows: IntArray | slice, view: RoundView | None = None
@@ -353,7 +357,7 @@ class Tempo(PolicyTraits):
             value *= np.maximum(view.privacy_left[rows], 0.0) ** self.privacy
         held = answering.slot_seconds(state.answering, chance, seconds)
         if self.cost > 0:
-            held += prices.cost_seconds(state.prices, rows, self.cost)
+            held += costs.in_seconds(state.costs, rows, self.cost)
         return _Terms(value, unvisited, seconds, held)
 
     def rule(self) -> Rule:
@@ -372,6 +376,6 @@ class Tempo(PolicyTraits):
             "need": np.where(state.need.reports > 0, np.exp(state.need.log), np.nan),
             "age": self._age(state, everybody),
             "chance": answering.chance(state.answering, everybody),
-            "price": np.full(len(terms.value), price(state.prices)),
+            "price": np.full(len(terms.value), price.current(state.price)),
             "times_asked": state.answering.asked.astype(np.float64),
         }
