@@ -24,6 +24,7 @@ from fedmuster.core.errors import (
 )
 from fedmuster.core.feedback import FeedbackReport, Message, clean, clean_late, clean_rows, read
 from fedmuster.core.files import write_file
+from fedmuster.core.liveness import NEWCOMER_QUOTA, REST_AFTER, SETTINGS, Liveness
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
     COUNTS,
@@ -40,7 +41,7 @@ from fedmuster.core.records import (
     checked_seed,
     is_integer,
 )
-from fedmuster.core.streams import POLICY, stream
+from fedmuster.core.streams import LIVENESS, POLICY, stream
 from fedmuster.core.tickets import Part, Tickets
 
 S = TypeVar("S")
@@ -61,6 +62,10 @@ class Selector(Generic[S]):
         policy: how to choose: a policy, or its name with settings, such as "bsfl:alpha=3".
         problem: what is known of the clients for the whole run.
         seed: the same seed and the same feedback give the same cohorts, bit for bit.
+        rest_after: how many jobs in a row a client may leave unanswered before it rests, see
+            :mod:`fedmuster.core.liveness`; 0 for the published rules, which ask it again.
+        newcomer_quota: the largest share of places, in (0, 1], for clients that joined after the
+            first decision and have not answered yet; 1 for no limit.
 
     Example:
         >>> from fedmuster.policies import Random
@@ -85,7 +90,15 @@ class Selector(Generic[S]):
         (1, (2,))
     """
 
-    def __init__(self, policy: Policy[S] | str, problem: Problem, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Policy[S] | str,
+        problem: Problem,
+        *,
+        seed: int = 0,
+        rest_after: int = REST_AFTER,
+        newcomer_quota: float = NEWCOMER_QUOTA,
+    ) -> None:
         self.seed = checked_seed(seed, owner="Selector")
         self.policy: Policy[S] = as_policy(policy, owner="Selector")
         self.problem = problem
@@ -106,6 +119,10 @@ class Selector(Generic[S]):
         for policies that do not hear late answers."""
         if self.policy.hears_late:
             self.unanswered = np.zeros(problem.num_clients, dtype=np.int64)
+        self.liveness = Liveness(
+            problem.num_clients, rest_after=rest_after, newcomer_quota=newcomer_quota
+        )
+        """Silent clients, which rest, and newcomers, which have a quota."""
         self._asked = 0  # in this round
         self._view: RoundView | None = None
         self._wanted: IntArray | None = None  # Selection.wanted of the view that is open
@@ -176,6 +193,7 @@ class Selector(Generic[S]):
         )
         # A round's further choices have streams of their own.
         key = (round_number,) if asked == 0 else (round_number, self.decisions)
+        view = self._restrained(view, key)
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, *key))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
@@ -187,10 +205,29 @@ class Selector(Generic[S]):
             self.pending = selection
         else:
             selection = self.tickets.open(selection)
+        self.liveness.asked(selection.clients)
         self.round, self._asked = round_number, asked + len(selection.clients)
         self.decisions += 1
         self._view, self._wanted = view, selection.wanted
         return selection
+
+    def _restrained(self, view: RoundView, key: tuple[int, ...]) -> RoundView:
+        """The view without clients that rest, and without newcomers beyond their quota.
+
+        A policy that asks every available client passes nobody over, so it sees all of them.
+        """
+        if self.policy.cohort_rule == "everyone" or not self.liveness.restrains(view.round):
+            return view
+        places = view.num_to_choose
+        if view.edges is not None:
+            places = min(places, view.edges.most_clients(view.available))
+        choosable = self.liveness.choosable(
+            view.available,
+            round_=view.round,
+            places=places,
+            rng=stream(self.seed, LIVENESS, *key),
+        )
+        return replace(view, available=choosable)
 
     def scores(self) -> dict[str, FloatArray]:
         """What the policy thinks of each client in the round that is open: [K] by name.
@@ -259,8 +296,10 @@ class Selector(Generic[S]):
                 report, refused={**report.refused, **refused}, accepted_late=len(late.clients)
             )
         self.policy.observe(self.state, self.pending, cleaned)
+        self.liveness.heard(cleaned.clients, cleaned.answered, round_=self.round)
         if self.unanswered is not None:
             if cleaned.late is not None:
+                self.liveness.answered(cleaned.late.clients[cleaned.late.answered])
                 self.unanswered[cleaned.late.clients] -= 1
             self.unanswered[report.not_completed] += 1
         self.refused.update(report.refused)
@@ -294,6 +333,7 @@ class Selector(Generic[S]):
             answers = message if given_up else message.part(rows)
             cleaned, report = clean_rows(answers, selection, heard_in=self.round)
             self.policy.observe(self.state, selection, cleaned)
+            self.liveness.heard(cleaned.clients, cleaned.answered, round_=self.round)
             self.tickets.close(selection, given_up=given_up)
             self._view = None
             accepted += report.accepted
@@ -360,6 +400,7 @@ class Selector(Generic[S]):
         self.state = states.grow(self.state, self.policy.init(problem))
         self.problem = problem
         self.tickets.grow(problem.num_clients)
+        self.liveness.join(int(count), newcomers=self.decisions > 0)
         if self.unanswered is not None:
             self.unanswered = np.pad(self.unanswered, (0, int(count)))
         return np.arange(first, problem.num_clients)
@@ -391,6 +432,7 @@ class Selector(Generic[S]):
             arrays |= {name: values for name, values in columns.items() if values is not None}
         if self.unanswered is not None:
             arrays["unanswered"] = self.unanswered
+        arrays |= {f"liveness.{name}": a for name, a in self.liveness.arrays().items()}
         meta: dict[str, Any] = {
             "format": _FORMAT,
             "policy": {**to_table(self.policy), "name": self.policy.name},
@@ -403,6 +445,7 @@ class Selector(Generic[S]):
             "round": self.round,
             "refused": dict(self.refused),
             "quota": None if self.pending is None else self.pending.quota,
+            **self.liveness.unusual_settings,
         }
         if self.pending is not None and self.pending.deadline_seconds is not None:
             meta["deadline_seconds"] = self.pending.deadline_seconds
@@ -425,7 +468,8 @@ class Selector(Generic[S]):
         described: dict[str, Any] = dict(meta["problem"])
         described.update((name, arrays.get(f"problem.{name}")) for name in PER_CLIENT)
         problem = Problem(**described)
-        selector = cls(policy, problem, seed=meta["seed"])
+        unusual = {name: meta[name] for name in SETTINGS if name in meta}
+        selector = cls(policy, problem, seed=meta["seed"], **unusual)
         states.load_arrays(selector.state, states.with_prefix("state.", arrays))
         selector.round = meta["round"]
         selector.refused.update(meta["refused"])
@@ -435,6 +479,7 @@ class Selector(Generic[S]):
             selector.pending = Selection(round=selector.round, **pending)
         if selector.unanswered is not None:  # a file of before the policy heard late answers: none
             selector.unanswered = arrays.get("unanswered", selector.unanswered)
+        selector.liveness.load(states.with_prefix("liveness.", arrays))
         selector.tickets.load(states.with_prefix("tickets.", arrays))
         selector.decisions = meta.get("decisions", selector._decided_in_rounds)
         selector._asked = meta.get("asked", 0)
