@@ -19,6 +19,7 @@ from fedmuster.testing.cohort_checks import (
     validity_fault,
 )
 from fedmuster.testing.learning_checks import growth_fault, learning_fault, poison_fault
+from fedmuster.testing.liveness_checks import liveness_fault
 from fedmuster.testing.playing import ContractError
 from fedmuster.testing.repetition_checks import (
     borrowing_fault,
@@ -169,6 +170,11 @@ CHECKS: Final = (
         17,
         "runs round-less: answers one by one, in any order, to tickets of different ages",
         roundless_fault,
+    ),
+    Check(
+        18,
+        "silent clients and floods of newcomers neither stop the federation nor take its places",
+        liveness_fault,
     ),
 )
 """All points but 15, golden values, which needs the paper: :mod:`fedmuster.testing.playing`."""
