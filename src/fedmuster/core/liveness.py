@@ -28,8 +28,6 @@ from fedmuster.core.state import Array
 
 REST_AFTER: Final = 5
 NEWCOMER_QUOTA: Final = 0.2
-SETTINGS: Final[Mapping[str, float]] = {"rest_after": REST_AFTER, "newcomer_quota": NEWCOMER_QUOTA}
-"""What a user may set, with the defaults."""
 LONGEST_REST: Final = 64
 """Rounds. A client that comes back is asked again within this number of rounds."""
 DROUGHT_JOBS: Final = 20
@@ -92,8 +90,9 @@ class Liveness:
     @property
     def unusual_settings(self) -> dict[str, float]:
         """The settings that differ from the defaults, to be saved."""
-        told = {name: getattr(self, name) for name in SETTINGS}
-        return {name: value for name, value in told.items() if value != SETTINGS[name]}
+        usual = {"rest_after": REST_AFTER, "newcomer_quota": NEWCOMER_QUOTA}
+        told = {name: getattr(self, name) for name in usual}
+        return {name: value for name, value in told.items() if value != usual[name]}
 
     def resting(self, round_: int) -> BoolArray:
         """bool[K], the silent clients that rest in this round."""
@@ -101,11 +100,7 @@ class Liveness:
 
     def restrains(self, round_: int) -> bool:
         """Whether some available clients may have to be kept from the policy."""
-        return (
-            self._num_newcomers > 0
-            or self._last_rest > round_
-            or self._drought >= DROUGHT_JOBS
-        )
+        return self._num_newcomers > 0 or self._last_rest > round_ or self._drought >= DROUGHT_JOBS
 
     def choosable(
         self, available: BoolArray, *, round_: int, places: int, rng: Generator
@@ -165,11 +160,12 @@ class Liveness:
             rest = np.left_shift(1, np.clip(beyond, 0, LONGEST_REST.bit_length() - 1))
             self._rests_until[silent] = np.where(beyond >= 0, round_ + 1 + rest, 0)
             self._last_rest = max(self._last_rest, int(self._rests_until[silent].max()))
-        if len(silent) < len(clients):
-            self.answered(clients[answered])
+        self.answered(clients[answered])
 
     def answered(self, clients: IntArray) -> None:
         """Note that clients answered, also where the answer came after the end of its round."""
+        if len(clients) == 0:
+            return
         self._drought = 0
         if self._num_missing > 0:
             self._num_missing -= int(np.count_nonzero(self._misses[clients]))

@@ -24,7 +24,7 @@ from fedmuster.core.errors import (
 )
 from fedmuster.core.feedback import FeedbackReport, Message, clean, clean_late, clean_rows, read
 from fedmuster.core.files import write_file
-from fedmuster.core.liveness import NEWCOMER_QUOTA, REST_AFTER, SETTINGS, Liveness
+from fedmuster.core.liveness import NEWCOMER_QUOTA, REST_AFTER, Liveness
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
     COUNTS,
@@ -222,10 +222,7 @@ class Selector(Generic[S]):
         if view.edges is not None:
             places = min(places, view.edges.most_clients(view.available))
         choosable = self.liveness.choosable(
-            view.available,
-            round_=view.round,
-            places=places,
-            rng=stream(self.seed, LIVENESS, *key),
+            view.available, round_=view.round, places=places, rng=stream(self.seed, LIVENESS, *key)
         )
         return replace(view, available=choosable)
 
@@ -445,8 +442,9 @@ class Selector(Generic[S]):
             "round": self.round,
             "refused": dict(self.refused),
             "quota": None if self.pending is None else self.pending.quota,
-            **self.liveness.unusual_settings,
         }
+        if self.liveness.unusual_settings:
+            meta["liveness"] = self.liveness.unusual_settings
         if self.pending is not None and self.pending.deadline_seconds is not None:
             meta["deadline_seconds"] = self.pending.deadline_seconds
         if self.tickets.next > 0 or self.decisions != self._decided_in_rounds:
@@ -468,8 +466,7 @@ class Selector(Generic[S]):
         described: dict[str, Any] = dict(meta["problem"])
         described.update((name, arrays.get(f"problem.{name}")) for name in PER_CLIENT)
         problem = Problem(**described)
-        unusual = {name: meta[name] for name in SETTINGS if name in meta}
-        selector = cls(policy, problem, seed=meta["seed"], **unusual)
+        selector = cls(policy, problem, seed=meta["seed"], **meta.get("liveness", {}))
         states.load_arrays(selector.state, states.with_prefix("state.", arrays))
         selector.round = meta["round"]
         selector.refused.update(meta["refused"])
