@@ -4,7 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmuster.core.arrays import LARGEST_SUMMAND, BoolArray, FloatArray, IntArray, exact_sums
+from fedmuster.core.arrays import (
+    LARGEST_SUMMAND,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    exact_sums,
+    real_numbers,
+)
 from fedmuster.core.errors import DataError
 
 
@@ -109,6 +116,6 @@ class EdgeView:
 
 def _numbers(name: str, values: object) -> FloatArray:
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        return real_numbers(values)
+    except ValueError as error:
         raise DataError(f"EdgeView: {name} must hold numbers: {error}") from None

@@ -28,6 +28,7 @@ from fedmuster.core.liveness import NEWCOMER_QUOTA, REST_AFTER, Liveness
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
     COUNTS,
+    LARGEST_COUNT,
     PER_CLIENT,
     AskLoss,
     Feedback,
@@ -39,7 +40,8 @@ from fedmuster.core.records import (
     Selection,
     Truth,
     checked_seed,
-    is_integer,
+    is_count,
+    shortened,
 )
 from fedmuster.core.streams import LIVENESS, POLICY, stream
 from fedmuster.core.tickets import Part, Tickets
@@ -125,6 +127,7 @@ class Selector(Generic[S]):
         """Silent clients, which rest, and newcomers, which have a quota."""
         self._asked = 0  # in this round
         self._view: RoundView | None = None
+        self._view_state: S | None = None  # that chose; without clients that joined since
         self._wanted: IntArray | None = None  # Selection.wanted of the view that is open
         self.refused: Counter[str] = Counter()
         """Feedback rows refused so far, by reason."""
@@ -208,7 +211,7 @@ class Selector(Generic[S]):
         self.liveness.asked(selection.clients)
         self.round, self._asked = round_number, asked + len(selection.clients)
         self.decisions += 1
-        self._view, self._wanted = view, selection.wanted
+        self._view, self._view_state, self._wanted = view, self.state, selection.wanted
         return selection
 
     def _restrained(self, view: RoundView, key: tuple[int, ...]) -> RoundView:
@@ -232,9 +235,9 @@ class Selector(Generic[S]):
         Where exploration took places of clients, "wanted" is 1 for clients that the policy wanted
         and 0 for others.
         """
-        if self._view is None:
+        if self._view is None or self._view_state is None:
             raise CallOrderError("scores: no round is open: call select() first, in this process")
-        scores = dict(self.policy.scores(self.state, self._view))
+        scores = dict(self.policy.scores(self._view_state, self._view))
         # Clients that joined since the round was opened are not in its view.
         now, then = self.problem.num_clients, len(self._view.available)
         if self._wanted is not None:
@@ -348,10 +351,10 @@ class Selector(Generic[S]):
         return whole
 
     def _require_round_less(self, count: object, cohort_size: int | None) -> None:
-        if not is_integer(count, least=1) or cohort_size is not None:
+        if not is_count(count, least=1) or cohort_size is not None:
             raise DataError(
-                f"select: count is {count!r} and cohort_size {cohort_size!r}, expected count, an "
-                "integer >= 1, without a cohort_size"
+                f"select: count is {shortened(count)} and cohort_size {shortened(cohort_size)}, "
+                f"expected count, an integer from 1 to {LARGEST_COUNT:,}, without a cohort_size"
             )
         if self.policy.rounds_only is not None:
             raise PolicyError(
@@ -380,8 +383,11 @@ class Selector(Generic[S]):
         expected_seconds: ArrayLike | None = None,
     ) -> IntArray:
         """Let ``count`` new clients join, also while a round is open; returns their indices."""
-        if not is_integer(count, least=1):
-            raise DataError(f"join: count is {count!r}, expected an integer >= 1")
+        if not is_count(count, least=1):
+            raise DataError(
+                f"join: count is {shortened(count)}, expected an integer from 1 to "
+                f"{LARGEST_COUNT:,}"
+            )
         first = self.problem.num_clients
         problem = self.problem.grown(
             int(count),
