@@ -135,10 +135,10 @@ def checked_view(
             f"select: cohort_size is {shortened(size)}, expected an integer from 1 to "
             f"{LARGEST_COUNT:,}"
         )
-    if policy.oracle and truth is None:
+    if policy.oracle and not isinstance(truth, Truth):
         raise DataError(
-            f"select: {policy.name} is an oracle and needs the truth, which only a simulated "
-            "world knows"
+            f"select: {policy.name} is an oracle and needs the Truth, which only a simulated "
+            f"world knows; got {type(truth).__name__}"
         )
     return RoundView(
         round=round_number,
