@@ -251,3 +251,25 @@ def test_a_wrong_number_of_jobs_is_refused(wrong: Any) -> None:
 def test_a_wrong_quota_is_refused(wrong: Any) -> None:
     with pytest.raises(DataError, match="newcomer_quota"):
         fleet("random", newcomer_quota=wrong)
+
+
+class TestOverSelection:
+    """13 are asked and the first 10 count, so some that answer are late in every round."""
+
+    def play(self, rounds: int, silent: IntArray, **settings: Any) -> list[IntArray]:
+        selector, cohorts = fleet("random", **settings), []
+        for _ in range(rounds):
+            clients = selector.select(cohort_size=13).clients
+            order = np.random.default_rng(selector.round).permutation(clients)
+            first = order[~np.isin(order, silent)][:10]
+            cohorts.append(clients)
+            answer(selector, np.setdiff1d(clients, first))
+        return cohorts
+
+    def test_clients_that_lose_the_race_at_times_do_not_rest(self) -> None:
+        one, other = self.play(150, NOBODY), self.play(150, NOBODY, rest_after=0)
+        assert np.concatenate(one).tolist() == np.concatenate(other).tolist()
+
+    def test_clients_that_never_answer_do(self) -> None:
+        silent = np.arange(30)
+        assert share(self.play(400, silent)[200:], silent) < 0.1

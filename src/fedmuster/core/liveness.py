@@ -1,7 +1,9 @@
 """Keeps a federation alive: silent clients rest, and newcomers wait for their share of the places.
 
 A client that leaves ``rest_after`` jobs in a row unanswered is silent. It rests for 1 round, for 2
-after its next unanswered job, then for 4 and so on, at most for 64. One answer ends this.
+after its next unanswered job, then for 4 and so on, at most for 64. One answer ends this. A round
+that closes with all the answers that it wanted does not wait for the others, so they may be slow
+rather than silent: such a miss counts a quarter.
 
 After 20 jobs in a row of which no client answered one, only clients that answered their last job
 are asked, as long as there are enough of them.
@@ -23,14 +25,16 @@ from numpy.random import Generator
 
 from fedmuster.core.arrays import BoolArray, IntArray
 from fedmuster.core.errors import DataError
-from fedmuster.core.records import is_integer
+from fedmuster.core.records import is_integer, shortened
 from fedmuster.core.state import Array
 
 REST_AFTER: Final = 5
 NEWCOMER_QUOTA: Final = 0.2
+LARGEST_REST_AFTER: Final = 1000
 LONGEST_REST: Final = 64
 """Rounds. A client that comes back is asked again within this number of rounds."""
 DROUGHT_JOBS: Final = 20
+_MISS: Final = 4  # quarters
 _MOST_MISSES: Final = 1 << 14  # fits int16
 
 
@@ -59,9 +63,10 @@ class Liveness:
         rest_after: int = REST_AFTER,
         newcomer_quota: float = NEWCOMER_QUOTA,
     ) -> None:
-        if not is_integer(rest_after, least=0):
+        if not is_integer(rest_after, least=0) or rest_after > LARGEST_REST_AFTER:
             raise DataError(
-                f"rest_after is {rest_after!r}, expected an integer >= 0 (0: clients never rest)"
+                f"rest_after is {shortened(rest_after)}, expected an integer from 0 to "
+                f"{LARGEST_REST_AFTER:,} (0: clients never rest)"
             )
         fits = isinstance(newcomer_quota, Real) and not isinstance(newcomer_quota, bool)
         if not fits or not 0 < newcomer_quota <= 1:
@@ -70,7 +75,7 @@ class Liveness:
             )
         self.rest_after = int(rest_after)
         self.newcomer_quota = float(newcomer_quota)
-        self._misses = np.zeros(num_clients, dtype=np.int16)  # unanswered jobs in a row
+        self._misses = np.zeros(num_clients, dtype=np.int16)  # in a row, in quarters
         self._rests_until: IntArray = np.zeros(num_clients, dtype=np.int64)
         # Clients that answered their last job. Known only while some client has misses, so that
         # there is nothing to save of a federation in which all clients answer.
@@ -148,17 +153,23 @@ class Liveness:
         used = min(int(np.count_nonzero(self._newcomers[clients])), self._allowed)
         self._credit = min(self._credit + earned - used, max(1.0, earned))
 
-    def heard(self, clients: IntArray, answered: BoolArray, *, round_: int) -> None:
-        """Note how jobs ended, in the round in which they did."""
+    def heard(
+        self, clients: IntArray, answered: BoolArray, *, round_: int, waited: bool = True
+    ) -> None:
+        """Note how jobs ended, in the round in which they did.
+
+        ``waited`` says whether the server waited for all of them, until their deadline.
+        """
         silent = clients[~answered]
         if self.rest_after > 0 and len(silent) > 0:
             self._drought += len(silent)
             self._num_missing += int(np.count_nonzero(self._misses[silent] == 0))
-            misses = np.minimum(self._misses[silent] + 1, _MOST_MISSES)
-            self._misses[silent], self._proven[silent] = misses, False
-            beyond = misses.astype(np.int64) - self.rest_after
+            before, enough = self._misses[silent].astype(np.int64), _MISS * self.rest_after
+            misses = before + np.where((before >= enough) | waited, _MISS, 1)
+            self._misses[silent], self._proven[silent] = np.minimum(misses, _MOST_MISSES), False
+            beyond = (misses - enough) // _MISS
             rest = np.left_shift(1, np.clip(beyond, 0, LONGEST_REST.bit_length() - 1))
-            self._rests_until[silent] = np.where(beyond >= 0, round_ + 1 + rest, 0)
+            self._rests_until[silent] = np.where(misses >= enough, round_ + 1 + rest, 0)
             self._last_rest = max(self._last_rest, int(self._rests_until[silent].max()))
         self.answered(clients[answered])
 

@@ -296,7 +296,10 @@ class Selector(Generic[S]):
                 report, refused={**report.refused, **refused}, accepted_late=len(late.clients)
             )
         self.policy.observe(self.state, self.pending, cleaned)
-        self.liveness.heard(cleaned.clients, cleaned.answered, round_=self.round)
+        quota = self.pending.quota
+        wanted = self.problem.cohort_size if quota is None else quota
+        waited = int(np.count_nonzero(cleaned.answered)) < wanted
+        self.liveness.heard(cleaned.clients, cleaned.answered, round_=self.round, waited=waited)
         if self.unanswered is not None:
             if cleaned.late is not None:
                 self.liveness.answered(cleaned.late.clients[cleaned.late.answered])

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from fedmuster.core.config import check_types, from_table, require
 from fedmuster.core.errors import ConfigError
-from fedmuster.core.liveness import REST_AFTER
+from fedmuster.core.liveness import LARGEST_REST_AFTER, REST_AFTER
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Problem
 from fedmuster.core.staleness import CachedModels, PolynomialWorth, Staleness
@@ -59,8 +59,8 @@ class Federation:
         for name in ("concurrency", "refill", "buffer"):
             value = getattr(self, name)
             require(value is None or value >= 1, self, name, "an integer >= 1")
-        fits = self.rest_after is None or self.rest_after >= 0
-        require(fits, self, "rest_after", "an integer >= 0, 0 for never")
+        fits = self.rest_after is None or 0 <= self.rest_after <= LARGEST_REST_AFTER
+        require(fits, self, "rest_after", f"an integer from 0 (never) to {LARGEST_REST_AFTER:,}")
         if self.buffer is not None and self.trigger is not None:
             raise ConfigError("Federation: give buffer or trigger, not both", key=("buffer",))
         if self.rounds and (self.refill, self.buffer, self.trigger) != (None, None, None):

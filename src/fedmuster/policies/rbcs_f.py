@@ -7,14 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.bandits.linear import (
-    RidgeState,
-    learn,
-    moderated,
-    predict,
-    require_moderate,
-    ridge,
-)
+from fedmuster.bandits.linear import RidgeState, learn, moderated, predict, require_moderate, ridge
 from fedmuster.bandits.rewards import QueueState, empty_queues, queue_length, serve
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
