@@ -11,6 +11,7 @@ from claims.claim import Claim, Evidence, Finding, RunCells, play
 from claims.claim import seeds as first_seeds
 from claims.growth import Growth, growth
 from claims.measures import number
+from claims.published import PUBLISHED_RULES
 from fedmuster import BSFL, CSUCB, PAUSE
 from fedmuster.bandits.means import Bonus
 from fedmuster.bandits.rewards import CohortReward
@@ -128,6 +129,7 @@ def _case(
     if len(shortest) == 1 and not isinstance(policy, CSUCB):
         policy = replace(policy, tau_min_seconds=shortest.pop())
     experiment = Experiment(
+        federation=PUBLISHED_RULES,
         policies={bonus: replace(policy, bonus=bonus) for bonus in (_PUBLISHED, *_OURS)},
         world=setting,
         rounds=rounds,

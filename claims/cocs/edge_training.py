@@ -15,6 +15,7 @@ from claims.cocs.accuracy_findings import Accuracies, accuracy_over_rounds
 from claims.cocs.network import CUCB_, LINUCB, ORACLE, OURS, RANDOM, described, five
 from claims.cocs.nonconvex import greedy
 from claims.measures import model_text
+from claims.published import PUBLISHED_RULES
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
@@ -72,6 +73,7 @@ class EdgeTask:
         """Run these policies, or all five, in a network of which this and that is different."""
         return play(
             Experiment(
+                federation=PUBLISHED_RULES,
                 policies=self.policies() if policies is None else policies,
                 world=replace(self.world, **network),
                 reward=self.utility,

@@ -25,6 +25,7 @@ from claims.cocs.utility_findings import (
     utility_over_rounds,
 )
 from claims.measures import INTERVALS, number, percent
+from claims.published import PUBLISHED_RULES
 from fedmuster import COCS, LinUCB, Oracle
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.policy import Policy
@@ -62,6 +63,7 @@ def _policies() -> dict[str, Policy[Any]]:
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
     count = 2 if quick else 4
     experiment = Experiment(
+        federation=PUBLISHED_RULES,
         policies=_policies(),
         world=EdgeNetwork.cifar(),
         reward=EdgeUtility(utility="square-root"),
@@ -72,6 +74,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
     convex = Utilities(
         comparison=play(
             Experiment(
+                federation=PUBLISHED_RULES,
                 policies={label: five()[label] for label in (ORACLE, OURS)},
                 world=EdgeNetwork(),
                 rounds=8 if quick else 1_000,

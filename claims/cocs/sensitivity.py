@@ -11,6 +11,7 @@ import numpy as np
 from claims.claim import Claim, Evidence, Finding, RunCells, play, seeds
 from claims.cocs.network import FIVE, OURS, Utilities, described, five
 from claims.measures import INTERVALS, number, percent
+from claims.published import PUBLISHED_RULES
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
@@ -47,6 +48,7 @@ def _sweep(
         value: Utilities(
             comparison=play(
                 Experiment(
+                    federation=PUBLISHED_RULES,
                     policies=policies,
                     world=world,
                     rounds=rounds,

@@ -20,6 +20,7 @@ from claims.cocs.placements import (
     true_problems,
 )
 from claims.measures import INTERVALS, number, percent
+from claims.published import PUBLISHED_RULES
 from fedmuster import COCS, Oracle
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.policy import Policy
@@ -70,6 +71,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
         name: Utilities(
             comparison=play(
                 Experiment(
+                    federation=PUBLISHED_RULES,
                     policies=_policies(),
                     world=world,
                     reward=EdgeUtility(utility="square-root"),

@@ -24,6 +24,7 @@ from claims.cocs.utility_findings import (
 )
 from claims.growth import share_used
 from claims.measures import INTERVALS, percent, points
+from claims.published import PUBLISHED_RULES
 from fedmuster import BSFL, COCS, Lifted, Oracle
 from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core.policy import Policy
@@ -59,6 +60,7 @@ def _policies() -> dict[str, Policy[Any]]:
 def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
     world = EdgeNetwork()
     experiment = Experiment(
+        federation=PUBLISHED_RULES,
         policies=_policies(),
         world=world,
         rounds=8 if quick else 1_000,

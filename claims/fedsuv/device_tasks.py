@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from claims.claim import seeds
 from claims.measures import model_text, work_text
+from claims.published import PUBLISHED_RULES
 from fedmuster import REFL, SAFA, FedSUV, Oort, Random
 from fedmuster.core.policy import Policy
 from fedmuster.experiments.spec import Experiment
@@ -74,6 +75,7 @@ class DeviceTask:
     def experiment(self, server: Aggregation) -> Experiment:
         """All policies, with this server."""
         return Experiment(
+            federation=PUBLISHED_RULES,
             policies=self.policies(),
             world=self.world,
             rounds=self.rounds,

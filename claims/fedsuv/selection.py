@@ -15,6 +15,7 @@ import numpy as np
 from claims.claim import Claim, Evidence, Finding, RunCells, play, seeds
 from claims.fedsuv.device_tasks import FEDSUV
 from claims.measures import INTERVALS, beaten, different_clients, number, percent
+from claims.published import PUBLISHED_RULES
 from fedmuster import FedSUV, Oort, Random
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
@@ -214,6 +215,7 @@ class PlaneSetting:
         if not self.alone:
             policies |= {"oort": Oort(), "random": Random()}
         return Experiment(
+            federation=PUBLISHED_RULES,
             policies=policies,
             world=self.world,
             rounds=self.rounds,

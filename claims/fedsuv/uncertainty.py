@@ -10,6 +10,7 @@ import numpy as np
 from claims.claim import Claim, Evidence, Finding, RunCells, play
 from claims.claim import seeds as first_seeds
 from claims.fedsuv.theorem_5_4 import FACTOR, MOST, Ideal, fixed, gains_for, theorem_for
+from claims.published import PUBLISHED_RULES
 from fedmuster import FedSUV
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
@@ -159,6 +160,7 @@ _NOTES = (
 
 def _experiment(world: ValidityUtilityWorld, rounds: int, seeds: int) -> Experiment:
     return Experiment(
+        federation=PUBLISHED_RULES,
         policies={_FITTED: FedSUV(), _FIXED: fixed(world)},
         world=world,
         rounds=rounds,

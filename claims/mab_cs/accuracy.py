@@ -19,6 +19,7 @@ from claims.measures import (
     percent,
     settled_accuracy,
 )
+from claims.published import PUBLISHED_RULES
 from fedmuster.core.records import FloatArray
 from fedmuster.experiments.spec import Experiment
 from fedmuster.report.runs import Comparison
@@ -57,6 +58,7 @@ class CellTask:
     def experiment(self) -> Experiment:
         """The experiment with all four policies."""
         return Experiment(
+            federation=PUBLISHED_RULES,
             policies=policies(),
             world=cell(_ETA),
             rounds=self.rounds,

@@ -38,6 +38,7 @@ from claims.mab_cs.lte_cell import (
     policies,
 )
 from claims.measures import INTERVALS, in_percent
+from claims.published import PUBLISHED_RULES
 from fedmuster import Random
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray
@@ -99,6 +100,7 @@ def _played(eta: float | None, folder: Path, run: RunCells, *, quick: bool) -> E
     chosen: dict[str, Policy[Any]] = policies() | (_variants() if shown else {})
     world = cell(eta)
     experiment = Experiment(
+        federation=PUBLISHED_RULES,
         policies=chosen,
         world=world,
         rounds=15 if quick else 500,

@@ -11,6 +11,7 @@ from claims.claim import Claim, Evidence, Finding, RunCells, play
 from claims.claim import seeds as first_seeds
 from claims.mab_cs.lte_cell import ELEMENT_WISE, NAIVE, SETTING, cell, element_wise, naive
 from claims.measures import in_percent, number, percent
+from claims.published import PUBLISHED_RULES
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.experiments.spec import Experiment
@@ -66,6 +67,7 @@ def _gather(folder: Path, *, quick: bool, run: RunCells) -> Evidence:
 
 def _experiment(policies: Mapping[str, Policy[Any]], rounds: int, *, seeds: int) -> Experiment:
     return Experiment(
+        federation=PUBLISHED_RULES,
         policies=policies,
         world=cell(_ETA),
         rounds=rounds,

@@ -100,6 +100,7 @@ class LossSeeker(Optimist):
 
 
 config = dataclass(frozen=True, kw_only=True)
+ROUNDLESS = next(check for check in CHECKS if check.point == 17)
 
 
 # --- Policies that keep the contract -----------------------------------------------------------
@@ -496,6 +497,18 @@ class NeedsSignals(LossSeeker):
 
 
 @config
+class LosesHeart(Optimist):
+    """Asks nobody any more when most of many jobs have failed."""
+
+    name: ClassVar[str] = "loses-heart"
+    cohort_rule: ClassVar[CohortRule] = "at most"
+
+    def number(self, state: State, view: RoundView) -> int:
+        jobs, failed = state.count.sum(), state.seconds.sum() / self.failure_seconds
+        return 0 if jobs >= 20 and failed > 0.6 * jobs else view.num_to_choose
+
+
+@config
 class NeedsRows(Optimist):
     name: ClassVar[str] = "needs-rows"
 
@@ -696,7 +709,7 @@ BREAKING: Sequence[tuple[set[int], Policy[Any]]] = (
     ({1}, NeedsArgument(bonus=0.2)),
     ({1}, Positional()),
     ({1}, GivesNoReason()),
-    ({2, 17}, IgnoresViewsCohortSize()),
+    ({2, 17, 19}, IgnoresViewsCohortSize()),
     ({3}, CountsCalls()),
     ({4}, KeepsReference()),
     ({5}, HashSeeded()),
@@ -719,13 +732,14 @@ BREAKING: Sequence[tuple[set[int], Policy[Any]]] = (
     ({17}, AsksEverybody()),
     ({17}, IgnoresOldTickets()),
     ({17}, KnowsOneCohort()),
-    ({17}, WantsItsOwnRound()),
+    ({17, 19}, WantsItsOwnRound()),
     ({17}, RemembersLastAnswer()),
     ({17}, ForgetsOpenTickets()),
     ({17}, RunsForward()),
     ({12, 17}, DividesByRounds()),
     ({17}, CountsGivenUpAsAnswers()),
-    ({17}, NeedsSignals()),
+    ({17, 19}, NeedsSignals()),
+    ({19}, LosesHeart()),
     ({18}, RemembersLastLate()),
     ({18}, KeepsLateAnswers()),
     ({18}, SumsLateFailures()),
@@ -744,9 +758,6 @@ BREAKING_FIRST: Sequence[tuple[int, Policy[Any]]] = (
     (3, OwnGenerator()),
     (7, ChangesType()),
 )
-
-
-WITHOUT_ROUNDS = next(check for check in CHECKS if check.point == 17)
 
 
 def label(value: Any) -> str:
@@ -780,7 +791,7 @@ def test_a_broken_policy_fails_the_points_meant_for_it_and_no_others(
 def test_a_policy_that_asks_busy_clients_or_too_many_does_not_run_without_rounds(
     policy: Policy[Any],
 ) -> None:
-    violation = breach(WITHOUT_ROUNDS, policy)
+    violation = breach(ROUNDLESS, policy)
     assert violation is not None
     assert violation.point == 17
     assert isinstance(violation.__cause__, PolicyError)
@@ -795,9 +806,9 @@ def test_a_policy_that_needs_rounds_must_be_refused_without_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     needs_rounds = Unbounded()
-    assert breach(WITHOUT_ROUNDS, needs_rounds) is None
+    assert breach(ROUNDLESS, needs_rounds) is None
     monkeypatch.setattr(Selector, "_require_round_less", lambda *_: None)
-    violation = breach(WITHOUT_ROUNDS, needs_rounds)
+    violation = breach(ROUNDLESS, needs_rounds)
     assert violation is not None
     assert violation.point == 17
 
@@ -810,7 +821,7 @@ def test_check_policy_names_the_first_point_that_is_broken(point: int, policy: P
 
 
 def test_points_are_those_of_the_contract_in_order() -> None:
-    assert [check.point for check in CHECKS] == [*range(1, 15), 16, 17, 18]
+    assert [check.point for check in CHECKS] == [*range(1, 15), 16, 17, 18, 19]
     assert set().union(*(points for points, _ in BREAKING)) == {check.point for check in CHECKS}
 
 

@@ -103,7 +103,7 @@ VARIANTS = [
 
 def points() -> list[Any]:
     """All; those that play hundreds of rounds take longest."""
-    slow = {point: [pytest.mark.slow] for point in (5, 7, 8, 9, 11, 13, 14, 16, 17)}
+    slow = {point: [pytest.mark.slow] for point in (5, 7, 8, 9, 11, 13, 14, 16, 17, 18)}
     return [pytest.param(check, id=str(check), marks=slow.get(check.point, [])) for check in CHECKS]
 
 

@@ -262,7 +262,7 @@ class TestSaveAndRestore:
 
 class TestJoining:
     def test_new_clients_are_unseen_and_old_ones_keep_their_history(self) -> None:
-        selector = bsfl(6, 2)
+        selector = Selector(BSFL(), Problem(num_clients=6, cohort_size=2), newcomer_quota=1.0)
         play(selector, 20)
         before = selector.state.speed.inverse.count.copy()
         assert selector.join(3).tolist() == [6, 7, 8]

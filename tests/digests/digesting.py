@@ -87,7 +87,15 @@ def _of_journal(database: sqlite3.Connection) -> Digests:
     (checkpoint,) = contents.pop("checkpoint")
     parts = {name: checkpoint.pop(name) for name in ("selector", "judge", "trainer", "budget")}
     contents["rounds"] = [contents["rounds"], ended, checkpoint]
+    parts |= without_liveness(parts.pop("selector"))
     return {name: digest(content) for name, content in (contents | parts).items() if content}
+
+
+def without_liveness(selector: dict[str, Any]) -> dict[str, Any]:
+    """A selector's image in two parts: what the policy knows, and who was silent or new."""
+    apart = {name: value for name, value in selector.items() if name.startswith("liveness")}
+    rest = {name: value for name, value in selector.items() if name not in apart}
+    return {"selector": rest, "liveness": apart}
 
 
 def _ledger(database: sqlite3.Connection) -> list[Any]:

@@ -233,7 +233,7 @@ class TestProfiling:
         assert all(4 in c for c in cohorts(policy, state, view(8, 2, newcomer), 20))
 
     def test_newcomers_are_profiled(self) -> None:
-        selector = Selector(TiFL(), Problem(num_clients=10, cohort_size=5))
+        selector = Selector(TiFL(), Problem(num_clients=10, cohort_size=5), newcomer_quota=1.0)
         seconds = np.append(np.arange(1.0, 11.0), [0.1, 0.2, 0.3, 0.4, 0.5])
         run(selector, seconds, 10, np.full(15, 0.5))
         selector.join(5)

@@ -6,10 +6,11 @@ attributes that do not change (:class:`LinearModel`).
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from fedmuster.core.arrays import FloatArray, IntArray, blocks
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray, blocks
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
 from fedmuster.core.state import given, shared
@@ -39,6 +40,35 @@ def standardised(attributes: FloatArray) -> FloatArray:
     return np.asarray(result)
 
 
+LARGEST_FEATURE: Final = 1e6
+"""Its square still leaves four digits for features of size one in a sum of doubles."""
+
+
+def require_moderate(features: FloatArray | None, available: BoolArray, *, owner: str) -> None:
+    """Refuse features of an available client that would drown those of all others.
+
+    Args:
+        features: [K, …].
+        available: bool[K]; features of other clients do not matter.
+        owner: the policy, for the message.
+    """
+    if features is None or np.abs(features).max(initial=0.0) <= LARGEST_FEATURE:
+        return
+    largest = np.abs(features).reshape(len(features), -1).max(axis=1)
+    client = int(np.argmax(np.where(available, largest, 0.0)))
+    if available[client] and largest[client] > LARGEST_FEATURE:
+        raise DataError(
+            f"select: {owner} fits a linear model, and a feature of client {client} has the size "
+            f"{largest[client]:g}, expected at most {LARGEST_FEATURE:g}: scale features to sizes "
+            "of about 1, or leave the client out of available"
+        )
+
+
+def moderated(features: FloatArray) -> FloatArray:
+    """The features within ± :data:`LARGEST_FEATURE`; larger ones belong to unavailable clients."""
+    return np.clip(features, -LARGEST_FEATURE, LARGEST_FEATURE)
+
+
 @dataclass(slots=True)
 class RidgeState:
     """For each client the inverse of ``H = lambda I + sum c c'`` and ``b = sum y c``."""
@@ -62,14 +92,14 @@ def predict(
     projected = np.einsum("nij,nj->ni", state.inverse[rows], context)
     prediction = np.einsum("ni,ni->n", projected, state.moment[rows])
     variance = np.einsum("ni,ni->n", projected, context)
-    return prediction, np.sqrt(variance)
+    return prediction, np.sqrt(np.maximum(variance, 0.0))  # rounding may leave less than 0
 
 
 def learn(state: RidgeState, clients: IntArray, context: FloatArray, values: FloatArray) -> None:
     """One new observation for each of ``clients`` (distinct), by Sherman and Morrison."""
     inverse = state.inverse[clients]
     projected = np.einsum("nij,nj->ni", inverse, context)
-    scale = 1.0 + np.einsum("ni,ni->n", projected, context)
+    scale = 1.0 + np.maximum(np.einsum("ni,ni->n", projected, context), 0.0)
     downdate = np.einsum("ni,nj->nij", projected, projected)
     state.inverse[clients] = inverse - downdate / scale[:, None, None]
     state.moment[clients] += values[:, None] * context
@@ -111,8 +141,14 @@ def learn_together(state: SharedRidgeState, context: FloatArray, values: FloatAr
 def _predict(
     precision: FloatArray, moment: FloatArray, design: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    theta = np.linalg.solve(precision, moment)
-    root = np.linalg.inv(np.linalg.cholesky(precision)).T
+    try:
+        theta = np.linalg.solve(precision, moment)
+        root = np.linalg.inv(np.linalg.cholesky(precision)).T
+    except np.linalg.LinAlgError:  # rounding lost its smallest eigenvalues
+        values, vectors = np.linalg.eigh(precision)
+        lost = len(values) * np.finfo(np.float64).eps * values[-1]
+        root = vectors / np.sqrt(np.maximum(values, lost))
+        theta = root @ (root.T @ moment)
     prediction = design @ theta
     width = np.empty(len(prediction))
     for block in blocks(len(width)):

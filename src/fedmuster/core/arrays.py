@@ -14,6 +14,20 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
+def real_numbers(values: Any) -> FloatArray:
+    """``values`` as float64; a ValueError that says why, if they are anything but real numbers.
+
+    numpy alone drops imaginary parts, reads dates as numbers, and fails in three ways.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biufO":
+            raise ValueError(f"it is of type {array.dtype}")
+        return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+
+
 _BLOCK = 1 << 15  # a few arrays of this length stay in cache
 
 

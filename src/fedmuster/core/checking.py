@@ -4,20 +4,23 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
+from fedmuster.core.arrays import BoolArray, FloatArray, IntArray, real_numbers
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import DataError, FedmusterWarning, PolicyError
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import (
+    LARGEST_COUNT,
     AskLoss,
     Forecast,
     Problem,
     RoundView,
     Selection,
     Truth,
+    is_count,
     is_integer,
+    shortened,
 )
 
 
@@ -127,12 +130,15 @@ def checked_view(
     if edges is not None or problem.num_edges > 0:
         mask = mask & _edges(edges, policy, problem).covered
     size = problem.cohort_size if cohort_size is None else cohort_size
-    if not is_integer(size, least=1):
-        raise DataError(f"select: cohort_size is {size!r}, expected an integer >= 1")
-    if policy.oracle and truth is None:
+    if not is_count(size, least=1):
         raise DataError(
-            f"select: {policy.name} is an oracle and needs the truth, which only a simulated "
-            "world knows"
+            f"select: cohort_size is {shortened(size)}, expected an integer from 1 to "
+            f"{LARGEST_COUNT:,}"
+        )
+    if policy.oracle and not isinstance(truth, Truth):
+        raise DataError(
+            f"select: {policy.name} is an oracle and needs the Truth, which only a simulated "
+            f"world knows; got {type(truth).__name__}"
         )
     return RoundView(
         round=round_number,
@@ -163,7 +169,7 @@ def _available(available: ArrayLike | None, busy: BoolArray | None, num_clients:
     """bool[K], the clients that are available and not busy."""
     if available is None:
         return np.ones(num_clients, dtype=np.bool_) if busy is None else ~busy
-    mask = np.asarray(available)
+    mask = _as_array("available", available)
     if mask.dtype != np.bool_ or mask.shape != (num_clients,):
         raise DataError(
             f"select: available is {mask.dtype}{mask.shape}, expected bool({num_clients},)"
@@ -172,10 +178,10 @@ def _available(available: ArrayLike | None, busy: BoolArray | None, num_clients:
 
 
 def _edges(edges: EdgeView | None, policy: Policy[Any], problem: Problem) -> EdgeView:
-    if edges is None:
+    if not isinstance(edges, EdgeView):
         raise DataError(
-            f"select: Problem.num_edges is {problem.num_edges}, so select needs edges, an EdgeView "
-            "of coverage, cost and budget"
+            f"select: edges is {type(edges).__name__} and Problem.num_edges {problem.num_edges}: "
+            "where there are edge servers, edges must be an EdgeView of coverage, cost and budget"
         )
     if (edges.num_clients, edges.num_edges) != (problem.num_clients, problem.num_edges):
         raise DataError(
@@ -205,9 +211,9 @@ def _features(
             f"shape {shape}"
         )
     try:
-        context = np.asarray(features, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"select: features holds something that is no number: {error}") from None
+        context = real_numbers(features)
+    except ValueError as error:
+        raise DataError(f"select: features must hold real numbers: {error}") from None
     if context.shape != shape:
         raise DataError(
             f"select: features has shape {context.shape}, expected {shape} as "
@@ -219,7 +225,7 @@ def _features(
 
 
 def _shares(privacy_left: ArrayLike, num_clients: int) -> FloatArray:
-    shares = np.asarray(privacy_left)
+    shares = _as_array("privacy_left", privacy_left)
     fits = shares.dtype == np.float64 and shares.shape == (num_clients,)
     # A comparison with NaN is false, so NaN is refused here too.
     if not fits or not (shares.min() >= 0.0 and shares.max() <= 1.0):
@@ -230,11 +236,27 @@ def _shares(privacy_left: ArrayLike, num_clients: int) -> FloatArray:
     return shares
 
 
+def _require_callable(name: str, value: Any) -> None:
+    if not callable(value):
+        raise DataError(f"select: {name} is {type(value).__name__}, expected a function, or None")
+
+
+def _as_array(name: str, values: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"select: {name} is no list of values: {error}") from None
+
+
 def _counted(ask_loss: AskLoss) -> AskLoss:
     """``ask_loss``, with a check that each asked client gets one answer."""
+    _require_callable("ask_loss", ask_loss)
 
     def ask(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
-        answers = np.asarray(ask_loss(clients, batch_size=batch_size), dtype=np.float64)
+        try:
+            answers = real_numbers(ask_loss(clients, batch_size=batch_size))
+        except ValueError as error:
+            raise DataError(f"select: ask_loss must return numbers: {error}") from None
         if answers.shape != clients.shape:
             raise DataError(
                 f"select: ask_loss returned shape {answers.shape}, expected one loss for each of "
@@ -247,15 +269,22 @@ def _counted(ask_loss: AskLoss) -> AskLoss:
 
 def _complete(forecast: Forecast, num_clients: int) -> Forecast:
     """``forecast``, with a check that there is an answer for every client."""
+    _require_callable("forecast", forecast)
 
     def ask(window_seconds: float) -> tuple[BoolArray, BoolArray]:
         windows = forecast(window_seconds)
-        for answers in windows:
+        if not isinstance(windows, tuple | list) or len(windows) != 2:
+            raise DataError(
+                f"select: forecast returned {type(windows).__name__}, expected a pair of "
+                f"bool({num_clients},), one for either window"
+            )
+        soon, later = (_as_array("the answer of forecast", answers) for answers in windows)
+        for answers in (soon, later):
             if answers.dtype != np.bool_ or answers.shape != (num_clients,):
                 raise DataError(
                     f"select: forecast returned {answers.dtype}{answers.shape}, expected "
                     f"bool({num_clients},) for either window"
                 )
-        return windows
+        return soon, later
 
     return ask

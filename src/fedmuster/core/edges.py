@@ -4,7 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmuster.core.arrays import LARGEST_SUMMAND, BoolArray, FloatArray, IntArray, exact_sums
+from fedmuster.core.arrays import (
+    LARGEST_SUMMAND,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    exact_sums,
+    real_numbers,
+)
 from fedmuster.core.errors import DataError
 
 
@@ -95,6 +102,13 @@ class EdgeView:
         """bool[K], the clients that at least one edge covers."""
         return np.asarray(self.coverage.any(axis=1))
 
+    def most_clients(self, available: BoolArray) -> int:
+        """No cohort of available clients within the budgets is larger; it may not be reached."""
+        usable = self.coverage & available[:, np.newaxis]
+        cheapest = np.sort(np.where(usable, self.cost, np.inf), axis=0)
+        payable = np.isfinite(cheapest) & (np.cumsum(cheapest, axis=0) <= self.budget)
+        return min(int(np.count_nonzero(payable)), int(np.count_nonzero(available)))
+
     def spent(self, clients: IntArray, edges: IntArray) -> FloatArray:
         """[M], what these clients cost at their edges: the correctly rounded sum, in any order."""
         return exact_sums(edges, self.cost[clients, edges], self.num_edges)
@@ -102,6 +116,6 @@ class EdgeView:
 
 def _numbers(name: str, values: object) -> FloatArray:
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        return real_numbers(values)
+    except ValueError as error:
         raise DataError(f"EdgeView: {name} must hold numbers: {error}") from None

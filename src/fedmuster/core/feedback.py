@@ -335,11 +335,16 @@ def _column(name: str, values: Any, dtype: type, size: int) -> NDArray[Any]:
 
 def _cell_by_cell(values: Any) -> FloatArray:
     """What is no number becomes NaN, which costs only its own row."""
-    numbers = [
-        float(cell) if isinstance(cell, Real) and not isinstance(cell, bool) else np.nan
-        for cell in values
-    ]
-    return np.array(numbers, dtype=np.float64)
+    return np.array([_number(cell) for cell in values], dtype=np.float64)
+
+
+def _number(cell: object) -> float:
+    if not isinstance(cell, Real) or isinstance(cell, bool):
+        return np.nan
+    try:
+        return float(cell)
+    except OverflowError:  # an integer or a fraction beyond all floats
+        return np.nan
 
 
 def _without_duplicates(

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedmuster.core.arrays import BoolArray as BoolArray
 from fedmuster.core.arrays import FloatArray as FloatArray
 from fedmuster.core.arrays import IntArray as IntArray
+from fedmuster.core.arrays import real_numbers
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import DataError
 
@@ -45,6 +46,8 @@ _MAY_BE_0: Final = ("num_features", "num_edges", "num_classes")
 COUNTS: Final = ("num_clients", "cohort_size", *_MAY_BE_0, "first_round")
 """The numbers of a :class:`Problem`."""
 
+LARGEST_COUNT: Final = 10**9
+"""Of clients, places, edges, …: more than a server can hold."""
 SHORTEST_SECONDS = 1e-9
 LONGEST_SECONDS = 1e9
 """Latencies outside of 1 ns … 30 years are refused: their inverse could overflow."""
@@ -88,8 +91,11 @@ class Problem:
         for name in COUNTS:
             least = 0 if name in _MAY_BE_0 else 1
             value = getattr(self, name)
-            if not is_integer(value, least=least):
-                raise DataError(f"Problem: {name} is {value!r}, expected an integer >= {least}")
+            if not is_count(value, least=least):
+                raise DataError(
+                    f"Problem: {name} is {shortened(value)}, expected an integer from {least} to "
+                    f"{LARGEST_COUNT:,}"
+                )
         self._check("num_samples", np.integer, "integers >= 0", low=0)
         self._check("quality", np.floating, "numbers in [0, 1]", low=0, high=1)
         self._check("clusters", np.integer, "labels >= 0", low=0)
@@ -131,8 +137,8 @@ class Problem:
         if self.attributes is None:
             return
         try:
-            array = np.asarray(self.attributes, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+            array = real_numbers(self.attributes)
+        except ValueError as error:
             raise DataError(f"Problem: attributes must hold numbers: {error}") from None
         if array.ndim != 2 or len(array) != self.num_clients or not np.isfinite(array).all():
             raise DataError(
@@ -183,15 +189,28 @@ class Problem:
                     f"have it (they {'do not' if old is None else 'do'})"
                 )
             if old is not None and new is not None:
-                if np.shape(new) != (count, *old.shape[1:]):
+                rows = _rows_like(old, new, name)
+                if rows.shape != (count, *old.shape[1:]):
                     raise DataError(
-                        f"Problem: {name} has shape {np.shape(new)}, expected "
+                        f"Problem: {name} has shape {rows.shape}, expected "
                         f"{(count, *old.shape[1:])} for {count} joining clients"
                     )
-                extended[name] = np.concatenate([old, np.asarray(new)])
+                extended[name] = np.concatenate([old, rows])
         return replace(
             self, num_clients=self.num_clients + count, first_round=first_round, **extended
         )
+
+
+def _rows_like(old: NDArray[Any], new: ArrayLike, name: str) -> NDArray[Any]:
+    """The rows of joining clients, of a type that the rows of the others can be joined with."""
+    try:
+        rows = np.asarray(new)
+        if rows.dtype.kind not in "biuf":
+            raise ValueError(f"it is of type {rows.dtype}")
+    except ValueError as error:
+        expected = "integers" if old.dtype.kind == "i" else "numbers"
+        raise DataError(f"Problem: {name} must hold {expected}: {error}") from None
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -443,6 +462,18 @@ def is_integer(value: object, *, least: int) -> TypeGuard[int | np.integer[Any]]
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         return False
     return int(value) >= least
+
+
+def is_count(value: object, *, least: int) -> TypeGuard[int | np.integer[Any]]:
+    """Whether ``value`` is an integer that can count clients, places and the like."""
+    return is_integer(value, least=least) and value <= LARGEST_COUNT
+
+
+def shortened(value: object) -> str:
+    """The value for a message; Python refuses to write an integer of thousands of digits."""
+    if isinstance(value, int) and abs(value) > 10**30:
+        return f"an integer of {value.bit_length():,} bits"
+    return repr(value)
 
 
 def checked_seed(seed: object, *, owner: str) -> int:

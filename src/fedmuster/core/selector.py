@@ -24,9 +24,11 @@ from fedmuster.core.errors import (
 )
 from fedmuster.core.feedback import FeedbackReport, Message, clean, clean_late, clean_rows, read
 from fedmuster.core.files import write_file
+from fedmuster.core.liveness import NEWCOMER_QUOTA, REST_AFTER, Liveness
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
     COUNTS,
+    LARGEST_COUNT,
     PER_CLIENT,
     AskLoss,
     Feedback,
@@ -38,9 +40,10 @@ from fedmuster.core.records import (
     Selection,
     Truth,
     checked_seed,
-    is_integer,
+    is_count,
+    shortened,
 )
-from fedmuster.core.streams import POLICY, stream
+from fedmuster.core.streams import LIVENESS, POLICY, stream
 from fedmuster.core.tickets import Part, Tickets
 
 S = TypeVar("S")
@@ -61,6 +64,10 @@ class Selector(Generic[S]):
         policy: how to choose: a policy, or its name with settings, such as "bsfl:alpha=3".
         problem: what is known of the clients for the whole run.
         seed: the same seed and the same feedback give the same cohorts, bit for bit.
+        rest_after: how many jobs in a row a client may leave unanswered before it rests, see
+            :mod:`fedmuster.core.liveness`; 0 for the published rules, which ask it again.
+        newcomer_quota: the largest share of places, in (0, 1], for clients that joined after the
+            first decision and have not answered yet; 1 for no limit.
 
     Example:
         >>> from fedmuster.policies import Random
@@ -85,7 +92,15 @@ class Selector(Generic[S]):
         (1, (2,))
     """
 
-    def __init__(self, policy: Policy[S] | str, problem: Problem, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Policy[S] | str,
+        problem: Problem,
+        *,
+        seed: int = 0,
+        rest_after: int = REST_AFTER,
+        newcomer_quota: float = NEWCOMER_QUOTA,
+    ) -> None:
         self.seed = checked_seed(seed, owner="Selector")
         self.policy: Policy[S] = as_policy(policy, owner="Selector")
         self.problem = problem
@@ -106,8 +121,13 @@ class Selector(Generic[S]):
         for policies that do not hear late answers."""
         if self.policy.hears_late:
             self.unanswered = np.zeros(problem.num_clients, dtype=np.int64)
+        self.liveness = Liveness(
+            problem.num_clients, rest_after=rest_after, newcomer_quota=newcomer_quota
+        )
+        """Silent clients, which rest, and newcomers, which have a quota."""
         self._asked = 0  # in this round
         self._view: RoundView | None = None
+        self._view_state: S | None = None  # that chose; without clients that joined since
         self._wanted: IntArray | None = None  # Selection.wanted of the view that is open
         self.refused: Counter[str] = Counter()
         """Feedback rows refused so far, by reason."""
@@ -176,6 +196,7 @@ class Selector(Generic[S]):
         )
         # A round's further choices have streams of their own.
         key = (round_number,) if asked == 0 else (round_number, self.decisions)
+        view = self._restrained(view, key)
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, *key))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
@@ -187,10 +208,26 @@ class Selector(Generic[S]):
             self.pending = selection
         else:
             selection = self.tickets.open(selection)
+        self.liveness.asked(selection.clients)
         self.round, self._asked = round_number, asked + len(selection.clients)
         self.decisions += 1
-        self._view, self._wanted = view, selection.wanted
+        self._view, self._view_state, self._wanted = view, self.state, selection.wanted
         return selection
+
+    def _restrained(self, view: RoundView, key: tuple[int, ...]) -> RoundView:
+        """The view without clients that rest, and without newcomers beyond their quota.
+
+        A policy that asks every available client passes nobody over, so it sees all of them.
+        """
+        if self.policy.cohort_rule == "everyone" or not self.liveness.restrains(view.round):
+            return view
+        places = view.num_to_choose
+        if view.edges is not None:
+            places = min(places, view.edges.most_clients(view.available))
+        choosable = self.liveness.choosable(
+            view.available, round_=view.round, places=places, rng=stream(self.seed, LIVENESS, *key)
+        )
+        return replace(view, available=choosable)
 
     def scores(self) -> dict[str, FloatArray]:
         """What the policy thinks of each client in the round that is open: [K] by name.
@@ -198,9 +235,9 @@ class Selector(Generic[S]):
         Where exploration took places of clients, "wanted" is 1 for clients that the policy wanted
         and 0 for others.
         """
-        if self._view is None:
+        if self._view is None or self._view_state is None:
             raise CallOrderError("scores: no round is open: call select() first, in this process")
-        scores = dict(self.policy.scores(self.state, self._view))
+        scores = dict(self.policy.scores(self._view_state, self._view))
         # Clients that joined since the round was opened are not in its view.
         now, then = self.problem.num_clients, len(self._view.available)
         if self._wanted is not None:
@@ -259,8 +296,13 @@ class Selector(Generic[S]):
                 report, refused={**report.refused, **refused}, accepted_late=len(late.clients)
             )
         self.policy.observe(self.state, self.pending, cleaned)
+        quota = self.pending.quota
+        wanted = self.problem.cohort_size if quota is None else quota
+        waited = int(np.count_nonzero(cleaned.answered)) < wanted
+        self.liveness.heard(cleaned.clients, cleaned.answered, round_=self.round, waited=waited)
         if self.unanswered is not None:
             if cleaned.late is not None:
+                self.liveness.answered(cleaned.late.clients[cleaned.late.answered])
                 self.unanswered[cleaned.late.clients] -= 1
             self.unanswered[report.not_completed] += 1
         self.refused.update(report.refused)
@@ -294,6 +336,7 @@ class Selector(Generic[S]):
             answers = message if given_up else message.part(rows)
             cleaned, report = clean_rows(answers, selection, heard_in=self.round)
             self.policy.observe(self.state, selection, cleaned)
+            self.liveness.heard(cleaned.clients, cleaned.answered, round_=self.round)
             self.tickets.close(selection, given_up=given_up)
             self._view = None
             accepted += report.accepted
@@ -311,10 +354,10 @@ class Selector(Generic[S]):
         return whole
 
     def _require_round_less(self, count: object, cohort_size: int | None) -> None:
-        if not is_integer(count, least=1) or cohort_size is not None:
+        if not is_count(count, least=1) or cohort_size is not None:
             raise DataError(
-                f"select: count is {count!r} and cohort_size {cohort_size!r}, expected count, an "
-                "integer >= 1, without a cohort_size"
+                f"select: count is {shortened(count)} and cohort_size {shortened(cohort_size)}, "
+                f"expected count, an integer from 1 to {LARGEST_COUNT:,}, without a cohort_size"
             )
         if self.policy.rounds_only is not None:
             raise PolicyError(
@@ -343,8 +386,11 @@ class Selector(Generic[S]):
         expected_seconds: ArrayLike | None = None,
     ) -> IntArray:
         """Let ``count`` new clients join, also while a round is open; returns their indices."""
-        if not is_integer(count, least=1):
-            raise DataError(f"join: count is {count!r}, expected an integer >= 1")
+        if not is_count(count, least=1):
+            raise DataError(
+                f"join: count is {shortened(count)}, expected an integer from 1 to "
+                f"{LARGEST_COUNT:,}"
+            )
         first = self.problem.num_clients
         problem = self.problem.grown(
             int(count),
@@ -360,6 +406,7 @@ class Selector(Generic[S]):
         self.state = states.grow(self.state, self.policy.init(problem))
         self.problem = problem
         self.tickets.grow(problem.num_clients)
+        self.liveness.join(int(count), newcomers=self.decisions > 0)
         if self.unanswered is not None:
             self.unanswered = np.pad(self.unanswered, (0, int(count)))
         return np.arange(first, problem.num_clients)
@@ -391,6 +438,7 @@ class Selector(Generic[S]):
             arrays |= {name: values for name, values in columns.items() if values is not None}
         if self.unanswered is not None:
             arrays["unanswered"] = self.unanswered
+        arrays |= {f"liveness.{name}": a for name, a in self.liveness.arrays().items()}
         meta: dict[str, Any] = {
             "format": _FORMAT,
             "policy": {**to_table(self.policy), "name": self.policy.name},
@@ -404,6 +452,8 @@ class Selector(Generic[S]):
             "refused": dict(self.refused),
             "quota": None if self.pending is None else self.pending.quota,
         }
+        if self.liveness.unusual_settings:
+            meta["liveness"] = self.liveness.unusual_settings
         if self.pending is not None and self.pending.deadline_seconds is not None:
             meta["deadline_seconds"] = self.pending.deadline_seconds
         if self.tickets.next > 0 or self.decisions != self._decided_in_rounds:
@@ -425,7 +475,7 @@ class Selector(Generic[S]):
         described: dict[str, Any] = dict(meta["problem"])
         described.update((name, arrays.get(f"problem.{name}")) for name in PER_CLIENT)
         problem = Problem(**described)
-        selector = cls(policy, problem, seed=meta["seed"])
+        selector = cls(policy, problem, seed=meta["seed"], **meta.get("liveness", {}))
         states.load_arrays(selector.state, states.with_prefix("state.", arrays))
         selector.round = meta["round"]
         selector.refused.update(meta["refused"])
@@ -435,6 +485,7 @@ class Selector(Generic[S]):
             selector.pending = Selection(round=selector.round, **pending)
         if selector.unanswered is not None:  # a file of before the policy heard late answers: none
             selector.unanswered = arrays.get("unanswered", selector.unanswered)
+        selector.liveness.load(states.with_prefix("liveness.", arrays))
         selector.tickets.load(states.with_prefix("tickets.", arrays))
         selector.decisions = meta.get("decisions", selector._decided_in_rounds)
         selector._asked = meta.get("asked", 0)

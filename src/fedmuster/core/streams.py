@@ -13,6 +13,9 @@ from numpy.random import Generator
 from fedmuster.core.arrays import FloatArray
 
 POLICY: Final = "policy"
+LIVENESS: Final = "liveness"
+"""Which newcomers and resting clients a selector lets a policy choose from."""
+
 WORLD: Final = "world"
 MOBILITY: Final = "mobility"
 AVAILABILITY: Final = "availability"

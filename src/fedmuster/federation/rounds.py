@@ -120,6 +120,9 @@ class Rounds:
     def handle(self, event: Event) -> list[Job]:
         """The round is over: every client of the cohort is back, or given up."""
         assert event.decision is not None
+        if self._late is not None:  # who answers late is not silent
+            arrived = self._late.arrives_at_seconds <= self._simulation.elapsed_seconds
+            self._simulation.selector.liveness.answered(self._late.clients[arrived])
         return [Job(event.decision, row) for row in range(len(event.decision.selection.clients))]
 
     def due(self) -> float:

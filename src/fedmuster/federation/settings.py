@@ -6,6 +6,7 @@
     refill = 1                                         # O: slots that must be free to ask anybody
     buffer = 5                                         # B: answers that the server aggregates
     staleness = { name = "polynomial", power = 0.5 }   # what old answers are worth
+    rest_after = 5                                     # unanswered jobs in a row before a rest
 
 Rounds are the case C = O = B: everybody is asked at once, and the server waits for them together.
 """
@@ -15,6 +16,7 @@ from typing import Any, cast
 
 from fedmuster.core.config import check_types, from_table, require
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.liveness import LARGEST_REST_AFTER, REST_AFTER
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import Problem
 from fedmuster.core.staleness import CachedModels, PolynomialWorth, Staleness
@@ -50,12 +52,15 @@ class Federation:
     staleness: Staleness | None = None
     rounds: bool = False
     late_hold_slots: bool | None = None
+    rest_after: int | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("concurrency", "refill", "buffer"):
             value = getattr(self, name)
             require(value is None or value >= 1, self, name, "an integer >= 1")
+        fits = self.rest_after is None or 0 <= self.rest_after <= LARGEST_REST_AFTER
+        require(fits, self, "rest_after", f"an integer from 0 (never) to {LARGEST_REST_AFTER:,}")
         if self.buffer is not None and self.trigger is not None:
             raise ConfigError("Federation: give buffer or trigger, not both", key=("buffer",))
         if self.rounds and (self.refill, self.buffer, self.trigger) != (None, None, None):
@@ -128,6 +133,7 @@ class Federation:
                     key=("federation", name),
                 )
         given = self._with_published(policy, slots)
+        rest_after = REST_AFTER if given.rest_after is None else given.rest_after
         if given._has_rounds(slots):
             worth = policy.stale_answers if given.staleness is None else given.staleness
             holds = given.late_hold_slots
@@ -143,6 +149,7 @@ class Federation:
                 buffer=slots,
                 staleness=worth,
                 late_hold_slots=policy.late_hold_slots if holds is None else holds,
+                rest_after=rest_after,
             )
         if given.late_hold_slots is not None:
             raise ConfigError(
@@ -172,6 +179,7 @@ class Federation:
             buffer=None,
             trigger=trigger,
             staleness=worth,
+            rest_after=rest_after,
         )
 
     @property

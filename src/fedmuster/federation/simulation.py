@@ -119,7 +119,8 @@ class Simulation(Generic[S]):
             )
             self._require_enough_answers(self.trainer)
             problem = self.trainer.describe(problem, output_bias=policy.wants_output_bias)
-        self.selector = Selector(policy, problem, seed=seed)
+        assert self.settings.rest_after is not None
+        self.selector = Selector(policy, problem, seed=seed, rest_after=self.settings.rest_after)
         self.judge = None if genie is None else judge_for(genie, problem, seed=seed)
         self.horizon, self.watch = horizon, watch
         self.elapsed_seconds = 0.0

@@ -98,6 +98,9 @@ class Chooser:
             roster, authenticated=self._settings.authenticated, questions=self._questions
         )
         self.selector = Selector.from_bytes(selector, self._settings.policy, source=source)
+        # The app may have been changed since: its settings count from now on.
+        self.selector.liveness.rest_after = self._settings.rest_after
+        self.selector.liveness.newcomer_quota = self._settings.newcomer_quota
         if (budget is None) != (self._settings.privacy is None):
             raise StateError(
                 f"{source} was written {'without' if budget is None else 'with'} privacy"
@@ -268,7 +271,13 @@ class Chooser:
                 num_edges=self._settings.num_edges,
                 num_classes=num_classes,
             )
-            self.selector = Selector(self._settings.policy, problem, seed=self._settings.seed)
+            self.selector = Selector(
+                self._settings.policy,
+                problem,
+                seed=self._settings.seed,
+                rest_after=self._settings.rest_after,
+                newcomer_quota=self._settings.newcomer_quota,
+            )
             self._open_budget()
             return
         first = self.num_clients - newcomers

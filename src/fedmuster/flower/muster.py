@@ -9,6 +9,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedmuster.core.errors import BudgetError, CallOrderError, ConfigError
+from fedmuster.core.liveness import NEWCOMER_QUOTA, REST_AFTER
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.staleness import Discard
 from fedmuster.flower.cohort_choice import EndedError, NodeContacts
@@ -50,6 +51,10 @@ class Muster(Strategy):
             (``--enable-supernode-auth``): then a node is its key, whatever it says it is.
         privacy: what clients are promised; needs the ``PrivateMod`` in the ClientApp.
         edges: the groups of nodes that are the edge servers of hierarchical policies.
+        rest_after: how many jobs in a row a client may leave unanswered before it rests; 0 for
+            never, as the policies were published.
+        newcomer_quota: the largest share of places for nodes that came after the first round and
+            have not answered yet; 1 for no limit.
         features: the context of clients: called before each choice with their identities, returns
             [K, d] (with edges [K, M, d]).
     """
@@ -71,6 +76,8 @@ class Muster(Strategy):
         privacy: Privacy | None = None,
         edges: EdgeGroups | None = None,
         features: Features | None = None,
+        rest_after: int = REST_AFTER,
+        newcomer_quota: float = NEWCOMER_QUOTA,
     ) -> None:
         if isinstance(strategy, Strategy) and any(isinstance(e, Muster) for e in layers(strategy)):
             raise ConfigError(
@@ -92,6 +99,8 @@ class Muster(Strategy):
             privacy=privacy,
             edges=edges,
             features=features,
+            rest_after=rest_after,
+            newcomer_quota=newcomer_quota,
         )
         self.check()
         self._mark = object()

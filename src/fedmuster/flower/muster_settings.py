@@ -15,6 +15,7 @@ from fedmuster.core.arrays import ceil_of
 from fedmuster.core.config import require
 from fedmuster.core.edges import EdgeView
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.liveness import LARGEST_REST_AFTER
 from fedmuster.core.policy import Policy
 from fedmuster.core.records import BoolArray, FloatArray, is_integer
 from fedmuster.experiments.spec import Experiment
@@ -231,6 +232,8 @@ class Settings:
     privacy: Privacy | None
     edges: EdgeGroups | None
     features: Features | None
+    rest_after: int
+    newcomer_quota: float
 
     def __post_init__(self) -> None:
         for name in ("cohort_size", "seed"):
@@ -242,6 +245,9 @@ class Settings:
         require(fits, self, "deadline_seconds", "a number > 0, or None")
         fits = 1 <= self.over_selection < np.inf
         require(fits, self, "over_selection", "a number >= 1, for example 1.3")
+        fits = is_integer(self.rest_after, least=0) and self.rest_after <= LARGEST_REST_AFTER
+        require(fits, self, "rest_after", f"an integer from 0 (never) to {LARGEST_REST_AFTER:,}")
+        require(0 < self.newcomer_quota <= 1, self, "newcomer_quota", "a share in (0, 1]")
         require(0 <= self.wait_seconds < np.inf, self, "wait_seconds", "a number >= 0")
         require(0 < self.poll_seconds < np.inf, self, "poll_seconds", "a number > 0")
         require(nodes is None or is_integer(nodes, least=1), self, "min_nodes", "an integer >= 1")

@@ -11,7 +11,9 @@ from numpy.random import Generator
 from fedmuster.bandits.linear import (
     SharedRidgeState,
     learn_together,
+    moderated,
     predict_together,
+    require_moderate,
     shared_ridge,
 )
 from fedmuster.bandits.utility import participated
@@ -54,6 +56,8 @@ class LinUCB(PolicyTraits):
         4. Where the server sees no features, x is 1, and all clients are alike.
         5. Without rounds, "decisions" are clients that were chosen together and are heard of
            together.
+        6. A feature of an available client beyond 10⁶ is refused: its square would leave no digits
+           for the others.
 
     References:
         L. Li, W. Chu, J. Langford, R. E. Schapire, A Contextual-Bandit Approach to Personalized
@@ -101,6 +105,7 @@ class LinUCB(PolicyTraits):
                 FedmusterWarning,
                 stacklevel=3,
             )
+        require_moderate(view.features, view.available, owner=self.name)
         pairs, expected, bonus = self._terms(state, view)
         value = np.nan_to_num(_index(view, pairs, expected + bonus), nan=0.0)
         return best_placement(view, value, solver=self.solver, rng=rng)
@@ -155,7 +160,7 @@ def _index(view: RoundView, pairs: tuple[IntArray, ...], optimistic: FloatArray)
 def _context(features: FloatArray | None, count: int) -> FloatArray:
     """x = (1, features)."""
     ones = np.ones((count, 1))
-    return ones if features is None else np.column_stack([ones, features])
+    return ones if features is None else np.column_stack([ones, moderated(features)])
 
 
 def _optimistic_value(moment: Moment) -> FloatArray:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedmuster.bandits.linear import RidgeState, learn, predict, ridge
+from fedmuster.bandits.linear import RidgeState, learn, moderated, predict, require_moderate, ridge
 from fedmuster.bandits.rewards import QueueState, empty_queues, queue_length, serve
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Rule
@@ -61,6 +61,8 @@ class RBCSF(PolicyTraits):
         4. Without rounds, as many clients as a cohort has make up a round. A client took part in
            the last round if its last job ended in this round or in the one before. A client that
            is chosen twice in a round serves its queue twice, which grows once.
+        5. A feature of an available client beyond 10⁶ is refused: its square would leave no digits
+           for the others.
 
     References:
         T. Huang, W. Lin, W. Wu, L. He, K. Li, A. Zomaya, An Efficiency-Boosting Client Selection
@@ -105,6 +107,7 @@ class RBCSF(PolicyTraits):
 
     def select(self, state: RBCSFState, view: RoundView, rng: Generator) -> Selection:
         """The best compromise of optimistic latency and queues."""
+        require_moderate(view.features, view.available, owner=self.name)
         rows = view.candidates()
         expected, bonus, owed = self._terms(state, view, rows)
         # min V max tau - sum Z  =  -max (min (-V tau) + (1/m) sum (m Z)): the bottleneck problem.
@@ -173,5 +176,5 @@ def _optimistic(expected: FloatArray, bonus: FloatArray) -> FloatArray:
 def _context(features: FloatArray | None, last_round: IntArray, round_: int) -> FloatArray:
     """The features (or an intercept) and whether the client took part in the last round."""
     took_part = (last_round >= round_ - 1) & (last_round > 0)
-    first = np.ones((len(last_round), 1)) if features is None else features
+    first = np.ones((len(last_round), 1)) if features is None else moderated(features)
     return np.column_stack([first, took_part])

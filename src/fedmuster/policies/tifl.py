@@ -12,7 +12,7 @@ from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.explaining import Moment, Rule
 from fedmuster.core.policy import POLICIES, PolicyTraits
-from fedmuster.core.records import Feedback, Problem, RoundView, Selection
+from fedmuster.core.records import LARGEST_COUNT, Feedback, Problem, RoundView, Selection
 from fedmuster.core.state import given, shared
 from fedmuster.core.words import number, percent, several
 from fedmuster.policies.score_columns import EVERYBODY
@@ -219,7 +219,8 @@ class TiFL(PolicyTraits):
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("num_tiers", "interval", "profiling_rounds"):
-            require(getattr(self, name) >= 1, self, name, "an integer >= 1")
+            fits = 1 <= getattr(self, name) <= LARGEST_COUNT
+            require(fits, self, name, f"an integer from 1 to {LARGEST_COUNT:,}")
         expected = f"nothing, or {self.num_tiers} integers >= 1"
         fits = len(self.credits) in (0, self.num_tiers) and min(self.credits, default=1) >= 1
         require(fits, self, "credits", expected)

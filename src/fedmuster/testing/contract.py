@@ -20,6 +20,7 @@ from fedmuster.testing.cohort_checks import (
 )
 from fedmuster.testing.late_checks import late_fault
 from fedmuster.testing.learning_checks import growth_fault, learning_fault, poison_fault
+from fedmuster.testing.liveness_checks import liveness_fault
 from fedmuster.testing.playing import ContractError
 from fedmuster.testing.repetition_checks import (
     borrowing_fault,
@@ -175,6 +176,11 @@ CHECKS: Final = (
         18,
         "learns from late answers in any order and keeps no reference to them, if it hears them",
         late_fault,
+    ),
+    Check(
+        19,
+        "silent clients and floods of newcomers neither stop the federation nor take its places",
+        liveness_fault,
     ),
 )
 """All points but 15, golden values, which needs the paper: :mod:`fedmuster.testing.playing`."""

@@ -195,7 +195,8 @@ def _silence_fault(policy: Policy[Any], knowledge: Knowledge) -> str | None:
     late, steps = [], SILENCE_ROUNDS * partly_silent(knowledge, 0).cohort_size
     for seed in range(SILENCE_SEEDS):
         federation = partly_silent(knowledge, seed)
-        run = TicketPlay(policy, federation.problem(), seed=seed)
+        # What the policy itself makes of silence: the Selector lets nobody rest.
+        run = TicketPlay(policy, federation.problem(), seed=seed, rest_after=0)
         for t in range(1, steps + 1):
             draw = federation.draw(t)
             if len(run.out) == federation.cohort_size:

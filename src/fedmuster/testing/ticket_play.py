@@ -31,10 +31,13 @@ class TicketPlay:
         policy: the policy.
         problem: what the server knows of the clients.
         seed: of the policy's randomness.
+        settings: further arguments of the Selector.
     """
 
-    def __init__(self, policy: Policy[Any], problem: Problem, *, seed: int = 0) -> None:
-        self.selector = Selector(policy, problem, seed=seed)
+    def __init__(
+        self, policy: Policy[Any], problem: Problem, *, seed: int = 0, **settings: Any
+    ) -> None:
+        self.selector = Selector(policy, problem, seed=seed, **settings)
         self.out: dict[int, Errand] = {}
         """The errands of open tickets, by ticket, the oldest first."""
         self.given_up: dict[int, Errand] = {}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import IntArray
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.records import LARGEST_COUNT
 from fedmuster.core.registry import Registry
 
 
@@ -121,10 +122,12 @@ class LocalSGD:
     def __post_init__(self) -> None:
         check_types(self)
         require(0 < self.learning_rate < math.inf, self, "learning_rate", "a number > 0")
-        require(self.batch_size >= 0, self, "batch_size", "an integer >= 0")
+        expected = f"an integer from 0 to {LARGEST_COUNT:,}"
+        require(0 <= self.batch_size <= LARGEST_COUNT, self, "batch_size", expected)
         for name in ("epochs", "steps"):
             value = getattr(self, name)
-            require(value is None or value >= 1, self, name, "an integer >= 1")
+            fits = value is None or 1 <= value <= LARGEST_COUNT
+            require(fits, self, name, f"an integer from 1 to {LARGEST_COUNT:,}")
         if self.epochs is not None and self.steps is not None:
             raise ConfigError("LocalSGD: give epochs or steps, not both", key=("steps",))
         require(0 <= self.momentum < 1, self, "momentum", "a number in [0, 1)")

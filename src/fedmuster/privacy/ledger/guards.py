@@ -191,10 +191,10 @@ def check_tail(chain: Chain) -> None:
 
 def check_contains(chain: Chain, head: ChainHead, *, source: str) -> None:
     """The chain has this entry, with this digest."""
-    if chain.digest_at(head.sequence) == head.digest:
-        return
     last = chain.last().sequence
-    if last < head.sequence:
+    if last >= head.sequence and chain.digest_at(head.sequence) == head.digest:
+        return
+    if last < head.sequence:  # perhaps by more than SQLite can count
         raise LedgerError(
             f"{chain.path} was restored from an old backup: {head.sequence - last:,} entries are "
             f"missing (it ends at entry {last:,}, {source} knows entry {head.sequence:,}); "
