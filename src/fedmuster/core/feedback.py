@@ -57,6 +57,7 @@ class Message(NamedTuple):
     output_bias: FloatArray | None
     used: BoolArray | None
     round_seconds: float | None
+    reported: FloatArray | None = None
 
     @property
     def vectors(self) -> dict[str, FloatArray]:
@@ -77,6 +78,7 @@ class Message(NamedTuple):
             output_bias=None if self.output_bias is None else self.output_bias[rows],
             used=None if self.used is None else self.used[rows],
             round_seconds=self.round_seconds,
+            reported=None if self.reported is None else self.reported[rows],
         )
 
 
@@ -115,7 +117,7 @@ def clean_rows(
         selection: who was asked.
         heard_in: the round in which it came.
     """
-    clients, latency, completed, signals, sketches, output_bias, used, round_seconds = message
+    clients, latency, completed, signals, sketches, output_bias, used, *_ = message
     refused: dict[str, int] = {}
     everything = _is_clean(message, selection)
     row = np.arange(len(clients)) if everything else np.searchsorted(selection.clients, clients)
@@ -149,7 +151,8 @@ def clean_rows(
         sketches=None if sketches is None else spread(sketches, np.nan),
         output_bias=None if output_bias is None else spread(output_bias, np.nan),
         used=None if used is None else spread(used, False),
-        round_seconds=round_seconds,
+        round_seconds=message.round_seconds,
+        reported_seconds=None if message.reported is None else spread(message.reported, np.nan),
     )
     return cleaned, report
 
@@ -187,6 +190,7 @@ def clean_late(late: Any, awaited: IntArray, *, heard_in: int) -> tuple[Feedback
             name: np.where(answered, values[rows], np.nan)
             for name, values in message.signals.items()
         },
+        reported_seconds=None if message.reported is None else message.reported[rows],
     )
     return cleaned, {f"late: {reason}": count for reason, count in refused.items()}
 
@@ -275,6 +279,9 @@ def read(feedback: Feedback, sketch_size: int, num_classes: int) -> Message:
         ),
         used=_flags("used", feedback.used, size),
         round_seconds=_duration(feedback.round_seconds),
+        reported=None
+        if feedback.reported_seconds is None
+        else _column("reported_seconds", feedback.reported_seconds, np.float64, size),
     )
 
 

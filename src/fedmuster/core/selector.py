@@ -42,6 +42,7 @@ from fedmuster.core.records import (
 )
 from fedmuster.core.streams import POLICY, stream
 from fedmuster.core.tickets import Part, Tickets
+from fedmuster.core.trust.report_check import ReportCheck
 
 S = TypeVar("S")
 
@@ -61,6 +62,8 @@ class Selector(Generic[S]):
         policy: how to choose: a policy, or its name with settings, such as "bsfl:alpha=3".
         problem: what is known of the clients for the whole run.
         seed: the same seed and the same feedback give the same cohorts, bit for bit.
+        check_reports: whether times, signals and losses that clients report are checked before the
+            policy hears them, see :class:`~fedmuster.core.trust.report_check.ReportCheck`.
 
     Example:
         >>> from fedmuster.policies import Random
@@ -85,7 +88,14 @@ class Selector(Generic[S]):
         (1, (2,))
     """
 
-    def __init__(self, policy: Policy[S] | str, problem: Problem, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Policy[S] | str,
+        problem: Problem,
+        *,
+        seed: int = 0,
+        check_reports: bool = False,
+    ) -> None:
         self.seed = checked_seed(seed, owner="Selector")
         self.policy: Policy[S] = as_policy(policy, owner="Selector")
         self.problem = problem
@@ -106,6 +116,8 @@ class Selector(Generic[S]):
         for policies that do not hear late answers."""
         if self.policy.hears_late:
             self.unanswered = np.zeros(problem.num_clients, dtype=np.int64)
+        self.report_check = ReportCheck() if check_reports else None
+        """What is known of clients' reports; None where they are not checked."""
         self._asked = 0  # in this round
         self._view: RoundView | None = None
         self._wanted: IntArray | None = None  # Selection.wanted of the view that is open
@@ -171,7 +183,7 @@ class Selector(Generic[S]):
             edges=edges,
             truth=truth,
             privacy_left=privacy_left,
-            ask_loss=ask_loss,
+            ask_loss=None if ask_loss is None else self._checked_ask(ask_loss, round_number),
             forecast=forecast,
         )
         # A round's further choices have streams of their own.
@@ -258,7 +270,7 @@ class Selector(Generic[S]):
             report = replace(
                 report, refused={**report.refused, **refused}, accepted_late=len(late.clients)
             )
-        self.policy.observe(self.state, self.pending, cleaned)
+        self.policy.observe(self.state, self.pending, self._checked(cleaned))
         if self.unanswered is not None:
             if cleaned.late is not None:
                 self.unanswered[cleaned.late.clients] -= 1
@@ -293,7 +305,7 @@ class Selector(Generic[S]):
         for selection, rows in parts:
             answers = message if given_up else message.part(rows)
             cleaned, report = clean_rows(answers, selection, heard_in=self.round)
-            self.policy.observe(self.state, selection, cleaned)
+            self.policy.observe(self.state, selection, self._checked(cleaned))
             self.tickets.close(selection, given_up=given_up)
             self._view = None
             accepted += report.accepted
@@ -309,6 +321,27 @@ class Selector(Generic[S]):
         if parts and len(self.tickets) == 0:
             self.round, self._asked = self.round + 1, 0
         return whole
+
+    def _checked(self, feedback: Feedback) -> Feedback:
+        """What the policy may learn from a cleaned feedback."""
+        reported, late = feedback.reported_seconds, feedback.late
+        if self.report_check is None:
+            return feedback
+        if late is not None:
+            late = self.report_check.feedback(late, late.reported_seconds)
+        return replace(self.report_check.feedback(feedback, reported), late=late)
+
+    def _checked_ask(self, ask: AskLoss, round_number: int) -> AskLoss:
+        """Asks for losses, and checks what clients answer."""
+        check = self.report_check
+        if check is None:
+            return ask
+
+        def ask_and_check(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+            losses = ask(clients, batch_size=batch_size)
+            return check.asked_loss(clients, losses, round_=round_number)
+
+        return ask_and_check
 
     def _require_round_less(self, count: object, cohort_size: int | None) -> None:
         if not is_integer(count, least=1) or cohort_size is not None:
@@ -391,6 +424,8 @@ class Selector(Generic[S]):
             arrays |= {name: values for name, values in columns.items() if values is not None}
         if self.unanswered is not None:
             arrays["unanswered"] = self.unanswered
+        if self.report_check is not None:
+            arrays |= {f"reports.{name}": a for name, a in self.report_check.arrays().items()}
         meta: dict[str, Any] = {
             "format": _FORMAT,
             "policy": {**to_table(self.policy), "name": self.policy.name},
@@ -435,6 +470,8 @@ class Selector(Generic[S]):
             selector.pending = Selection(round=selector.round, **pending)
         if selector.unanswered is not None:  # a file of before the policy heard late answers: none
             selector.unanswered = arrays.get("unanswered", selector.unanswered)
+        if "reports.clock" in arrays:
+            selector.report_check = ReportCheck.of_arrays(states.with_prefix("reports.", arrays))
         selector.tickets.load(states.with_prefix("tickets.", arrays))
         selector.decisions = meta.get("decisions", selector._decided_in_rounds)
         selector._asked = meta.get("asked", 0)

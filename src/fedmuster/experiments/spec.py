@@ -164,11 +164,14 @@ class Experiment:
     def federation_of(self, label: str) -> Federation:
         """What is set for this policy: by its own table, or else by ``[federation]``.
 
-        Where the policy's table says ``rounds``, only the concurrency of ``[federation]`` counts.
+        Where the policy's table says ``rounds``, only the concurrency of ``[federation]`` and
+        whether reports are checked count.
         """
         own, common = self.federations.get(label, Federation()), self.federation or Federation()
         if own.rounds or common.rounds:
-            common = Federation(concurrency=common.concurrency, rounds=True)
+            common = Federation(
+                concurrency=common.concurrency, rounds=True, check_reports=common.check_reports
+            )
         return common.overridden_by(own)
 
     @property

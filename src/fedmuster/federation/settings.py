@@ -41,6 +41,8 @@ class Federation:
             until its late answer arrives, or until its deadline if it never answers. A round then
             asks C less the slots that are held, but at least one client; it asks nobody while more
             than C slots are held. None for what the policy says.
+        check_reports: whether what clients report is checked before the policy hears it, see
+            :class:`~fedmuster.core.trust.report_check.ReportCheck`.
     """
 
     concurrency: int | None = None
@@ -50,6 +52,7 @@ class Federation:
     staleness: Staleness | None = None
     rounds: bool = False
     late_hold_slots: bool | None = None
+    check_reports: bool = False
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -143,6 +146,7 @@ class Federation:
                 buffer=slots,
                 staleness=worth,
                 late_hold_slots=policy.late_hold_slots if holds is None else holds,
+                check_reports=given.check_reports,
             )
         if given.late_hold_slots is not None:
             raise ConfigError(

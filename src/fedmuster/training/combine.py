@@ -122,11 +122,16 @@ def clip_factors(deltas: Deltas, clip_norm: float) -> FloatArray:
         >>> clip_factors(np.array([[3.0, 4.0], [0.3, 0.4]], dtype=np.float32), 1.0)
         array([0.2, 1. ])
     """
+    return np.asarray(clip_norm / np.maximum(l2_norms(deltas), clip_norm))
+
+
+def l2_norms(deltas: Deltas) -> FloatArray:
+    """[n], the L2 norm of each row, with no copy larger than a block."""
     squares = [
         sum(float(np.square(row[block], dtype=np.float64).sum()) for block in blocks(len(row)))
         for row in deltas
     ]
-    return np.asarray(clip_norm / np.maximum(np.sqrt(squares), clip_norm))
+    return np.sqrt(np.array(squares, dtype=np.float64))
 
 
 def _sorted(deltas: Deltas, scale: Scale) -> Iterator[tuple[slice, Deltas]]:

@@ -45,7 +45,9 @@ class Credibility:
         self._made = np.zeros((0, 0), dtype=np.int64)
         self._calls: list[int] = []
 
-    def believable(self, name: str, clients: IntArray, values: ArrayLike) -> FloatArray:
+    def believable(
+        self, name: str, clients: IntArray, values: ArrayLike, *, round_: int | None = None
+    ) -> FloatArray:
         """What clients claim, with usual values in place of what cannot be believed.
 
         Args:
@@ -53,6 +55,7 @@ class Credibility:
             clients: int64[n], each client once.
             values: [n]; NaN for no claim, which becomes the median, or stays NaN if nobody has
                 claimed anything lately.
+            round_: in which they claim it; None where each call is a round of its own.
         """
         clients = np.asarray(clients, dtype=np.int64)
         claimed = np.asarray(values, dtype=np.float64)
@@ -69,6 +72,7 @@ class Credibility:
         row = self._names.index(name)
         self._make_room(int(clients.max(initial=-1)) + 1)
         finite = np.isfinite(claimed)
+        self._calls[row] = self._calls[row] + 1 if round_ is None else round_
         recent = self._recent(row, clients[finite], claimed[finite])
         if len(recent) == 0:
             return np.full(len(clients), np.nan)
@@ -82,7 +86,6 @@ class Credibility:
 
     def _recent(self, row: int, clients: IntArray, claimed: FloatArray) -> FloatArray:
         """Note these claims; the newest of each client that made one lately."""
-        self._calls[row] += 1
         self._newest[row, clients] = claimed
         self._made[row, clients] = self._calls[row]
         since = max(self._calls[row] - _RECENT_CALLS, 0)

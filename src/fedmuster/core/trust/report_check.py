@@ -1,0 +1,90 @@
+"""Checks what clients report before a policy learns from it, for the Selector."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from fedmuster.core.records import Feedback, FloatArray, IntArray
+from fedmuster.core.trust.clock import Clock
+from fedmuster.core.trust.credibility import Credibility
+
+_MEASURED: Final = frozenset({"staleness", "in_time"})
+"""Signals that the server measures itself."""
+_TIMES: Final = frozenset({"compute_seconds", "upload_seconds"})
+"""Signals that are parts of a reported time."""
+
+
+class ReportCheck:
+    """Replaces reported times, signals and losses that cannot be believed.
+
+    - Of the time that a client reports (``Feedback.reported_seconds``) and the time that the server
+      saw (``latency_seconds``), the :class:`~fedmuster.core.trust.clock.Clock` makes the latency.
+      Without reported times the server's clock alone counts. Reported parts of the time
+      ("compute_seconds", "upload_seconds") are scaled with it.
+    - Every other signal, and losses that clients are asked for, are replaced by a usual value where
+      they are far from it (:class:`~fedmuster.core.trust.credibility.Credibility`), except those
+      that the server measures itself ("staleness", "in_time").
+    """
+
+    def __init__(self) -> None:
+        self._clock = Clock()
+        self._credibility = Credibility()
+
+    @property
+    def disbelieved(self) -> IntArray:
+        """[K], how many reported times of each client were far from what was taken instead."""
+        return self._clock.disbelieved
+
+    @property
+    def refused(self) -> Counter[str]:
+        """How many values of each signal were replaced."""
+        return self._credibility.refused
+
+    def feedback(self, feedback: Feedback, reported_seconds: FloatArray | None) -> Feedback:
+        """What a policy may learn from a cleaned feedback.
+
+        Args:
+            feedback: a row for each client, NaN where it did not complete.
+            reported_seconds: [n], NaN for no report; None if nobody reports.
+        """
+        done = feedback.answered
+        clients = feedback.clients[done]
+        if len(clients) == 0:
+            return feedback
+        latency, scale = feedback.latency_seconds.copy(), np.ones(len(clients))
+        if reported_seconds is not None:
+            reported = reported_seconds[done]
+            latency[done] = self._clock.latency_seconds(clients, latency[done], reported)
+            told = reported > 0
+            scale[told] = latency[done][told] / reported[told]
+        signals = dict(feedback.signals)
+        for name in signals.keys() - _MEASURED:
+            values = signals[name].copy()
+            if name in _TIMES:
+                values[done] *= scale
+            else:
+                values[done] = self._credibility.believable(
+                    name, clients, values[done], round_=feedback.round
+                )
+            signals[name] = values
+        return replace(feedback, latency_seconds=latency, signals=signals)
+
+    def asked_loss(self, clients: IntArray, losses: FloatArray, *, round_: int) -> FloatArray:
+        """[n], the losses that clients were asked for, with usual values for incredible ones."""
+        return self._credibility.believable("asked loss", clients, losses, round_=round_)
+
+    def arrays(self) -> dict[str, Any]:
+        """To be saved: the images of both parts."""
+        parts = {"clock": self._clock.to_bytes(), "credibility": self._credibility.to_bytes()}
+        return {name: np.frombuffer(image, dtype=np.uint8) for name, image in parts.items()}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any]) -> "ReportCheck":
+        """The inverse of :meth:`arrays`."""
+        check = cls()
+        check._clock = Clock.from_bytes(arrays["clock"].tobytes())
+        check._credibility = Credibility.from_bytes(arrays["credibility"].tobytes())
+        return check
