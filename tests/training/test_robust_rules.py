@@ -46,7 +46,7 @@ def test_of_equal_scores_krum_takes_the_first() -> None:
     assert Krum(bad_share=0.0).combine(rows, np.ones(3)).tolist() == [0.0]
 
 
-@pytest.mark.parametrize("rule", [Krum(bad_share=0.4), MultiKrum(bad_share=0.4), GeometricMedian()])
+@pytest.mark.parametrize("rule", [Krum(bad_share=0.3), MultiKrum(bad_share=0.3), GeometricMedian()])
 @pytest.mark.parametrize("count", [1, 2])
 def test_few_updates_are_averaged(rule: Krum | GeometricMedian, count: int) -> None:
     rows = rows_of(1, count, 5)
@@ -86,15 +86,15 @@ def test_equal_updates_are_their_own_median() -> None:
 
 
 @pytest.mark.parametrize("bad", ["flipped", "huge", "noise"])
-@pytest.mark.parametrize("rule", [Krum(bad_share=0.4), MultiKrum(bad_share=0.4), GeometricMedian()])
-def test_four_bad_of_ten_hardly_move_it_where_they_ruin_the_mean(
+@pytest.mark.parametrize("rule", [Krum(bad_share=0.3), MultiKrum(bad_share=0.3), GeometricMedian()])
+def test_three_bad_of_ten_hardly_move_it_where_they_ruin_the_mean(
     rule: Krum | GeometricMedian, bad: str
 ) -> None:
     rng = np.random.default_rng(4)
     truth = rng.standard_normal(50).astype(np.float32)
     rows = truth + 0.1 * rng.standard_normal((10, 50)).astype(np.float32)
-    attack = {"flipped": -10 * rows[:4], "huge": rows[:4] + 1e15, "noise": 30 * rows_of(5, 4, 50)}
-    rows[:4] = attack[bad]
+    attack = {"flipped": -10 * rows[:3], "huge": rows[:3] + 1e15, "noise": 30 * rows_of(5, 3, 50)}
+    rows[:3] = attack[bad]
     near = np.linalg.norm(truth) / 2
     assert np.linalg.norm(rule.combine(rows, np.ones(10)) - truth) < near
     assert np.linalg.norm(WeightedMean().combine(rows, np.ones(10)) - truth) > near

@@ -189,7 +189,8 @@ class GeometricMedian:
     Found by the smoothed Weiszfeld algorithm (Algorithm 2), until a step is shorter than a
     millionth of the typical distance. Bad updates with less than half of the weight move it by a
     bounded distance only. It starts from the median of each coordinate: one huge update moves the
-    mean so far away that the way back takes more iterations than there are.
+    mean so far away that the way back takes more iterations than there are. The smoothing falls to
+    nu tenfold an iteration: with nu from the first one on, a start at one of the updates stays.
 
     Args:
         smoothing: nu, the least distance by which is divided, relative to the median distance of
@@ -218,11 +219,14 @@ class GeometricMedian:
         if not distance.any():
             return point.astype(np.float32)
         typical = float(np.median(distance[distance > 0]))
-        for _ in range(self.iterations):
-            # Alg. 2: eta_k = alpha_k / max(nu, |v - w_k|)
-            pull = weights / np.maximum(self.smoothing * typical, distance)
+        for step in range(self.iterations):
+            nu = max(self.smoothing, 0.1**step) * typical
+            pull = weights / np.maximum(
+                nu, distance
+            )  # Alg. 2: eta_k = alpha_k / max(nu, |v - w_k|)
             before, point = point, _weighted_row(deltas, pull / pull.sum(), scale)
-            if np.linalg.norm(point - before) <= _LEAST_STEP * typical:
+            moved = float(np.linalg.norm(point - before))
+            if nu == self.smoothing * typical and moved <= _LEAST_STEP * typical:
                 break
             distance = _distances(deltas, point, scale)
         return point.astype(np.float32)
