@@ -6,7 +6,7 @@ reason, and the client is taken as not completed; the good rows count.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -34,6 +34,9 @@ class FeedbackReport:
         refused: rows that did not, by reason; those of late answers begin with "late: ".
         not_completed: the selected clients of which no valid answer came.
         accepted_late: rows of ``Feedback.late`` that counted.
+        distrusted: the clients that answered and count as not completed, because their updates
+            point against those of the others; no update of theirs should enter the model. Nobody
+            where reports are not checked.
     """
 
     round: int
@@ -41,6 +44,7 @@ class FeedbackReport:
     refused: Mapping[str, int]
     not_completed: IntArray
     accepted_late: int = 0
+    distrusted: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 NOT_AWAITED = "no earlier invitation of the client is unanswered"

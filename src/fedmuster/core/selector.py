@@ -43,6 +43,7 @@ from fedmuster.core.records import (
 from fedmuster.core.streams import POLICY, stream
 from fedmuster.core.tickets import Part, Tickets
 from fedmuster.core.trust.report_check import ReportCheck
+from fedmuster.core.trust.update_check import SKETCH_SIZE
 
 S = TypeVar("S")
 
@@ -249,7 +250,7 @@ class Selector(Generic[S]):
                     "feedback.late is for rounds: with tickets, answer the tickets themselves"
                 )
             # Before all else: if it fails, nothing changes.
-            message = read(feedback, self.policy.wanted_sketch_size, self._wanted_classes)
+            message = read(feedback, self.wanted_sketch_size, self._wanted_classes)
             parts, refused = self.tickets.match(feedback.tickets, message.clients)
             return self._close_tickets(parts, refused, message)
         if self.pending is None:
@@ -260,7 +261,7 @@ class Selector(Generic[S]):
         cleaned, report = clean(
             feedback,
             self.pending,
-            sketch_size=self.policy.wanted_sketch_size,
+            sketch_size=self.wanted_sketch_size,
             num_classes=self._wanted_classes,
         )
         if self.unanswered is not None and feedback.late is not None:
@@ -270,7 +271,8 @@ class Selector(Generic[S]):
             report = replace(
                 report, refused={**report.refused, **refused}, accepted_late=len(late.clients)
             )
-        self.policy.observe(self.state, self.pending, self._checked(cleaned))
+        cleaned, report = self._checked(cleaned, report)
+        self.policy.observe(self.state, self.pending, cleaned)
         if self.unanswered is not None:
             if cleaned.late is not None:
                 self.unanswered[cleaned.late.clients] -= 1
@@ -301,35 +303,46 @@ class Selector(Generic[S]):
     ) -> FeedbackReport:
         """Teach the policy, close the tickets, begin a new round if none is open; one report."""
         accepted, total = 0, Counter(refused)
-        not_completed = [np.empty(0, dtype=np.int64)]
+        nobody: IntArray = np.empty(0, dtype=np.int64)
+        not_completed, distrusted = [nobody], [nobody]
         for selection, rows in parts:
             answers = message if given_up else message.part(rows)
             cleaned, report = clean_rows(answers, selection, heard_in=self.round)
-            self.policy.observe(self.state, selection, self._checked(cleaned))
+            cleaned, report = self._checked(cleaned, report)
+            self.policy.observe(self.state, selection, cleaned)
             self.tickets.close(selection, given_up=given_up)
             self._view = None
             accepted += report.accepted
             total.update(report.refused)
             not_completed.append(report.not_completed)
+            distrusted.append(report.distrusted)
         whole = FeedbackReport(
             round=self.round,
             accepted=accepted,
             refused=dict(total),
             not_completed=np.sort(np.concatenate(not_completed)),
+            distrusted=np.sort(np.concatenate(distrusted)),
         )
         self.refused.update(total)
         if parts and len(self.tickets) == 0:
             self.round, self._asked = self.round + 1, 0
         return whole
 
-    def _checked(self, feedback: Feedback) -> Feedback:
-        """What the policy may learn from a cleaned feedback."""
-        reported, late = feedback.reported_seconds, feedback.late
-        if self.report_check is None:
-            return feedback
+    def _checked(
+        self, feedback: Feedback, report: FeedbackReport
+    ) -> tuple[Feedback, FeedbackReport]:
+        """What the policy may learn from a cleaned feedback, and what became of it."""
+        check, late = self.report_check, feedback.late
+        if check is None:
+            return feedback, report
         if late is not None:
-            late = self.report_check.feedback(late, late.reported_seconds)
-        return replace(self.report_check.feedback(feedback, reported), late=late)
+            late = check.feedback(late, late.reported_seconds)
+        checked = replace(check.feedback(feedback, feedback.reported_seconds), late=late)
+        distrusted = feedback.clients[feedback.answered & ~checked.answered]
+        if self.policy.wanted_sketch_size == 0:
+            checked = replace(checked, sketches=None)
+        not_completed = checked.clients[~checked.answered]
+        return checked, replace(report, not_completed=not_completed, distrusted=distrusted)
 
     def _checked_ask(self, ask: AskLoss, round_number: int) -> AskLoss:
         """Asks for losses, and checks what clients answer."""
@@ -354,6 +367,13 @@ class Selector(Generic[S]):
                 f"policy {self.policy.name} works in rounds only: {self.policy.rounds_only}; call "
                 "select() without count, or choose another policy"
             )
+
+    @property
+    def wanted_sketch_size(self) -> int:
+        """How long ``Feedback.sketches`` should be: as the policy wants, or the check of reports;
+        0 for none."""
+        size = self.policy.wanted_sketch_size
+        return SKETCH_SIZE if size == 0 and self.report_check is not None else size
 
     @property
     def _wanted_classes(self) -> int:

@@ -258,7 +258,7 @@ class Simulation(Generic[S]):
         senders = [job for job, came in zip(jobs, answered.tolist(), strict=True) if came]
         if self.work is not None:
             policy = self.selector.policy
-            sketches, size = None, policy.wanted_sketch_size
+            sketches, size = None, self.selector.wanted_sketch_size
             output_bias, biases = None, policy.wants_output_bias
             sent = self.work.send(senders, deltas=size > 0 or biases)
             completed = answered.copy()
@@ -277,8 +277,9 @@ class Simulation(Generic[S]):
                 used=None if feedback.used is None else feedback.used & completed,
             )
             senders = [job for job, fits in zip(senders, sent.usable.tolist(), strict=True) if fits]
-        self._buffer += senders
         report = self.selector.observe(self._told(jobs, feedback))
+        distrusted = set(report.distrusted.tolist())
+        self._buffer += [job for job in senders if job.client not in distrusted]
         self._count(jobs, report)
         self._num_refused += sum(report.refused.values())
         return feedback

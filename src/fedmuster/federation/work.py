@@ -1,7 +1,7 @@
 """What clients train, when they train it, and how it enters the model."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -151,8 +151,18 @@ class Work:
         together = np.array([len(job.decision.selection.clients) for job in jobs])
         return np.asarray(inclusion * len(jobs) / together)
 
-    def hold(self, decision: Decision, *, round_number: int) -> Held:
-        """Let clients that miss the end of their round go on, if their answers may still count."""
+    def hold(
+        self,
+        decision: Decision,
+        *,
+        round_number: int,
+        judge: Callable[[IntArray, FloatArray], BoolArray] | None = None,
+        sketch_size: int = 0,
+    ) -> Held:
+        """Let clients that miss the end of their round go on, if their answers may still count.
+
+        ``judge`` says whom to trust, by clients and sketches of their updates; None to trust all.
+        """
         late, nobody = self.trainer.late, Held(np.empty(0, dtype=np.int64), {})
         if late is None:
             return nobody
@@ -163,6 +173,11 @@ class Work:
         if not jobs:
             return nobody
         sent = self.send(jobs)
+        if judge is not None:
+            kept = some(sent.updates, sent.usable)
+            usable = sent.usable.copy()
+            usable[usable] = judge(kept.clients, self.sketches(sent, sketch_size))
+            sent = Sent(sent.updates, usable)
         arrives = decision.asked_at_seconds + decision.latency_seconds[missed]
         starts = [job.start for job, fits in zip(jobs, sent.usable.tolist(), strict=True) if fits]
         kept = some(sent.updates, sent.usable)

@@ -1,4 +1,4 @@
-"""Checks what clients report before a policy learns from it, for the Selector."""
+"""Checks what clients report and send before a policy learns from it, for the Selector."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,9 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedmuster.core.records import Feedback, FloatArray, IntArray
+from fedmuster.core.records import BoolArray, Feedback, FloatArray, IntArray
+from fedmuster.core.state import with_prefix
 from fedmuster.core.trust.clock import Clock
 from fedmuster.core.trust.credibility import Credibility
+from fedmuster.core.trust.update_check import UpdateCheck
 
 _MEASURED: Final = frozenset({"staleness", "in_time"})
 """Signals that the server measures itself."""
@@ -18,7 +20,7 @@ _TIMES: Final = frozenset({"compute_seconds", "upload_seconds"})
 
 
 class ReportCheck:
-    """Replaces reported times, signals and losses that cannot be believed.
+    """Replaces what cannot be believed, and finds clients that work against all others.
 
     - Of the time that a client reports (``Feedback.reported_seconds``) and the time that the server
       saw (``latency_seconds``), the :class:`~fedmuster.core.trust.clock.Clock` makes the latency.
@@ -27,11 +29,15 @@ class ReportCheck:
     - Every other signal, and losses that clients are asked for, are replaced by a usual value where
       they are far from it (:class:`~fedmuster.core.trust.credibility.Credibility`), except those
       that the server measures itself ("staleness", "in_time").
+    - A client whose updates point against those of the others
+      (:class:`~fedmuster.core.trust.update_check.UpdateCheck`) counts as not completed, where the
+      feedback has sketches of updates.
     """
 
     def __init__(self) -> None:
         self._clock = Clock()
         self._credibility = Credibility()
+        self._updates = UpdateCheck()
 
     @property
     def disbelieved(self) -> IntArray:
@@ -54,6 +60,9 @@ class ReportCheck:
         clients = feedback.clients[done]
         if len(clients) == 0:
             return feedback
+        trusted = done.copy()
+        if feedback.sketches is not None:
+            trusted[done] = self.judge(clients, feedback.sketches[done])
         latency, scale = feedback.latency_seconds.copy(), np.ones(len(clients))
         if reported_seconds is not None:
             reported = reported_seconds[done]
@@ -70,7 +79,12 @@ class ReportCheck:
                     name, clients, values[done], round_=feedback.round
                 )
             signals[name] = values
-        return replace(feedback, latency_seconds=latency, signals=signals)
+        checked = replace(feedback, latency_seconds=latency, signals=signals)
+        return checked if trusted[done].all() else _without(checked, done & ~trusted)
+
+    def judge(self, clients: IntArray, sketches: FloatArray) -> BoolArray:
+        """bool[n], which clients are trusted after these updates of theirs, [n, q]."""
+        return self._updates.judge(clients, sketches)
 
     def asked_loss(self, clients: IntArray, losses: FloatArray, *, round_: int) -> FloatArray:
         """[n], the losses that clients were asked for, with usual values for incredible ones."""
@@ -79,7 +93,8 @@ class ReportCheck:
     def arrays(self) -> dict[str, Any]:
         """To be saved: the images of both parts."""
         parts = {"clock": self._clock.to_bytes(), "credibility": self._credibility.to_bytes()}
-        return {name: np.frombuffer(image, dtype=np.uint8) for name, image in parts.items()}
+        images = {name: np.frombuffer(image, dtype=np.uint8) for name, image in parts.items()}
+        return images | {f"updates.{name}": a for name, a in self._updates.arrays().items()}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any]) -> "ReportCheck":
@@ -87,4 +102,26 @@ class ReportCheck:
         check = cls()
         check._clock = Clock.from_bytes(arrays["clock"].tobytes())
         check._credibility = Credibility.from_bytes(arrays["credibility"].tobytes())
+        check._updates = UpdateCheck.of_arrays(with_prefix("updates.", arrays))
         return check
+
+
+def _without(feedback: Feedback, rows: BoolArray) -> Feedback:
+    """The feedback of clients of which these did not complete."""
+
+    def cleared(values: FloatArray | None, missing: float = np.nan) -> Any:
+        if values is None:
+            return None
+        values = values.copy()
+        values[rows] = missing
+        return values
+
+    return replace(
+        feedback,
+        completed=feedback.answered & ~rows,
+        latency_seconds=cleared(feedback.latency_seconds, np.inf),
+        signals={name: cleared(values) for name, values in feedback.signals.items()},
+        sketches=cleared(feedback.sketches),
+        output_bias=cleared(feedback.output_bias),
+        used=None if feedback.used is None else feedback.used & ~rows,
+    )
