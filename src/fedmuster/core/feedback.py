@@ -34,9 +34,8 @@ class FeedbackReport:
         refused: rows that did not, by reason; those of late answers begin with "late: ".
         not_completed: the selected clients of which no valid answer came.
         accepted_late: rows of ``Feedback.late`` that counted.
-        distrusted: the clients that answered and count as not completed, because their updates
-            point against those of the others; no update of theirs should enter the model. Nobody
-            where reports are not checked.
+        distrusted: the clients whose updates point against those of the others, so that they
+            should not enter the model; nobody where reports are not checked.
     """
 
     round: int

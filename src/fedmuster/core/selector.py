@@ -336,13 +336,12 @@ class Selector(Generic[S]):
         if check is None:
             return feedback, report
         if late is not None:
-            late = check.feedback(late, late.reported_seconds)
-        checked = replace(check.feedback(feedback, feedback.reported_seconds), late=late)
-        distrusted = feedback.clients[feedback.answered & ~checked.answered]
+            late, _ = check.feedback(late, late.reported_seconds)
+        checked, distrusted = check.feedback(feedback, feedback.reported_seconds)
+        checked = replace(checked, late=late)
         if self.policy.wanted_sketch_size == 0:
             checked = replace(checked, sketches=None)
-        not_completed = checked.clients[~checked.answered]
-        return checked, replace(report, not_completed=not_completed, distrusted=distrusted)
+        return checked, replace(report, distrusted=distrusted)
 
     def _checked_ask(self, ask: AskLoss, round_number: int) -> AskLoss:
         """Asks for losses, and checks what clients answer."""

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import DataError, StateError
-from fedmuster.core.records import FloatArray, IntArray
+from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.core.trust.medians import median, quantile
 
 _RECENT_CALLS = 10
@@ -29,6 +29,8 @@ _FAR = 6.0
 are skewed (of exponential ones 3 % are farther), and being taken for usual once is little harm."""
 _LEAST_DEVIATION = 0.05
 """Of the usual value: where nearly all claim the same, small differences are believed."""
+_SOUGHT_IF_SMALL = frozenset({"accuracy_before"})
+"""Policies choose clients with small values of these; of all others, with large ones."""
 _MOST_NAMES = 100
 """Of more things than these nothing is known: clients must not fill the server's memory."""
 
@@ -46,7 +48,13 @@ class Credibility:
         self._calls: list[int] = []
 
     def believable(
-        self, name: str, clients: IntArray, values: ArrayLike, *, round_: int | None = None
+        self,
+        name: str,
+        clients: IntArray,
+        values: ArrayLike,
+        *,
+        round_: int | None = None,
+        trusted: BoolArray | None = None,
     ) -> FloatArray:
         """What clients claim, with usual values in place of what cannot be believed.
 
@@ -56,6 +64,8 @@ class Credibility:
             values: [n]; NaN for no claim, which becomes the median, or stays NaN if nobody has
                 claimed anything lately.
             round_: in which they claim it; None where each call is a round of its own.
+            trusted: bool[n], the clients that are believed at all; None for all. What others claim
+                has no vote, and the usual value that policies do not seek replaces it.
         """
         clients = np.asarray(clients, dtype=np.int64)
         claimed = np.asarray(values, dtype=np.float64)
@@ -71,9 +81,11 @@ class Credibility:
             self._calls.append(0)
         row = self._names.index(name)
         self._make_room(int(clients.max(initial=-1)) + 1)
-        finite = np.isfinite(claimed)
+        heard = np.isfinite(claimed)
+        if trusted is not None:
+            heard &= trusted
         self._calls[row] = self._calls[row] + 1 if round_ is None else round_
-        recent = self._recent(row, clients[finite], claimed[finite])
+        recent = self._recent(row, clients[heard], claimed[heard])
         if len(recent) == 0:
             return np.full(len(clients), np.nan)
         usual, far, near = _usual(recent)
@@ -82,7 +94,11 @@ class Credibility:
             self.refused[name] += int(np.count_nonzero(odd))
         low, high = quantile(near, 0.25), quantile(near, 0.75)
         believed = np.where(odd, np.where(claimed > usual, low, high), claimed)
-        return np.where(np.isnan(claimed), usual, believed)
+        believed = np.where(np.isnan(claimed), usual, believed)
+        if trusted is None:
+            return believed
+        unsought = high if name in _SOUGHT_IF_SMALL else low
+        return np.where(trusted, believed, unsought)
 
     def _recent(self, row: int, clients: IntArray, claimed: FloatArray) -> FloatArray:
         """Note these claims; the newest of each client that made one lately."""

@@ -29,9 +29,9 @@ class ReportCheck:
     - Every other signal, and losses that clients are asked for, are replaced by a usual value where
       they are far from it (:class:`~fedmuster.core.trust.credibility.Credibility`), except those
       that the server measures itself ("staleness", "in_time").
-    - A client whose updates point against those of the others
-      (:class:`~fedmuster.core.trust.update_check.UpdateCheck`) counts as not completed, where the
-      feedback has sketches of updates.
+    - Where the feedback has sketches of updates, a client whose updates point against those of the
+      others (:class:`~fedmuster.core.trust.update_check.UpdateCheck`) is distrusted: its answer is
+      not used, and its signals are replaced by usual values that no policy seeks.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,10 @@ class ReportCheck:
         """How many values of each signal were replaced."""
         return self._credibility.refused
 
-    def feedback(self, feedback: Feedback, reported_seconds: FloatArray | None) -> Feedback:
-        """What a policy may learn from a cleaned feedback.
+    def feedback(
+        self, feedback: Feedback, reported_seconds: FloatArray | None
+    ) -> tuple[Feedback, IntArray]:
+        """What a policy may learn from a cleaned feedback, and the clients that are distrusted.
 
         Args:
             feedback: a row for each client, NaN where it did not complete.
@@ -59,10 +61,10 @@ class ReportCheck:
         done = feedback.answered
         clients = feedback.clients[done]
         if len(clients) == 0:
-            return feedback
-        trusted = done.copy()
+            return feedback, clients
+        trusted = np.ones(len(clients), dtype=np.bool_)
         if feedback.sketches is not None:
-            trusted[done] = self.judge(clients, feedback.sketches[done])
+            trusted = self.judge(clients, feedback.sketches[done])
         latency, scale = feedback.latency_seconds.copy(), np.ones(len(clients))
         if reported_seconds is not None:
             reported = reported_seconds[done]
@@ -76,11 +78,15 @@ class ReportCheck:
                 values[done] *= scale
             else:
                 values[done] = self._credibility.believable(
-                    name, clients, values[done], round_=feedback.round
+                    name, clients, values[done], round_=feedback.round, trusted=trusted
                 )
             signals[name] = values
         checked = replace(feedback, latency_seconds=latency, signals=signals)
-        return checked if trusted[done].all() else _without(checked, done & ~trusted)
+        if not trusted.all():
+            used = feedback.entered.copy()
+            used[done] &= trusted
+            checked = replace(checked, used=used)
+        return checked, clients[~trusted]
 
     def judge(self, clients: IntArray, sketches: FloatArray) -> BoolArray:
         """bool[n], which clients are trusted after these updates of theirs, [n, q]."""
@@ -104,24 +110,3 @@ class ReportCheck:
         check._credibility = Credibility.from_bytes(arrays["credibility"].tobytes())
         check._updates = UpdateCheck.of_arrays(with_prefix("updates.", arrays))
         return check
-
-
-def _without(feedback: Feedback, rows: BoolArray) -> Feedback:
-    """The feedback of clients of which these did not complete."""
-
-    def cleared(values: FloatArray | None, missing: float = np.nan) -> Any:
-        if values is None:
-            return None
-        values = values.copy()
-        values[rows] = missing
-        return values
-
-    return replace(
-        feedback,
-        completed=feedback.answered & ~rows,
-        latency_seconds=cleared(feedback.latency_seconds, np.inf),
-        signals={name: cleared(values) for name, values in feedback.signals.items()},
-        sketches=cleared(feedback.sketches),
-        output_bias=cleared(feedback.output_bias),
-        used=None if feedback.used is None else feedback.used & ~rows,
-    )
