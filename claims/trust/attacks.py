@@ -7,7 +7,7 @@ from typing import Any, Final
 from fedmuster.core.policy import POLICIES, Policy
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import UNLIMITED, Federation
-from fedmuster.training.aggregation import FedAvg, FedGeometricMedian
+from fedmuster.training.aggregation import FedAvg
 from fedmuster.training.data import Digits
 from fedmuster.training.models import MLP
 from fedmuster.training.partition import DirichletLabels
@@ -17,6 +17,8 @@ from fedmuster.worlds import Adversaries, BSFLGroups
 SHARE: Final = 0.2
 """Of the clients attack."""
 COHORT: Final = 10
+CLIP_NORM: Final = 0.5
+"""About the norm of an honest update in the first rounds."""
 _AWAKE_FROM: Final = 30
 _OVERHEAD: Final = 0.2
 
@@ -82,7 +84,7 @@ class Plan:
                 data=Digits(train_limit=self.digits),
                 partition=DirichletLabels(alpha=0.3),
                 model=MLP(hidden=(32,)),
-                server=FedGeometricMedian() if defended else FedAvg(),
+                server=FedAvg(clip_norm=CLIP_NORM if defended else None),
                 evaluate_every=2,
             ),
         )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from fedmuster.core.config import from_text
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray
 from fedmuster.federation import Federation, Simulation
@@ -17,7 +18,7 @@ from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.models import Logistic
 from fedmuster.training.partition import DirichletLabels
 from fedmuster.training.training import Training
-from fedmuster.worlds import Adversaries, BSFLGroups, LTECell, World
+from fedmuster.worlds import WORLDS, Adversaries, BSFLGroups, LTECell, World
 
 SLOTS = Federation(buffer=3, refill=1)
 TRAINING = Training(
@@ -59,7 +60,7 @@ def places(run: Simulation[Any], steps: int) -> FloatArray:
 
 def liars_share(policy: Any, *, check: bool, **attack: Any) -> float:
     shares = []
-    for seed in range(seeds):
+    for seed in range(2):
         run = simulation(policy, world(**attack), check=check, seed=seed)
         assert run.world.adversaries is not None
         asked = places(run, 120)
@@ -185,6 +186,5 @@ def test_attacks_on_a_training_that_is_not_there_are_refused(
 
 
 def test_losses_of_the_world_itself_can_be_inflated() -> None:
-    simulation(
-        "fedsuv", "validity-utility:adversaries={loss_factor=2}", check=True, training=None
-    ).step()
+    where = from_text(WORLDS, "validity-utility:adversaries={loss_factor=2}")
+    simulation("fedsuv", where, check=True, training=None).step()

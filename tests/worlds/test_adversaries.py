@@ -100,7 +100,7 @@ class TestDraws:
     @pytest.mark.parametrize("name", sorted(WORLDS))
     def test_every_world_has_them(self, name: str) -> None:
         text = f"{name}:adversaries={{silent=true, sybils=true}}"
-        kind = WORLDS[name]
+        kind: Any = WORLDS[name]
         deadline = kind.__dataclass_fields__["deadline_seconds"].default
         text += ",deadline_seconds=5.0" if deadline is None else ""
         if name == "trace":
