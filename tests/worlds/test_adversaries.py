@@ -1,6 +1,7 @@
 """Adversaries: which clients they are, what they do in any world, and what is refused."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,13 +99,16 @@ class TestDraws:
         assert drawn.truth.mean_speed[first] == 0.0 < drawn.truth.mean_speed[second]
 
     @pytest.mark.parametrize("name", sorted(WORLDS))
-    def test_every_world_has_them(self, name: str) -> None:
-        text = f"{name}:adversaries={{silent=true, sybils=true}}"
+    def test_every_world_has_them(self, name: str, tmp_path: Path) -> None:
         kind: Any = WORLDS[name]
-        deadline = kind.__dataclass_fields__["deadline_seconds"].default
-        text += ",deadline_seconds=5.0" if deadline is None else ""
+        text = f"{name}:adversaries={{silent=true, sybils=true}}"
+        if kind.__dataclass_fields__["deadline_seconds"].default is None:
+            text += ",deadline_seconds=5.0"
         if name == "trace":
-            pytest.skip("needs a file; the base class is that of all worlds")
+            rows = [f"{client},1,{1 + client}" for client in range(10)]
+            trace = tmp_path / "trace.csv"
+            trace.write_text("\n".join(["client,round,latency_seconds", *rows]))
+            text += f',path="{trace}",cohort_size=3'
         begun = from_text(WORLDS, text).start(1)
         assert begun.adversaries is not None
         drawn = begun.realise(1)
