@@ -43,7 +43,8 @@ class Setting:
         data: how much data each client has.
         forecast_accuracy: how often a client's forecast of its own availability is right (REFL
             asks for it). REFL's evaluation: 0.9.
-        adversaries: clients that lie, keep silent, share a machine or poison their updates; None
+        adversaries: clients that lie, keep silent, share a machine or poison their updates, for
+            example ``{ share = 0.2, loss_factor = 10 }`` (docs/liars.md has all settings); None
             where all are honest.
     """
 
