@@ -121,7 +121,9 @@ def test_another_kind_is_refused(table: dict[str, Any], part: str) -> None:
 
 def test_the_registries_hold_every_built_in_class() -> None:
     averages = ["fedavg", "median", "trimmed-mean", "fedavgm", "fedasync"]
-    assert list(SERVERS) == sorted([*averages, "fedadagrad", "fedadam", "fedyogi"])
+    optimisers = ["fedadagrad", "fedadam", "fedyogi"]
+    robust = ["krum", "multi-krum", "geometric-median"]
+    assert list(SERVERS) == sorted([*averages, *optimisers, *robust])
     assert len(MODELS) == 12
     assert len(DATASETS) == 9
     assert len(PARTITIONS) == 8

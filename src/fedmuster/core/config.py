@@ -304,6 +304,8 @@ def _convert_union(value: Any, options: Iterable[Any], key: Key) -> Any:
     classes: list[Any] = [
         option for option in options if is_dataclass(option) and Registry.of(option) is None
     ]
+    if len(classes) == 1 and not hasattr(classes[0], "name"):
+        return _convert(value, classes[0], key)
     if classes:
         return named({c.name: c for c in classes}, value, key=key, what=key[-1])
     (hint,) = (option for option in options if option is not types.NoneType)

@@ -6,7 +6,7 @@ reason, and the client is taken as not completed; the good rows count.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -34,6 +34,8 @@ class FeedbackReport:
         refused: rows that did not, by reason; those of late answers begin with "late: ".
         not_completed: the selected clients of which no valid answer came.
         accepted_late: rows of ``Feedback.late`` that counted.
+        distrusted: the clients whose updates point against those of the others, so that they
+            should not enter the model; nobody where reports are not checked.
     """
 
     round: int
@@ -41,6 +43,7 @@ class FeedbackReport:
     refused: Mapping[str, int]
     not_completed: IntArray
     accepted_late: int = 0
+    distrusted: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 NOT_AWAITED = "no earlier invitation of the client is unanswered"
@@ -57,6 +60,7 @@ class Message(NamedTuple):
     output_bias: FloatArray | None
     used: BoolArray | None
     round_seconds: float | None
+    reported: FloatArray | None = None
 
     @property
     def vectors(self) -> dict[str, FloatArray]:
@@ -77,6 +81,7 @@ class Message(NamedTuple):
             output_bias=None if self.output_bias is None else self.output_bias[rows],
             used=None if self.used is None else self.used[rows],
             round_seconds=self.round_seconds,
+            reported=None if self.reported is None else self.reported[rows],
         )
 
 
@@ -115,7 +120,7 @@ def clean_rows(
         selection: who was asked.
         heard_in: the round in which it came.
     """
-    clients, latency, completed, signals, sketches, output_bias, used, round_seconds = message
+    clients, latency, completed, signals, sketches, output_bias, used, *_ = message
     refused: dict[str, int] = {}
     everything = _is_clean(message, selection)
     row = np.arange(len(clients)) if everything else np.searchsorted(selection.clients, clients)
@@ -149,7 +154,8 @@ def clean_rows(
         sketches=None if sketches is None else spread(sketches, np.nan),
         output_bias=None if output_bias is None else spread(output_bias, np.nan),
         used=None if used is None else spread(used, False),
-        round_seconds=round_seconds,
+        round_seconds=message.round_seconds,
+        reported_seconds=None if message.reported is None else spread(message.reported, np.nan),
     )
     return cleaned, report
 
@@ -187,6 +193,7 @@ def clean_late(late: Any, awaited: IntArray, *, heard_in: int) -> tuple[Feedback
             name: np.where(answered, values[rows], np.nan)
             for name, values in message.signals.items()
         },
+        reported_seconds=None if message.reported is None else message.reported[rows],
     )
     return cleaned, {f"late: {reason}": count for reason, count in refused.items()}
 
@@ -275,6 +282,9 @@ def read(feedback: Feedback, sketch_size: int, num_classes: int) -> Message:
         ),
         used=_flags("used", feedback.used, size),
         round_seconds=_duration(feedback.round_seconds),
+        reported=None
+        if feedback.reported_seconds is None
+        else _column("reported_seconds", feedback.reported_seconds, np.float64, size),
     )
 
 

@@ -402,6 +402,8 @@ class Feedback:
         round: the round that was answered; 0 where ``tickets`` say what was answered.
         clients: int64[n].
         latency_seconds: time from asking to answer, 1e-9 … 1e9; ignored where not completed.
+        reported_seconds: how long the clients say they took; NaN for no report. Only a selector
+            that checks reports uses it; ``latency_seconds`` is by the server's clock then.
         completed: who answered; None means all of ``clients``.
         signals: whatever else was measured, one float per row ("loss", "accuracy_gain", …). With
             "in_time" an edge server that waited beyond its deadline says whose answer came by it
@@ -436,6 +438,7 @@ class Feedback:
     round_seconds: float | None = None
     tickets: IntArray | None = None
     late: "Feedback | None" = None
+    reported_seconds: FloatArray | None = None
 
     @property
     def answered(self) -> BoolArray:

@@ -45,6 +45,8 @@ from fedmuster.core.records import (
 )
 from fedmuster.core.streams import LIVENESS, POLICY, stream
 from fedmuster.core.tickets import Part, Tickets
+from fedmuster.core.trust.report_check import ReportCheck
+from fedmuster.core.trust.update_check import SKETCH_SIZE
 
 S = TypeVar("S")
 
@@ -68,6 +70,8 @@ class Selector(Generic[S]):
             :mod:`fedmuster.core.liveness`; 0 for the published rules, which ask it again.
         newcomer_quota: the largest share of places, in (0, 1], for clients that joined after the
             first decision and have not answered yet; 1 for no limit.
+        check_reports: whether times, signals and losses that clients report are checked before the
+            policy hears them, see :class:`~fedmuster.core.trust.report_check.ReportCheck`.
 
     Example:
         >>> from fedmuster.policies import Random
@@ -100,6 +104,7 @@ class Selector(Generic[S]):
         seed: int = 0,
         rest_after: int = REST_AFTER,
         newcomer_quota: float = NEWCOMER_QUOTA,
+        check_reports: bool = False,
     ) -> None:
         self.seed = checked_seed(seed, owner="Selector")
         self.policy: Policy[S] = as_policy(policy, owner="Selector")
@@ -125,6 +130,8 @@ class Selector(Generic[S]):
             problem.num_clients, rest_after=rest_after, newcomer_quota=newcomer_quota
         )
         """Silent clients, which rest, and newcomers, which have a quota."""
+        self.report_check = ReportCheck() if check_reports else None
+        """What is known of clients' reports; None where they are not checked."""
         self._asked = 0  # in this round
         self._view: RoundView | None = None
         self._view_state: S | None = None  # that chose; without clients that joined since
@@ -191,7 +198,7 @@ class Selector(Generic[S]):
             edges=edges,
             truth=truth,
             privacy_left=privacy_left,
-            ask_loss=ask_loss,
+            ask_loss=None if ask_loss is None else self._checked_ask(ask_loss, round_number),
             forecast=forecast,
         )
         # A round's further choices have streams of their own.
@@ -274,7 +281,7 @@ class Selector(Generic[S]):
                     "feedback.late is for rounds: with tickets, answer the tickets themselves"
                 )
             # Before all else: if it fails, nothing changes.
-            message = read(feedback, self.policy.wanted_sketch_size, self._wanted_classes)
+            message = read(feedback, self.wanted_sketch_size, self._wanted_classes)
             parts, refused = self.tickets.match(feedback.tickets, message.clients)
             return self._close_tickets(parts, refused, message)
         if self.pending is None:
@@ -285,7 +292,7 @@ class Selector(Generic[S]):
         cleaned, report = clean(
             feedback,
             self.pending,
-            sketch_size=self.policy.wanted_sketch_size,
+            sketch_size=self.wanted_sketch_size,
             num_classes=self._wanted_classes,
         )
         if self.unanswered is not None and feedback.late is not None:
@@ -295,6 +302,7 @@ class Selector(Generic[S]):
             report = replace(
                 report, refused={**report.refused, **refused}, accepted_late=len(late.clients)
             )
+        cleaned, report = self._checked(cleaned, report)
         self.policy.observe(self.state, self.pending, cleaned)
         quota = self.pending.quota
         wanted = self.problem.cohort_size if quota is None else quota
@@ -331,10 +339,12 @@ class Selector(Generic[S]):
     ) -> FeedbackReport:
         """Teach the policy, close the tickets, begin a new round if none is open; one report."""
         accepted, total = 0, Counter(refused)
-        not_completed = [np.empty(0, dtype=np.int64)]
+        nobody: IntArray = np.empty(0, dtype=np.int64)
+        not_completed, distrusted = [nobody], [nobody]
         for selection, rows in parts:
             answers = message if given_up else message.part(rows)
             cleaned, report = clean_rows(answers, selection, heard_in=self.round)
+            cleaned, report = self._checked(cleaned, report)
             self.policy.observe(self.state, selection, cleaned)
             self.liveness.heard(cleaned.clients, cleaned.answered, round_=self.round)
             self.tickets.close(selection, given_up=given_up)
@@ -342,16 +352,45 @@ class Selector(Generic[S]):
             accepted += report.accepted
             total.update(report.refused)
             not_completed.append(report.not_completed)
+            distrusted.append(report.distrusted)
         whole = FeedbackReport(
             round=self.round,
             accepted=accepted,
             refused=dict(total),
             not_completed=np.sort(np.concatenate(not_completed)),
+            distrusted=np.sort(np.concatenate(distrusted)),
         )
         self.refused.update(total)
         if parts and len(self.tickets) == 0:
             self.round, self._asked = self.round + 1, 0
         return whole
+
+    def _checked(
+        self, feedback: Feedback, report: FeedbackReport
+    ) -> tuple[Feedback, FeedbackReport]:
+        """What the policy may learn from a cleaned feedback, and what became of it."""
+        check, late = self.report_check, feedback.late
+        if check is None:
+            return feedback, report
+        if late is not None:
+            late, _ = check.feedback(late, late.reported_seconds)
+        checked, distrusted = check.feedback(feedback, feedback.reported_seconds)
+        checked = replace(checked, late=late)
+        if self.policy.wanted_sketch_size == 0:
+            checked = replace(checked, sketches=None)
+        return checked, replace(report, distrusted=distrusted)
+
+    def _checked_ask(self, ask: AskLoss, round_number: int) -> AskLoss:
+        """Asks for losses, and checks what clients answer."""
+        check = self.report_check
+        if check is None:
+            return ask
+
+        def ask_and_check(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+            losses = ask(clients, batch_size=batch_size)
+            return check.asked_loss(clients, losses, round_=round_number)
+
+        return ask_and_check
 
     def _require_round_less(self, count: object, cohort_size: int | None) -> None:
         if not is_count(count, least=1) or cohort_size is not None:
@@ -364,6 +403,13 @@ class Selector(Generic[S]):
                 f"policy {self.policy.name} works in rounds only: {self.policy.rounds_only}; call "
                 "select() without count, or choose another policy"
             )
+
+    @property
+    def wanted_sketch_size(self) -> int:
+        """How long ``Feedback.sketches`` should be: as the policy wants, or the check of reports;
+        0 for none."""
+        size = self.policy.wanted_sketch_size
+        return SKETCH_SIZE if size == 0 and self.report_check is not None else size
 
     @property
     def _wanted_classes(self) -> int:
@@ -439,6 +485,8 @@ class Selector(Generic[S]):
         if self.unanswered is not None:
             arrays["unanswered"] = self.unanswered
         arrays |= {f"liveness.{name}": a for name, a in self.liveness.arrays().items()}
+        if self.report_check is not None:
+            arrays |= {f"reports.{name}": a for name, a in self.report_check.arrays().items()}
         meta: dict[str, Any] = {
             "format": _FORMAT,
             "policy": {**to_table(self.policy), "name": self.policy.name},
@@ -486,6 +534,8 @@ class Selector(Generic[S]):
         if selector.unanswered is not None:  # a file of before the policy heard late answers: none
             selector.unanswered = arrays.get("unanswered", selector.unanswered)
         selector.liveness.load(states.with_prefix("liveness.", arrays))
+        if "reports.clock" in arrays:
+            selector.report_check = ReportCheck.of_arrays(states.with_prefix("reports.", arrays))
         selector.tickets.load(states.with_prefix("tickets.", arrays))
         selector.decisions = meta.get("decisions", selector._decided_in_rounds)
         selector._asked = meta.get("asked", 0)

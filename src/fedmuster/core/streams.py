@@ -34,6 +34,7 @@ LOSSES: Final = "losses"
 TEST: Final = "test"
 PRIVACY: Final = "privacy"
 SKETCH: Final = "sketch"
+ADVERSARIES: Final = "adversaries"
 
 
 def stream(seed: int, name: str, *key: int) -> np.random.Generator:

@@ -170,7 +170,10 @@ class Experiment:
         own, common = self.federations.get(label, Federation()), self.federation or Federation()
         if own.rounds or common.rounds:
             common = Federation(
-                concurrency=common.concurrency, rounds=True, rest_after=common.rest_after
+                concurrency=common.concurrency,
+                rounds=True,
+                rest_after=common.rest_after,
+                check_reports=common.check_reports,
             )
         return common.overridden_by(own)
 

@@ -188,7 +188,10 @@ class Rounds:
         cohort, drawn = self.cohort, self._drawn
         assert cohort is not None
         assert drawn is not None
-        held = work.hold(cohort, round_number=round_number)
+        selector = self._simulation.selector
+        check, size = selector.report_check, selector.wanted_sketch_size
+        judge = None if check is None else check.judge
+        held = work.hold(cohort, round_number=round_number, judge=judge, sketch_size=size)
         if self._news is None:
             return
         measured = drawn.signals_of(cohort.selection)

@@ -43,6 +43,8 @@ class Federation:
             until its late answer arrives, or until its deadline if it never answers. A round then
             asks C less the slots that are held, but at least one client; it asks nobody while more
             than C slots are held. None for what the policy says.
+        check_reports: whether what clients report is checked before the policy hears it, see
+            :class:`~fedmuster.core.trust.report_check.ReportCheck`.
     """
 
     concurrency: int | None = None
@@ -53,6 +55,7 @@ class Federation:
     rounds: bool = False
     late_hold_slots: bool | None = None
     rest_after: int | None = None
+    check_reports: bool = False
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -150,6 +153,7 @@ class Federation:
                 staleness=worth,
                 late_hold_slots=policy.late_hold_slots if holds is None else holds,
                 rest_after=rest_after,
+                check_reports=given.check_reports,
             )
         if given.late_hold_slots is not None:
             raise ConfigError(

@@ -35,7 +35,8 @@ from fedmuster.privacy.budget import Grant, PrivacyRow, Protection
 from fedmuster.training.servers import Starts
 from fedmuster.training.trainer import LearningRow, Trainer
 from fedmuster.training.training import OwnTraining, Training
-from fedmuster.worlds.world import WORLDS, World, WorldRound
+from fedmuster.worlds.adversaries import INFLATED
+from fedmuster.worlds.world import WORLDS, World, WorldRound, WorldRun
 
 S = TypeVar("S")
 
@@ -100,6 +101,8 @@ class Simulation(Generic[S]):
                     key=("regret",),
                 )
             genie = None
+        adversaries = self.world.adversaries
+        _require_something_to_attack(self.world, trains=training is not None)
         self.trainer: Trainer | None = None
         if training is not None:
             if problem.quality is not None:
@@ -116,11 +119,18 @@ class Simulation(Generic[S]):
                 staleness=self.settings.worth,
                 keeps_late=self.settings.in_rounds,
                 measure_gain=policy.wants_gain,
+                twins=None if adversaries is None else adversaries.twins,
             )
             self._require_enough_answers(self.trainer)
             problem = self.trainer.describe(problem, output_bias=policy.wants_output_bias)
         assert self.settings.rest_after is not None
-        self.selector = Selector(policy, problem, seed=seed, rest_after=self.settings.rest_after)
+        self.selector = Selector(
+            policy,
+            problem,
+            seed=seed,
+            rest_after=self.settings.rest_after,
+            check_reports=self.settings.check_reports,
+        )
         self.judge = None if genie is None else judge_for(genie, problem, seed=seed)
         self.horizon, self.watch = horizon, watch
         self.elapsed_seconds = 0.0
@@ -140,7 +150,7 @@ class Simulation(Generic[S]):
             except BaseException:
                 self.close()
                 raise
-        self.work = None if self.trainer is None else Work(self.trainer, self.budget)
+        self.work = None if self.trainer is None else Work(self.trainer, self.budget, adversaries)
         self._asking: Asking = Rounds(self) if self.settings.in_rounds else Slots(self)
         self._back: list[Job] = []
         self._buffer: list[Job] = []
@@ -253,7 +263,7 @@ class Simulation(Generic[S]):
         senders = [job for job, came in zip(jobs, answered.tolist(), strict=True) if came]
         if self.work is not None:
             policy = self.selector.policy
-            sketches, size = None, policy.wanted_sketch_size
+            sketches, size = None, self.selector.wanted_sketch_size
             output_bias, biases = None, policy.wants_output_bias
             sent = self.work.send(senders, deltas=size > 0 or biases)
             completed = answered.copy()
@@ -272,11 +282,32 @@ class Simulation(Generic[S]):
                 used=None if feedback.used is None else feedback.used & completed,
             )
             senders = [job for job, fits in zip(senders, sent.usable.tolist(), strict=True) if fits]
-        self._buffer += senders
-        report = self.selector.observe(feedback)
+        report = self.selector.observe(self._told(jobs, feedback))
+        distrusted = set(report.distrusted.tolist())
+        self._buffer += [job for job in senders if job.client not in distrusted]
         self._count(jobs, report)
         self._num_refused += sum(report.refused.values())
         return feedback
+
+    def _told(self, jobs: Sequence[Job], feedback: Feedback) -> Feedback:
+        """What clients tell the server; adversaries may lie.
+
+        Where reports are checked, the latency is by the server's clock; else it is as reported.
+        """
+        adversaries = self.world.adversaries
+        if adversaries is None:
+            return feedback
+        orders = np.array([j.decision.sample_orders[j.row] for j in jobs], dtype=np.int64)
+        told, late = adversaries.told(feedback, orders), feedback.late
+        if late is not None:
+            late = adversaries.told(late, self.version + 1)
+        if not self.settings.check_reports:
+            late = None if late is None else _as_reported(late)
+            return replace(_as_reported(told), late=late)
+        sizes = {job.decision.number: len(job.decision.latency_seconds) for job in jobs}
+        overhead = {number: adversaries.overhead(number, size) for number, size in sizes.items()}
+        beyond = np.array([overhead[job.decision.number][job.row] for job in jobs], np.float64)
+        return replace(told, latency_seconds=told.latency_seconds + beyond, late=late)
 
     def _count(self, jobs: Sequence[Job], report: FeedbackReport) -> None:
         """Count completed jobs, at each edge server where there are several."""
@@ -448,7 +479,11 @@ class Simulation(Generic[S]):
                 f"{self.selector.policy.name} asks clients for losses, which tell of their data, "
                 "and for which nobody has paid: choose another policy, or write private = false"
             )
-        return self.trainer.ask_loss(clients, batch_size=batch_size)
+        losses = self.trainer.ask_loss(clients, batch_size=batch_size)
+        adversaries = self.world.adversaries
+        if adversaries is None:
+            return losses
+        return adversaries.asked_loss(clients, losses, self.version + 1)
 
 
 def _require_inclusion(policy: Policy[Any], selection: Selection) -> None:
@@ -461,6 +496,31 @@ def _require_inclusion(policy: Policy[Any], selection: Selection) -> None:
             "weighting out",
             key=("training", "weighting"),
         )
+
+
+def _require_something_to_attack(world: WorldRun, *, trains: bool) -> None:
+    """Complain about adversaries that attack what the run does not have."""
+    if world.adversaries is None or trains:
+        return
+    attack = world.adversaries.attack
+    if attack.poisons:
+        raise ConfigError(
+            "adversaries poison updates, but nothing is trained: write [training], or leave "
+            "update_factor and update_noise out",
+            key=("world", "adversaries"),
+        )
+    if attack.loss_factor != 1.0 and INFLATED.isdisjoint(world.draw(1).signals):
+        raise ConfigError(
+            "adversaries inflate losses, but nothing is trained and the answers of this world have "
+            "none: write [training], or leave loss_factor out",
+            key=("world", "adversaries", "loss_factor"),
+        )
+
+
+def _as_reported(feedback: Feedback) -> Feedback:
+    """The feedback of a server that believes the times that clients report."""
+    assert feedback.reported_seconds is not None
+    return replace(feedback, latency_seconds=feedback.reported_seconds, reported_seconds=None)
 
 
 def _spread(values: FloatArray, answered: BoolArray) -> FloatArray:

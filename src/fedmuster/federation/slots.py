@@ -91,7 +91,9 @@ class Slots:
         if len(selection.clients) == 0:  # nobody whom the budget pays for
             return
         limit = self._limit(selection)
-        latency, signals = drawn.of(selection, drawn.latency_seconds), drawn.signals_of(selection)
+        busy = simulation.selector.tickets.busy.copy()
+        busy[selection.clients] = False  # their own tickets are open by now
+        latency, signals = drawn.job_of(selection, busy=busy)
         self._require_possible(selection, latency, limit)
         grant = simulation.debit(selection)
         completed = latency <= limit

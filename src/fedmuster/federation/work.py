@@ -1,7 +1,8 @@
 """What clients train, when they train it, and how it enters the model."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -11,8 +12,11 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.federation.jobs import Decision, Job, gathered
 from fedmuster.privacy.budget import Budget
+from fedmuster.training.aggregation import finite_rows
+from fedmuster.training.combine import l2_norms
 from fedmuster.training.servers import Answers, some
 from fedmuster.training.trainer import LearningRow, Sent, Trainer
+from fedmuster.worlds.adversaries import AdversaryRun
 
 
 class Held(NamedTuple):
@@ -36,10 +40,13 @@ class Work:
     Args:
         trainer: the models.
         budget: makes noisy what clients send; None without privacy.
+        adversaries: the clients that poison their updates; None where all are honest.
     """
 
-    def __init__(self, trainer: Trainer, budget: Budget | None) -> None:
-        self.trainer, self._budget = trainer, budget
+    def __init__(
+        self, trainer: Trainer, budget: Budget | None, adversaries: AdversaryRun | None = None
+    ) -> None:
+        self.trainer, self._budget, self._adversaries = trainer, budget, adversaries
         self._untrained: defaultdict[int, list[Job]] = defaultdict(list)  # by the id of the model
         self.rejected: list[Job] = []
         """The jobs since the last aggregation of their server whose updates were not finite."""
@@ -71,13 +78,15 @@ class Work:
         for start in starts:
             batch += [job for job in self._untrained.pop(start, []) if job.identity not in due]
         if batch or not jobs:
+            orders = np.array([j.decision.sample_orders[j.row] for j in batch], dtype=np.int64)
             sent = self.trainer.send(
                 np.array([job.client for job in batch], dtype=np.int64),
                 [job.start for job in batch],
                 np.array([job.decision.version + 1 for job in batch], dtype=np.int64),
-                orders=np.array([j.decision.sample_orders[j.row] for j in batch], dtype=np.int64),
+                orders=orders,
                 release=None if self._budget is None else partial(self._release, batch),
             )
+            sent = self._poisoned(sent, orders)
             for place, job in enumerate(batch):
                 job.decision.sent[job.row] = sent, place
             if len(due) == len(batch) == len(jobs):
@@ -142,8 +151,18 @@ class Work:
         together = np.array([len(job.decision.selection.clients) for job in jobs])
         return np.asarray(inclusion * len(jobs) / together)
 
-    def hold(self, decision: Decision, *, round_number: int) -> Held:
-        """Let clients that miss the end of their round go on, if their answers may still count."""
+    def hold(
+        self,
+        decision: Decision,
+        *,
+        round_number: int,
+        judge: Callable[[IntArray, FloatArray], BoolArray] | None = None,
+        sketch_size: int = 0,
+    ) -> Held:
+        """Let clients that miss the end of their round go on, if their answers may still count.
+
+        ``judge`` says whom to trust, by clients and sketches of their updates; None to trust all.
+        """
         late, nobody = self.trainer.late, Held(np.empty(0, dtype=np.int64), {})
         if late is None:
             return nobody
@@ -154,6 +173,11 @@ class Work:
         if not jobs:
             return nobody
         sent = self.send(jobs)
+        if judge is not None:
+            kept = some(sent.updates, sent.usable)
+            usable = sent.usable.copy()
+            usable[usable] = judge(kept.clients, self.sketches(sent, sketch_size))
+            sent = Sent(sent.updates, usable)
         arrives = decision.asked_at_seconds + decision.latency_seconds[missed]
         starts = [job.start for job, fits in zip(jobs, sent.usable.tolist(), strict=True) if fits]
         kept = some(sent.updates, sent.usable)
@@ -192,6 +216,22 @@ class Work:
     def output_bias(self, sent: Sent) -> FloatArray:
         """[n, C], by how much each finite update changes the biases of the output layer."""
         return self.trainer.output_bias(some(sent.updates, sent.usable))
+
+    def _poisoned(self, sent: Sent, orders: IntArray) -> Sent:
+        """What is sent, with the updates of adversaries changed; they ignore privacy's limits."""
+        adversaries = self._adversaries
+        if adversaries is None or not adversaries.attack.poisons:
+            return sent
+        updates = sent.updates
+        trained = updates.deltas[:, : self.trainer.engine.num_trainable]
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = adversaries.poison(trained, updates.clients, orders)
+        signals = dict(updates.signals)
+        if "update_norm" in signals:
+            norms = signals["update_norm"] = signals["update_norm"].copy()
+            norms[rows] = l2_norms(trained[rows])
+        updates = replace(updates, signals=signals)
+        return Sent(updates, finite_rows(updates))
 
     def _note_rejected(self, jobs: Sequence[Job], sent: Sent) -> Sent:
         self.rejected += [jobs[row] for row in np.flatnonzero(~sent.usable).tolist()]

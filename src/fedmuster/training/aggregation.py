@@ -24,6 +24,9 @@ from fedmuster.training.combine import (
     Combine,
     CoordinateMedian,
     Deltas,
+    GeometricMedian,
+    Krum,
+    MultiKrum,
     TrimmedMean,
     UniformMean,
     WeightedMean,
@@ -262,6 +265,67 @@ class FedTrimmedMean(_Average):
     def rule(self) -> Combine:
         """Combines many updates to one."""
         return TrimmedMean(trim=self.trim)
+
+
+@SERVERS.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FedKrum(_Average):
+    """The one of the clients' models that is nearest to the others, see :class:`Krum`.
+
+    Args:
+        bad_share: f / n, at least the share of bad updates in a round, in [0, 0.5).
+    """
+
+    name: ClassVar[str] = "krum"
+
+    bad_share: float = 0.3
+
+    def __post_init__(self) -> None:
+        Aggregation.__post_init__(self)
+        require(0 <= self.bad_share < 0.5, self, "bad_share", "a number in [0, 0.5)")
+
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
+        return Krum(bad_share=self.bad_share)
+
+
+@SERVERS.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FedMultiKrum(FedKrum):
+    """The mean of the clients' models that are nearest to the others, see :class:`MultiKrum`."""
+
+    name: ClassVar[str] = "multi-krum"
+
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
+        return MultiKrum(bad_share=self.bad_share)
+
+
+@SERVERS.register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FedGeometricMedian(_Average):
+    """RFA: the geometric median of the clients' models, see :class:`GeometricMedian`.
+
+    Args:
+        smoothing: nu, relative to the typical distance between updates.
+        iterations: of the smoothed Weiszfeld algorithm, at most. Paper: 3.
+    """
+
+    name: ClassVar[str] = "geometric-median"
+
+    smoothing: float = 1e-6
+    iterations: int = 100
+
+    def __post_init__(self) -> None:
+        Aggregation.__post_init__(self)
+        GeometricMedian(smoothing=self.smoothing, iterations=self.iterations)
+
+    @property
+    def rule(self) -> Combine:
+        """Combines many updates to one."""
+        return GeometricMedian(smoothing=self.smoothing, iterations=self.iterations)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

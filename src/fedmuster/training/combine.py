@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmuster.core.arrays import FloatArray, blocks
+from fedmuster.core.arrays import FloatArray, blocks, ceil_of
 from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import DataError
 from fedmuster.core.records import is_integer
@@ -112,7 +112,155 @@ class TrimmedMean:
         return mean
 
 
-Combine = WeightedMean | UniformMean | CoordinateMedian | TrimmedMean
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Krum:
+    """The update that is nearest to the others (Blanchard et al. 2017, section 4).
+
+    Of n updates, f may be bad. The score of an update is the sum of its squared distances to its
+    ``n - f - 2`` nearest others; the update with the lowest score is the result, of equal ones the
+    first. Where ``n < 2 f + 3``, which the paper excludes, f is ``(n - 3) / 2``, rounded down; of
+    fewer than three updates the result is the mean.
+
+    Args:
+        bad_share: f / n, at least the share of bad updates in a round; rounded up.
+
+    References:
+        P. Blanchard, E. M. El Mhamdi, R. Guerraoui, J. Stainer, Machine Learning with Adversaries:
+        Byzantine Tolerant Gradient Descent, NeurIPS 2017.
+    """
+
+    name: ClassVar[str] = "krum"
+
+    bad_share: float = 0.3
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(0 <= self.bad_share < 0.5, self, "bad_share", "a number in [0, 0.5)")
+
+    def combine(self, deltas: Deltas, weights: FloatArray, *, scale: Scale = None) -> Parameters:
+        """The mean of the chosen rows of ``deltas``, each times its ``scale``."""
+        count = len(deltas)
+        chosen = np.ones(count)
+        if count >= 3:
+            bad = min(ceil_of(self.bad_share * count), (count - 3) // 2)
+            best = np.argsort(krum_scores(deltas, bad, scale=scale), kind="stable")
+            chosen[best[self._num_chosen(count, bad) :]] = 0.0
+        return WeightedMean().combine(deltas, chosen, scale=scale)
+
+    def _num_chosen(self, count: int, bad: int) -> int:
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MultiKrum(Krum):
+    """The mean of the ``n - f`` updates with the lowest scores of :class:`Krum` (section 5)."""
+
+    name: ClassVar[str] = "multi-krum"
+
+    def _num_chosen(self, count: int, bad: int) -> int:
+        return count - bad
+
+
+def krum_scores(deltas: Deltas, num_bad: int, *, scale: Scale = None) -> FloatArray:
+    """[n], the sum of each row's squared distances to its ``n - num_bad - 2`` nearest others.
+
+    Example:
+        >>> krum_scores(np.float32([[0.0], [1.0], [3.0], [9.0]]), 1)
+        array([ 1.,  1.,  4., 36.])
+    """
+    count = len(deltas)
+    squares = np.zeros((count, count))
+    for block in blocks(deltas.shape[1]):
+        rows = _scaled(deltas[:, block], scale)
+        for row in range(count - 1):  # differences, for products would cancel where rows are alike
+            apart = rows[row + 1 :] - rows[row]
+            squares[row, row + 1 :] += np.einsum("np,np->n", apart, apart)
+    squares += squares.T
+    np.fill_diagonal(squares, np.inf)  # so that no row is its own neighbour
+    nearest = np.sort(squares, axis=1)[:, : max(count - num_bad - 2, 1)]
+    scores: FloatArray = nearest.sum(axis=1)  # section 4: s(i)
+    return scores
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GeometricMedian:
+    """The point with the least weighted sum of distances to the updates (Pillutla et al. 2022).
+
+    Found by the smoothed Weiszfeld algorithm (Algorithm 2), until a step is shorter than a
+    millionth of the typical distance. Bad updates with less than half of the weight move it by a
+    bounded distance only. It starts from the median of each coordinate: one huge update moves the
+    mean so far away that the way back takes more iterations than there are. The smoothing falls to
+    nu tenfold an iteration: with nu from the first one on, a start at one of the updates stays.
+
+    Args:
+        smoothing: nu, the least distance by which is divided, relative to the median distance of
+            the updates from where it starts. Paper: 1e-6, absolute.
+        iterations: at most. Paper: 3 are enough in practice.
+
+    References:
+        K. Pillutla, S. M. Kakade, Z. Harchaoui, Robust Aggregation for Federated Learning, IEEE
+        Transactions on Signal Processing 70, 2022, arXiv:1912.13445.
+    """
+
+    name: ClassVar[str] = "geometric-median"
+
+    smoothing: float = 1e-6
+    iterations: int = 100
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(0 < self.smoothing < 1, self, "smoothing", "a number in (0, 1)")
+        require(1 <= self.iterations <= 10**6, self, "iterations", "an integer from 1 to 1,000,000")
+
+    def combine(self, deltas: Deltas, weights: FloatArray, *, scale: Scale = None) -> Parameters:
+        """The geometric median of the rows of ``deltas``, each times its ``scale``."""
+        point = CoordinateMedian().combine(deltas, weights, scale=scale).astype(np.float64)
+        distance = _distances(deltas, point, scale)
+        if not distance.any():
+            return point.astype(np.float32)
+        typical = float(np.median(distance[distance > 0]))
+        for step in range(self.iterations):
+            nu = max(self.smoothing, 0.1**step) * typical
+            pull = weights / np.maximum(
+                nu, distance
+            )  # Alg. 2: eta_k = alpha_k / max(nu, |v - w_k|)
+            before, point = point, _weighted_row(deltas, pull / pull.sum(), scale)
+            moved = float(np.linalg.norm(point - before))
+            if nu == self.smoothing * typical and moved <= _LEAST_STEP * typical:
+                break
+            distance = _distances(deltas, point, scale)
+        return point.astype(np.float32)
+
+
+_LEAST_STEP: Final = 1e-6
+
+
+def _scaled(rows: Deltas, scale: Scale) -> FloatArray:
+    """Some columns in float64, each row times its ``scale``."""
+    wide = rows.astype(np.float64)
+    return wide if scale is None else wide * scale[:, np.newaxis]
+
+
+def _weighted_row(deltas: Deltas, weights: FloatArray, scale: Scale) -> FloatArray:
+    """[P] in float64, the weighted sum of the rows."""
+    row = np.empty(deltas.shape[1])
+    for block in blocks(deltas.shape[1]):
+        row[block] = np.einsum("n,np->p", weights, _scaled(deltas[:, block], scale))
+    return row
+
+
+def _distances(deltas: Deltas, point: FloatArray, scale: Scale) -> FloatArray:
+    """[n], how far each row is from ``point``."""
+    squares = np.zeros(len(deltas))
+    for block in blocks(deltas.shape[1]):
+        apart = _scaled(deltas[:, block], scale) - point[block]
+        squares += np.einsum("np,np->n", apart, apart)
+    return np.sqrt(squares)
+
+
+Combine = (
+    WeightedMean | UniformMean | CoordinateMedian | TrimmedMean | Krum | MultiKrum | GeometricMedian
+)
 
 
 def clip_factors(deltas: Deltas, clip_norm: float) -> FloatArray:
@@ -122,11 +270,16 @@ def clip_factors(deltas: Deltas, clip_norm: float) -> FloatArray:
         >>> clip_factors(np.array([[3.0, 4.0], [0.3, 0.4]], dtype=np.float32), 1.0)
         array([0.2, 1. ])
     """
+    return np.asarray(clip_norm / np.maximum(l2_norms(deltas), clip_norm))
+
+
+def l2_norms(deltas: Deltas) -> FloatArray:
+    """[n], the L2 norm of each row, with no copy larger than a block."""
     squares = [
         sum(float(np.square(row[block], dtype=np.float64).sum()) for block in blocks(len(row)))
         for row in deltas
     ]
-    return np.asarray(clip_norm / np.maximum(np.sqrt(squares), clip_norm))
+    return np.sqrt(np.array(squares, dtype=np.float64))
 
 
 def _sorted(deltas: Deltas, scale: Scale) -> Iterator[tuple[slice, Deltas]]:

@@ -78,6 +78,7 @@ class Training:
         keeps_late: bool = True,
         measure_gain: bool = False,
         num_edges: int = 1,
+        twins: IntArray | None = None,
         own_data: DataSet | None = None,
         own_module: "Callable[[], nn.Module] | None" = None,
     ) -> Trainer:
@@ -92,12 +93,15 @@ class Training:
             keeps_late: whether answers that miss the end of their round may enter a later model.
             measure_gain: whether clients measure their accuracy before and after training, even if
                 ``local`` does not ask for it.
+            twins: int64[K], the client whose data each client has; None where each has its own.
             num_edges: M, the number of edge servers with a model of their own; 1 in flat learning.
             own_data: replaces ``data``, see :meth:`with_own`.
             own_module: replaces ``model``, see :meth:`with_own`.
         """
         data = self.data.load(seed) if own_data is None else own_data
         shares = split(self.partition, data, num_clients, seed=seed, num_samples=num_samples)
+        if twins is not None:
+            shares = shares.owned_by(twins)
         federated = federate(data, shares, seed=seed)
         local = replace(self.local, measure_gain=self.local.measure_gain or measure_gain)
         if own_module is None:

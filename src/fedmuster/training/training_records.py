@@ -99,6 +99,16 @@ class Shares:
         """[K], how many samples each client has."""
         return np.diff(self.offsets)
 
+    def owned_by(self, owners: IntArray) -> "Shares":
+        """The same data, where client k has what client ``owners[k]`` has."""
+        parts = [self.rows[self.offsets[owner] : self.offsets[owner + 1]] for owner in owners]
+        return Shares(
+            rows=np.concatenate(parts),
+            offsets=np.concatenate([[0], np.cumsum(self.sizes[owners])]),
+            quality=None if self.quality is None else self.quality[owners],
+            noise_sd=None if self.noise_sd is None else self.noise_sd[owners],
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class FederatedData:

@@ -6,6 +6,7 @@ from here by its name. :class:`~fedmuster.worlds.world.World` says how to write 
 
 from typing import Any
 
+from fedmuster.worlds.adversaries import Adversaries
 from fedmuster.worlds.availability import (
     AVAILABILITIES,
     ActivityTrace,
@@ -25,6 +26,7 @@ __all__ = [
     "AVAILABILITIES",
     "WORLDS",
     "ActivityTrace",
+    "Adversaries",
     "Alike",
     "Always",
     "Bernoulli",

@@ -61,6 +61,7 @@ class JobDraws:
             edges = EdgeView(coverage=table["coverage"], cost=table["cost"], budget=budget)
             available = available & edges.covered
         latency, expectation = table["latency"], self._truth
+        liars = world.adversaries
         if world.drift is not None:
             pace = world.drift(now_seconds)
             latency, expectation = latency * pace.slowdown, pace.expectation
@@ -76,6 +77,7 @@ class JobDraws:
             time=world.time,
             forecast=partial(world.forecast, tick + 1, now_seconds),
             now_seconds=now_seconds,
+            adversaries=None if liars is None else liars.at_work(self.next),
         )
 
     def wait_seconds(self, now_seconds: float, idle: BoolArray) -> float:

@@ -13,6 +13,7 @@ from fedmuster.core.config import check_types, require
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.records import FloatArray, IntArray, Problem, Truth
 from fedmuster.core.streams import LAYOUT, stream
+from fedmuster.worlds.adversaries import Adversaries
 from fedmuster.worlds.availability import Always, Availability
 from fedmuster.worlds.laws.latency import LatencyLaw
 from fedmuster.worlds.layout import Alike, ClientData
@@ -42,6 +43,9 @@ class Setting:
         data: how much data each client has.
         forecast_accuracy: how often a client's forecast of its own availability is right (REFL
             asks for it). REFL's evaluation: 0.9.
+        adversaries: clients that lie, keep silent, share a machine or poison their updates, for
+            example ``{ share = 0.2, loss_factor = 10 }`` (docs/liars.md has all settings); None
+            where all are honest.
     """
 
     hierarchical: ClassVar[bool] = False
@@ -56,6 +60,7 @@ class Setting:
     over_selection: float = 1.0
     data: ClientData = field(default_factory=Alike)
     forecast_accuracy: float = 0.9
+    adversaries: Adversaries | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -70,6 +75,12 @@ class Setting:
             raise ConfigError(
                 f"{type(self).__name__}: dropout = {self.dropout!r} needs a deadline, or the "
                 "server would wait for ever; write deadline_seconds = …",
+                key=("deadline_seconds",),
+            )
+        elif self.adversaries is not None and self.adversaries.silent:
+            raise ConfigError(
+                f"{type(self).__name__}: silent adversaries need a deadline, or the server would "
+                "wait for ever; write deadline_seconds = …",
                 key=("deadline_seconds",),
             )
 
@@ -162,6 +173,10 @@ class Setting:
         num_clients, cohort_size = len(groups), self.cohort_size
         if cohort_size == self.unlimited_cohort:
             cohort_size = num_clients
+        adversaries, columns = None, {} if columns is None else dict(columns)
+        if self.adversaries is not None:
+            adversaries = self.adversaries.start(num_clients, seed)
+            columns["adversary"] = adversaries.mask.astype(np.float64)
         samples, quality = self.data.draw(num_clients, stream(seed, LAYOUT, DATA_KEY))
         problem = Problem(
             num_clients=num_clients,
@@ -191,7 +206,8 @@ class Setting:
             num_to_ask=ceil_of(self.over_selection * cohort_size),
             usual_latency_seconds=usual_latency_seconds,
             forecast_accuracy=self.forecast_accuracy,
-            columns={} if columns is None else columns,
+            columns=columns,
             rounds_only=rounds_only,
             drift=drift,
+            adversaries=adversaries,
         )

@@ -26,6 +26,7 @@ from fedmuster.core.records import (
 )
 from fedmuster.core.registry import Registry
 from fedmuster.core.streams import FORECAST, WORLD, stream
+from fedmuster.worlds.adversaries import AdversaryRun, AtWork
 from fedmuster.worlds.availability import AvailabilityRun
 from fedmuster.worlds.round_time import RoundTime
 
@@ -104,6 +105,7 @@ class WorldRound(RoundDraw):
         forecast: asks clients when they expect to be available.
         now_seconds: when the round begins.
         wait_seconds: how long until a client comes, if none is available.
+        adversaries: the clients that keep silent or share a machine; None if there are none.
     """
 
     round: int
@@ -112,6 +114,7 @@ class WorldRound(RoundDraw):
     forecast: Forecast | None = None
     now_seconds: float = 0.0
     wait_seconds: float = 0.0
+    adversaries: AtWork | None = None
 
     @property
     def truth(self) -> Truth:
@@ -123,6 +126,8 @@ class WorldRound(RoundDraw):
         time, dropout included.
         """
         truth = self.expectation()
+        if self.adversaries is not None:
+            truth = self.adversaries.truth(truth)
         if self.edges is None:
             return truth
         return replace(truth, succeeds=self.latency_seconds <= self.time.deadline_seconds)
@@ -135,8 +140,7 @@ class WorldRound(RoundDraw):
         if not self.available[clients].all():
             absent = clients[~self.available[clients]]
             raise DataError(f"play: client {absent[0]} is not available in round {self.round}")
-        signals = self.signals_of(selection)
-        alone = self.of(selection, self.latency_seconds)
+        alone, signals = self.job_of(selection)
         latency = self.time.latency(selection, alone, signals)
         completed, used, seconds = self.time.close(selection, latency)
         deadline = self.time.deadline_seconds
@@ -159,6 +163,21 @@ class WorldRound(RoundDraw):
             round_seconds=seconds,
             latency_seconds=latency,
         )
+
+    def job_of(
+        self, selection: Selection, *, busy: BoolArray | None = None
+    ) -> tuple[FloatArray, dict[str, FloatArray]]:
+        """[m], how long these clients take if each has its server alone, and their signals.
+
+        ``busy`` are the clients that are at work already, where clients are asked one by one.
+        """
+        seconds, signals = self.of(selection, self.latency_seconds), self.signals_of(selection)
+        if self.adversaries is not None:
+            factor = self.adversaries.slowdown(selection, busy)
+            seconds = seconds * factor
+            for name in signals.keys() & {"compute_seconds", "upload_seconds"}:
+                signals[name] = signals[name] * factor
+        return seconds, signals
 
     def signals_of(self, selection: Selection) -> dict[str, FloatArray]:
         """[m] by name, what else the answers of these clients say."""
@@ -190,6 +209,7 @@ class WorldRun:
         columns: by name, what else is true of clients ([K]) and edges, for reports.
         rounds_only: why the clients cannot be asked one by one; None where they can.
         drift: how fast clients are at each time; None where that does not change.
+        adversaries: the clients that attack; None where all are honest.
     """
 
     seed: int
@@ -206,6 +226,7 @@ class WorldRun:
     columns: Mapping[str, FloatArray] = field(default_factory=dict)
     rounds_only: str | None = None
     drift: Drift | None = None
+    adversaries: AdversaryRun | None = None
 
     def __post_init__(self) -> None:
         self.groups.setflags(write=False)
@@ -258,18 +279,26 @@ class WorldRun:
             forecast=partial(self.forecast, round_number, now_seconds),
             now_seconds=now_seconds,
             wait_seconds=0.0 if available.any() else self.availability.wait_seconds(now_seconds),
+            adversaries=self._at_work(round_number),
         )
 
     def draw(self, round_number: int) -> RoundDraw:
         """What the clients would do in this round; a client that drops out takes for ever."""
         rng = stream(self.seed, WORLD, round_number)
         draw = self.clients(round_number, rng)
-        if self.dropout == 0:
-            return draw
-        latency = draw.latency_seconds.copy()
-        lost = rng.random(len(latency)) < self.dropout  # drawn last: latencies are as they were
-        latency[lost] = np.inf
-        return replace(draw, latency_seconds=latency)
+        if self.dropout > 0:
+            latency = draw.latency_seconds.copy()
+            lost = rng.random(len(latency)) < self.dropout  # drawn last: latencies are as they were
+            latency[lost] = np.inf
+            draw = replace(draw, latency_seconds=latency)
+        if (at_work := self._at_work(round_number)) is not None:
+            signals = {name: at_work.per_client(of) for name, of in draw.signals.items()}
+            latency = at_work.latency(draw.latency_seconds)
+            draw = replace(draw, latency_seconds=latency, signals=signals)
+        return draw
+
+    def _at_work(self, round_number: int) -> AtWork | None:
+        return None if self.adversaries is None else self.adversaries.at_work(round_number)
 
     def forecast(
         self, round_number: int, now_seconds: float, window_seconds: float

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from numpy.typing import NDArray
 
-from fedmuster.flower.answer_times import median, medians, quantile
+from fedmuster.core.trust.medians import median, medians, quantile
 
 NUMBERS = st.one_of(st.floats(-1e6, 1e6), st.just(np.nan))
 ROWS = arrays_of.arrays(

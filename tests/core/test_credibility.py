@@ -9,7 +9,7 @@ from fedmuster import Oort
 from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import Feedback, FloatArray, Problem
 from fedmuster.core.selector import Selector
-from fedmuster.flower.answer_feedback import Credibility
+from fedmuster.core.trust.credibility import Credibility
 
 TEN = np.arange(10)
 

@@ -11,7 +11,7 @@ from fedmuster import BSFL, CSUCB
 from fedmuster.core.errors import DataError, StateError
 from fedmuster.core.records import Feedback, FloatArray, IntArray, Problem
 from fedmuster.core.selector import Selector
-from fedmuster.flower.answer_times import Clock, queue_seconds
+from fedmuster.core.trust.clock import Clock, queue_seconds
 
 EVERYONE = np.arange(10)
 TRUE = np.linspace(1.0, 10.0, 10)

@@ -1,0 +1,1 @@
+"""What clients report of themselves, and what of it is believed."""
