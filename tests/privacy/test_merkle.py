@@ -1,6 +1,7 @@
 """Merkle trees against the definitions of RFC 6962, written down word by word."""
 
 from hashlib import sha256
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -60,7 +61,7 @@ def tree_of(entries: list[bytes], *, cuts: list[int] | None = None) -> MerkleTre
     leaves = [leaf_hash(entry) for entry in entries]
     tree = MerkleTree(lambda first, end: leaves[first:end])
     places = [0, *sorted(cut % (len(entries) + 1) for cut in cuts or []), len(entries)]
-    for first, end in zip(places, places[1:], strict=False):
+    for first, end in pairwise(places):
         tree.extend(leaves[first:end])
     return tree
 

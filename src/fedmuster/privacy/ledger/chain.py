@@ -63,8 +63,11 @@ class Entry(NamedTuple):
     @classmethod
     def of_line(cls, line: bytes) -> Self:
         """The entry with this line; a ValueError where there is none."""
-        sequence, time_us, kind, *numbers, text = line.decode().split("\t", 8)
-        entry = cls(int(sequence), int(time_us), kind, *map(int, numbers), text)
+        sequence, time_us, kind, run, round_, account, clients, units, text = line.decode().split(
+            "\t", 8
+        )
+        places = int(run), int(round_), int(account), int(clients), int(units)
+        entry = cls(int(sequence), int(time_us), kind, *places, text)
         if line_of(entry) != line:
             raise ValueError("it does not describe an entry")
         return entry
@@ -127,6 +130,8 @@ FORMAT: Final = 1
 APPLICATION_ID: Final = int.from_bytes(b"fmLG")
 """In the file's header, so that no other SQLite file is taken for a ledger."""
 
+OWNER_ONLY: Final = 0o600
+"""The permissions of everything that belongs to a ledger but its public key."""
 BUSY_SECONDS: Final = 30.0
 _NEEDED_SQLITE: Final = (3, 37, 0)  # STRICT tables
 _PAGE_BYTES: Final = 1024  # a random account's debit rewrites its page: the smaller, the better
@@ -179,7 +184,12 @@ _STATEMENTS: Final = (
 
 
 def lay_out(path: Path, info: Info) -> None:
-    """Make the file ``path`` a ledger without entries."""
+    """Make ``path`` a ledger without entries, which its owner alone can read.
+
+    SQLite gives the files beside it the same permissions.
+    """
+    with plain_errors(path):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
     with plain_errors(path), closing(sqlite3.connect(path, isolation_level=None)) as database:
         for statement in (
             f"PRAGMA page_size = {_PAGE_BYTES}",

@@ -13,11 +13,12 @@ import numpy as np
 from fedmuster.core.arrays import IntArray
 from fedmuster.core.errors import LedgerError
 from fedmuster.core.files import write_file
-from fedmuster.privacy.ledger.chain import Chain, Entry, Info, line_of
+from fedmuster.privacy.ledger.chain import Chain, Entry, Info, line_of, reading, require_there
 from fedmuster.privacy.ledger.guards import state_folder
 from fedmuster.privacy.ledger.merkle import MerkleTree, leaf_hash
 from fedmuster.privacy.ledger.notes import Checkpoint, Note, SigningKey, VerifierKey
 from fedmuster.privacy.ledger.receipts import Proven, Receipt, origin_of
+from fedmuster.privacy.ledger.witness import WitnessRequest
 
 _COLUMNS: Final = ", ".join(Entry._fields)
 _CHUNK: Final = 10_000
@@ -157,6 +158,22 @@ def _spans(numbers: Sequence[int]) -> list[tuple[int, int]]:
     firsts = array[np.concatenate([[0], breaks + 1])]
     lasts = array[np.concatenate([breaks, [len(array) - 1]])]
     return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+def checkpoint_request(path: Path, *, since: int = 0) -> WitnessRequest:
+    """A signed checkpoint of a real ledger, with the proof that it adds to ``since`` leaves."""
+    require_there(path)
+    with reading(path) as chain:
+        key = signing_key(chain.path, chain.info)
+        log = LedgerLog(chain)
+        state = log.checkpoint()
+        if since > state.size:
+            raise LedgerError(
+                f"{path} has {state.size:,} leaves, and the witness has signed {since:,}: an old "
+                "copy was put in its place"
+            )
+        note = Note(state.text, (key.sign(state.text),))
+        return WitnessRequest(since, log.consistency(since, state.size), note)
 
 
 def public_key_file(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Merkle trees over the entries of a log, as in RFC 6962: roots, proofs, and how proofs are checked.
+"""Merkle trees over the entries of a log, as in RFC 6962: roots, proofs, and checks of proofs.
 
 An inclusion proof shows that a tree has an entry; a consistency proof shows that a tree only added
 entries to an earlier one. Both are a few hashes, whatever the size of the log.
@@ -186,9 +186,7 @@ def proves_inclusion(proof: bytes, leaf: bytes, index: int, size: int, root: byt
     return last == 0 and found == root
 
 
-def proves_consistency(
-    proof: bytes, old: int, old_root: bytes, size: int, root: bytes
-) -> bool:
+def proves_consistency(proof: bytes, old: int, old_root: bytes, size: int, root: bytes) -> bool:
     """Whether the tree of ``size`` leaves begins with the tree of ``old`` leaves."""
     if not 0 < old <= size or len(proof) % HASH_BYTES:
         return False

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from fedmuster.core.errors import DataError, LedgerError, MissingExtraError
 from fedmuster.core.files import sync_folder
-from fedmuster.privacy.ledger.chain import plain_errors
+from fedmuster.privacy.ledger.chain import OWNER_ONLY, plain_errors
 from fedmuster.privacy.ledger.merkle import HASH_BYTES
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _ID_BYTES, _TIME_BYTES, _KEY_BYTES = 4, 8, 32
 _DASH: Final = "— "
 _LONGEST_NOTE: Final = 16_000
 _MOST_SIGNATURES: Final = 32
-_OWNER_ONLY: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +183,7 @@ class SigningKey:
         with plain_errors(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             unnamed.unlink(missing_ok=True)
-            handle = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
+            handle = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
             try:
                 with os.fdopen(handle, "w", encoding="ascii") as file:
                     file.write(f"PRIVATE+KEY+{name}+{_text(kind + secret)}\n")

@@ -28,7 +28,7 @@ def origin_of(ledger: str) -> str:
 class Proven(NamedTuple):
     """A line of the log, and the proof that the signed tree has it."""
 
-    index: int
+    leaf: int
     line: bytes
     proof: bytes
 
@@ -56,16 +56,18 @@ class Receipt:
         checkpoint: the signed note.
         entries: the ledger itself, the registration, the run and the debit.
         since: consistency proofs, by the size from which they lead to the checkpoint.
+        received_us: when the client accepted it, by the client's clock; 0 on the way there.
     """
 
     key: str
     checkpoint: str
     entries: tuple[Proven, Proven, Proven, Proven]
     since: tuple[tuple[int, bytes], ...] = ()
+    received_us: int = 0
 
     def to_json(self) -> str:
         """As it travels, and as a client keeps it."""
-        entries = [[e.index, e.line.decode(), b64encode(e.proof).decode()] for e in self.entries]
+        entries = [[e.leaf, e.line.decode(), b64encode(e.proof).decode()] for e in self.entries]
         return json.dumps(
             {
                 "title": _TITLE,
@@ -73,6 +75,7 @@ class Receipt:
                 "checkpoint": self.checkpoint,
                 **dict(zip(_PARTS, entries, strict=True)),
                 "since": [[size, b64encode(proof).decode()] for size, proof in self.since],
+                "received_us": self.received_us,
             },
             ensure_ascii=False,
         )
@@ -92,13 +95,14 @@ class Receipt:
                 checkpoint=_text(table["checkpoint"]),
                 entries=(ledger, accounts, run, debit),
                 since=tuple((_size(size), _hashes(proof)) for size, proof in table["since"]),
+                received_us=_size(table["received_us"]),
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DataError(f"receipt: it cannot be read: {error}") from None
 
-    def kept(self) -> "Receipt":
-        """Without the proofs that a client needs once."""
-        return replace(self, since=())
+    def kept(self, received_us: int) -> "Receipt":
+        """As a client keeps it: without the proofs that are needed once, and with the time."""
+        return replace(self, since=(), received_us=received_us)
 
     @property
     def state(self) -> Checkpoint:
@@ -120,9 +124,9 @@ class Receipt:
         if key.is_witness or not key.verifies(note):
             raise DataError(f"receipt: its checkpoint is not signed by {key.name}")
         for proven in self.entries:
-            index, line, proof = proven
-            if not proves_inclusion(proof, leaf_hash(line), index, state.size, state.root):
-                raise DataError(f"receipt: entry {index:,} is not in the tree that was signed")
+            leaf, line, proof = proven
+            if not proves_inclusion(proof, leaf_hash(line), leaf, state.size, state.root):
+                raise DataError(f"receipt: entry {leaf:,} is not in the tree that was signed")
         ledger, *lines = self.entries
         try:
             info = Info.of_line(ledger.line)
@@ -132,7 +136,7 @@ class Receipt:
         places = [0, accounts.sequence, run.sequence, debit.sequence]
         account = debit.account
         fits = (
-            [proven.index for proven in self.entries] == places
+            [proven.leaf for proven in self.entries] == places
             and key.name == state.origin == origin_of(info.id)
             and (accounts.kind, run.kind, debit.kind) == ("accounts", "run", "debit")
             and accounts.account <= account < accounts.account + accounts.clients
@@ -192,8 +196,8 @@ class MissingProofError(LedgerError):
 
 
 def _proven(row: Any) -> Proven:
-    index, line, proof = row
-    return Proven(_size(index), _text(line).encode(), _hashes(proof))
+    leaf, line, proof = row
+    return Proven(_size(leaf), _text(line).encode(), _hashes(proof))
 
 
 def _hashes(text: Any) -> bytes:
