@@ -11,12 +11,12 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.privacy.forgery import forge
 
 from fedmuster.core.errors import DataError, LedgerError
 from fedmuster.privacy.ledger import (
@@ -137,35 +137,6 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return scene
 
 
-def forge(path: Path, state: Path, *changes: str) -> None:
-    """Change entries, then make everything fit again: digests, balances, heads."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        triggers = database.execute(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY rowid"
-        ).fetchall()
-        for name, _ in triggers:
-            database.execute(f"DROP TRIGGER {name}")
-        for change in changes:
-            database.execute(change)
-        info = database.execute("SELECT id, currency, kind, created_us FROM ledger").fetchone()
-        digest = sha256("\t".join(["fedmuster-ledger-1", *map(str, info)]).encode()).digest()
-        for *entry, _ in database.execute("SELECT * FROM entries ORDER BY sequence").fetchall():
-            digest = sha256(digest + "\t".join(map(str, entry)).encode()).digest()
-            change = "UPDATE entries SET digest = ? WHERE sequence = ?"
-            database.execute(change, (digest, entry[0]))
-        database.execute(
-            "UPDATE accounts SET (spent_units, debits) = (SELECT coalesce(sum(units), 0), count(*) "
-            "FROM entries WHERE kind = 'debit' AND account = accounts.account)"
-        )
-        (last,) = database.execute("SELECT max(sequence) FROM entries").fetchone()
-        for _, sql in triggers:
-            database.execute(sql)
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    for head in (path.with_name(f"{path.name}.head"), state / f"{info[0]}.head"):
-        line = f"fedmuster-ledger-head-1 {info[0]} {last:020d} {digest.hex()}\n"
-        head.write_text(line + json.dumps(str(path)) + "\n")
-
-
 FIRST, LAST = "sequence = 3", "sequence = 32"
 FORGERIES = {
     "every debit divided by ten": ["UPDATE entries SET units = units / 10 WHERE kind = 'debit'"],
@@ -241,8 +212,7 @@ def test_a_rollback_of_everything_is_found(scene: Scene, tmp_path: Path) -> None
     assert scene.accusers() == set(NAMES)
     assert scene.faults(receipts=False) != []
     with pytest.raises(LedgerError):
-        checkpoint = checkpoint_request(scene.path)
-        scene.witness.cosign(checkpoint)
+        scene.ask_witness()
     # Whatever is debited now, also beyond the length that the ledger once had, is another history.
     for _ in range(3):
         assert set(scene.play()) == set(NAMES)

@@ -6,7 +6,8 @@ moment can lose work but no debit.
 """
 
 import json
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -30,6 +31,9 @@ from fedmuster.privacy.schedules import (
     to_units,
     units_of_next,
 )
+
+_MOST_GIVEN = 4
+"""Receipts of which no answer tells whether the client has them; the next leads on from each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +125,7 @@ class Budget:
         """bool[K], the clients that can be asked once more."""
         self.left: FloatArray = np.ones(everyone)
         """[K], the share of the budget that each client has left (PAUSE Eq. 7)."""
+        self._given: dict[int, deque[int]] = {}  # sizes of the log in receipts, by client
         self._replayed_until: int | None = None  # a round, where rounds are played again
         self._ledger = Ledger.open(
             path,
@@ -203,6 +208,35 @@ class Budget:
         releasable = debit.fresh | (self._replayed_until is not None)
         amounts, unsent = debit.units / UNITS_PER_ONE, set(clients[releasable].tolist())
         return Grant(round_, clients, amounts, releasable, unsent)
+
+    def receipts(self, grant: Grant, held: Callable[[int], Collection[int]]) -> dict[int, str]:
+        """The ledger's receipt, as JSON, for each client that a grant lets send.
+
+        Args:
+            grant: of :meth:`debit`; with seeded noise there are no clients to get receipts.
+            held: by client, the sizes of the ledger's log in receipts that it may hold. Those that
+                it was given since by this budget are known here.
+        """
+        if self.privacy.simulated:
+            return {}
+        clients = grant.clients[grant.releasable]
+        accounts = self._accounts[clients].tolist()
+        given = [
+            self._given.setdefault(client, deque(maxlen=_MOST_GIVEN)) for client in clients.tolist()
+        ]
+        sizes = {
+            account: sorted({*held(client), *before})
+            for account, client, before in zip(accounts, clients.tolist(), given, strict=True)
+        }
+        receipts = self._ledger.receipts(
+            run=self._run, round=grant.round, accounts=self._accounts[clients], held=sizes
+        )
+        for before in given:
+            before.append(receipts[0].state.size)  # one checkpoint for all
+        return {
+            client: receipt.to_json()
+            for client, receipt in zip(clients.tolist(), receipts, strict=True)
+        }
 
     def release(
         self, grant: Grant, clients: IntArray, updates: NDArray[np.float32]
