@@ -179,7 +179,7 @@ SECURE = 'privacy=Privacy(epsilon=5.0, noise="secure")'
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("deadline_seconds=30", "privacy=Privacy(epsilon=5.0)", "noise"),
+        ("deadline_seconds=30", "privacy=Privacy(noise='seeded')", "noise"),
         ('"bsfl"', '"genie"', "oracle"),
         ('"bsfl"', '"cocs"', "min_train_nodes=1"),
         ('"bsfl"', '"bsfll"', "'bsfl'"),

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import click
 
-from fedmuster.core.errors import ConfigError
-
 
 @click.group()
 def ledger() -> None:
@@ -18,7 +16,7 @@ _LEDGER = click.argument("path", metavar="LEDGER", type=click.Path(path_type=Pat
 @ledger.command("show")
 @_LEDGER
 @click.option("--client", help="One client's debits, in order.")
-@click.option("--delta", type=float, help="With --client: the ε that its debits are at this δ.")
+@click.option("--delta", type=float, help="The ε that a client's debits are together at this δ.")
 @click.option(
     "--method",
     help="With --delta: how to compose the debits. Laplace noise: rdp (default) or pld, which is "
@@ -45,10 +43,10 @@ def show_ledger(
         ledger_views.show_client(
             path, client, delta=delta, method=method, mechanism=mechanism, as_json=as_json
         )
-    elif delta is not None:
-        raise ConfigError("--delta needs --client: debits are composed client by client")
     else:
-        ledger_views.show_ledger(path, mechanism=mechanism, as_json=as_json)
+        ledger_views.show_ledger(
+            path, delta=delta, method=method, mechanism=mechanism, as_json=as_json
+        )
 
 
 @ledger.command("export")

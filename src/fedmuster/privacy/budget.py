@@ -8,10 +8,10 @@ moment can lose work but no debit.
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ from fedmuster.privacy.schedules import (
     units_of_next,
 )
 
+Noise = Literal["seeded", "secure"]
+
 _MOST_GIVEN = 4
 """Receipts of which no answer tells whether the client has them; the next leads on from each."""
 
@@ -46,7 +48,8 @@ class Privacy:
         schedule: how much of it a client spends the i-th time it is asked.
         mechanism: how updates are clipped and made noisy.
         noise: ``seeded`` repeats, for simulations, and protects nobody; ``secure`` comes from the
-            operating system, and no round is ever released twice.
+            operating system, and no round is ever released twice. None is ``seeded`` in an
+            experiment, whose clients exist in a simulation only, and ``secure`` everywhere else.
         ledger: the file that remembers what each client has spent; None for one in each run's own
             folder, so that compared runs do not spend each other's budgets.
     """
@@ -54,7 +57,7 @@ class Privacy:
     epsilon: float = 10.0
     schedule: Schedule = field(default_factory=Geometric)
     mechanism: Mechanism = field(default_factory=Laplace)
-    noise: Literal["seeded", "secure"] = "seeded"
+    noise: Noise | None = None
     ledger: str | None = None
 
     def __post_init__(self) -> None:
@@ -72,6 +75,10 @@ class Privacy:
     def simulated(self) -> bool:
         """Whether the noise is seeded, which protects no client."""
         return self.noise == "seeded"
+
+    def settled(self, noise: Noise) -> Self:
+        """The same, with ``noise`` where none was chosen."""
+        return self if self.noise is not None else replace(self, noise=noise)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -362,7 +369,8 @@ class Protection:
     def start(self, *, num_clients: int, seed: int) -> Budget:
         """Open the ledger; clients of a simulation are called by their number."""
         identities = [f"client-{number}" for number in range(num_clients)]
-        return Budget(self.privacy, self.ledger, run=self.run, identities=identities, seed=seed)
+        privacy = self.privacy.settled("seeded")
+        return Budget(privacy, self.ledger, run=self.run, identities=identities, seed=seed)
 
 
 def require_ledger(path: Path) -> None:
