@@ -69,7 +69,7 @@ class Crowd:
         self.project.rename(away)
         shutil.copytree(backup, self.project)
         time.sleep(seconds)
-        shutil.rmtree(self.project)
+        self.project.rename(self.folder / f"stale-{time.monotonic_ns()}")  # somebody may be in it
         away.rename(self.project)
 
     def end(self) -> None:
