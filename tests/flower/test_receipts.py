@@ -157,6 +157,26 @@ def test_a_copy_that_goes_on_elsewhere_gets_nothing_and_the_refused_receipt_prov
     assert len(audit(original, evidence=evidence).faults) >= 1  # ... and was not the only one
 
 
+def test_everything_that_a_server_has_put_back_together_is_noticed(
+    federation: Federation, tmp_path: Path, state: Path
+) -> None:
+    """Ledger, heads, key, run folder with journal: as after restoring a whole machine."""
+    parts = [tmp_path / "server", state, tmp_path / "run-1"]
+    for part in parts:
+        shutil.copytree(part, tmp_path / "backup" / part.name)
+    grid, federation.runs = federation.grid(), 0
+    assert federation.run(3, grid=grid) == 18  # the run goes on
+    for part in parts:
+        shutil.rmtree(part)
+        shutil.copytree(tmp_path / "backup" / part.name, part)
+    journal = [tmp_path / "run-1"]
+    assert audit(federation.ledger, journal).faults == []  # these fit together
+    assert len(federation.faults()) >= 6
+    federation.runs = 0
+    assert federation.run(4) == 12  # what it had; the two rounds after it brought nothing
+    assert len(federation.faults()) >= 6
+
+
 def test_a_new_ledger_is_refused_unless_the_clients_operator_names_it(
     federation: Federation, tmp_path: Path
 ) -> None:

@@ -177,8 +177,10 @@ class SigningKey:
     def _make(path: Path, name: str, *, witness: bool) -> None:
         if not _is_name(name):
             raise DataError(f"{name!r} cannot name a key: no spaces and no +")
-        secret = _ed25519().Ed25519PrivateKey.generate().private_bytes_raw()
-        kind = bytes([_WITNESS if witness else _LOG])
+        secret = _ed25519().Ed25519PrivateKey.generate()
+        kind = _WITNESS if witness else _LOG
+        key = VerifierKey(name, kind, secret.public_key().public_bytes_raw())
+        data = _text(bytes([kind]) + secret.private_bytes_raw())
         unnamed = path.with_name(f".{path.name}.{os.getpid()}.new")
         with plain_errors(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -186,7 +188,7 @@ class SigningKey:
             handle = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
             try:
                 with os.fdopen(handle, "w", encoding="ascii") as file:
-                    file.write(f"PRIVATE+KEY+{name}+{_text(kind + secret)}\n")
+                    file.write(f"PRIVATE+KEY+{name}+{key.id.hex()}+{data}\n")
                     file.flush()
                     os.fsync(handle)
                 with suppress(FileExistsError):  # another process was faster: its key counts
@@ -206,14 +208,14 @@ class SigningKey:
                 )
             image = path.read_bytes().decode("ascii", errors="replace")
         try:
-            private, word, name, text = image.strip().split("+", 3)
+            private, word, name, id_, text = image.strip().split("+", 4)
             data = _bytes(text)
             secret = _ed25519().Ed25519PrivateKey.from_private_bytes(data[1:])
             public = secret.public_key().public_bytes_raw()
             verifier = VerifierKey.of(str(VerifierKey(name, data[0], public)))
         except (ValueError, IndexError) as error:
             raise LedgerError(f"{path} holds no private key: {error}; restore it") from None
-        if (private, word) != ("PRIVATE", "KEY"):
+        if (private, word, id_) != ("PRIVATE", "KEY", verifier.id.hex()):
             raise LedgerError(f"{path} holds no private key: restore it")
         return cls(verifier, secret)
 
