@@ -1,5 +1,6 @@
 """``fedmuster explain`` of runs without rounds."""
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tests.experiments.tampering import changing
 from tests.report.roundless_runs import play
 
 from fedmuster.cli.explain import explain as explain_command
 from fedmuster.core import state as states
 from fedmuster.core.errors import ConfigError, FedmusterError, StateError
-from fedmuster.experiments.journal import JournalReader
+from fedmuster.experiments.journal import FILE_NAME, JournalReader
 from fedmuster.experiments.replay import play_again
 from fedmuster.report.explain import (
     DecisionMoment,

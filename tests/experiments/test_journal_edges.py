@@ -1,6 +1,7 @@
 """The journal of runs with edge servers: what it keeps, that kill -9 changes nothing of it, and
 that anybody can compute from it what COCS has learned."""
 
+import sqlite3
 import time
 from collections import defaultdict
 from dataclasses import fields, replace
@@ -9,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.experiments.tampering import changing
 from tests.forks import FORKS
 
 from fedmuster import Random
@@ -17,7 +17,7 @@ from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core import state as states
 from fedmuster.core.policy import Policy
 from fedmuster.core.selector import Selector
-from fedmuster.experiments.journal import Journal, JournalReader, rounds_done
+from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader, rounds_done
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import EdgeRow, Simulation
