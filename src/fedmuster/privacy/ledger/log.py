@@ -4,7 +4,7 @@ Leaf 0 is the ledger itself, leaf n the line of entry n. The tree follows from t
 file keeps it, and none can disagree with them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,9 @@ class LedgerLog:
         self._tree = MerkleTree(self._leaves)
         self._first_accounts: list[int] = []
         self._registrations: list[int] = []  # the entry of each
+        self._newest: dict[
+            int, bytes
+        ] = {}  # lines that were read last, most of them asked for next
         self._tree.extend([leaf_hash(chain.info.line)])
 
     def checkpoint(self) -> Checkpoint:
@@ -123,17 +126,19 @@ class LedgerLog:
                     f"{self.chain.path} is damaged: entries are missing near {some[0][0]:,}; see "
                     "fedmuster ledger verify"
                 )
-            self._tree.extend(leaf_hash(line_of(row)) for row in some)
+            self._newest = {row[0]: line_of(row) for row in some}
+            self._tree.extend(map(leaf_hash, self._newest.values()))
             for row in some:
                 if row[2] == "accounts":
                     entry = Entry._make(row)
                     self._first_accounts.append(entry.account)
                     self._registrations.append(entry.sequence)
 
-    def _lines(self, indices: Iterable[int]) -> dict[int, bytes]:
+    def _lines(self, indices: Sequence[int]) -> dict[int, bytes]:
         """The lines of leaves, by index."""
-        wanted = sorted(set(indices))
-        lines = {0: self.chain.info.line} if wanted[0] == 0 else {}
+        known = {0: self.chain.info.line, **self._newest}
+        lines = {index: known[index] for index in indices if index in known}
+        wanted = sorted(set(indices) - lines.keys())
         for first, last in _spans(wanted):
             rows = self.chain.database.execute(
                 f"SELECT {_COLUMNS} FROM entries WHERE sequence BETWEEN ? AND ?", (first, last)
@@ -153,7 +158,9 @@ class LedgerLog:
 
 def _spans(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Increasing numbers as ranges, first to last."""
-    array = np.array(numbers)
+    array = np.array(numbers, dtype=np.int64)
+    if len(array) == 0:
+        return []
     breaks = np.flatnonzero(np.diff(array) != 1)
     firsts = array[np.concatenate([[0], breaks + 1])]
     lasts = array[np.concatenate([breaks, [len(array) - 1]])]

@@ -5,7 +5,6 @@ entries to an earlier one. Both are a few hashes, whatever the size of the log.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -51,9 +50,8 @@ class MerkleTree:
         self._upper: Pyramid = [[]]  # of full tiles
         self._memo: dict[tuple[int, int], bytes] = {}  # roots of subtrees that are not complete
         self._paths: dict[tuple[int, int], list[bytes]] = {}  # from a full tile to the root
-        self._full_tile: Callable[[int], Pyramid] = lru_cache(_TILES_KEPT)(
-            lambda tile: _pyramid(read(tile * _TILE, (tile + 1) * _TILE))
-        )
+        self._read = read
+        self._kept: dict[int, Pyramid] = {}  # full tiles, those that were needed last
         self._last_tile: Pyramid = [[]]
 
     @property
@@ -68,13 +66,13 @@ class MerkleTree:
         self._tail.extend(leaves)
         full = len(self._tail) // _TILE * _TILE
         for first in range(0, full, _TILE):
-            (root,) = _pyramid(self._tail[first : first + _TILE])[-1]
-            self._add_tile(root)
+            self._add_tile(_pyramid(self._tail[first : first + _TILE]))
         del self._tail[:full]
         self._last_tile = _pyramid(self._tail)
 
-    def _add_tile(self, root: bytes) -> None:
-        self._upper[0].append(root)
+    def _add_tile(self, tile: Pyramid) -> None:
+        self._keep(len(self._upper[0]), tile)
+        self._upper[0] += tile[-1]
         level = 0
         while len(self._upper[level]) % 2 == 0:
             if level + 1 == len(self._upper):
@@ -94,7 +92,7 @@ class MerkleTree:
         key = (tile, size)
         if key not in self._paths:
             self._paths[key] = self._path(tile * _TILE, 0, size, down_to=_TILE)
-        inner = self._full_tile(tile) if tile < len(self._upper[0]) else self._last_tile
+        inner = self._tile(tile)
         place = index % _TILE
         path = [inner[level][place >> level ^ 1] for level in range(_TILE_LEVELS)]
         return b"".join(path + self._paths[key])
@@ -146,8 +144,19 @@ class MerkleTree:
             return self._upper[level - _TILE_LEVELS][index]
         per_tile = _TILE_LEVELS - level
         tile, place = index >> per_tile, index & ((1 << per_tile) - 1)
-        pyramid = self._full_tile(tile) if tile < len(self._upper[0]) else self._last_tile
-        return pyramid[level][place]
+        return self._tile(tile)[level][place]
+
+    def _tile(self, tile: int) -> Pyramid:
+        if tile == len(self._upper[0]):
+            return self._last_tile
+        if tile not in self._kept:
+            self._keep(tile, _pyramid(self._read(tile * _TILE, (tile + 1) * _TILE)))
+        return self._kept[tile]
+
+    def _keep(self, tile: int, pyramid: Pyramid) -> None:
+        while len(self._kept) >= _TILES_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[tile] = pyramid
 
 
 def _pyramid(leaves: Sequence[bytes]) -> Pyramid:

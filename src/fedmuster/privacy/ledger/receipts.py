@@ -8,6 +8,7 @@ before it, so a client with one small file can hold an operator to all that was 
 import json
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self
 
 from fedmuster.core.errors import DataError, LedgerError
@@ -67,17 +68,12 @@ class Receipt:
 
     def to_json(self) -> str:
         """As it travels, and as a client keeps it."""
-        entries = [[e.leaf, e.line.decode(), b64encode(e.proof).decode()] for e in self.entries]
-        return json.dumps(
-            {
-                "title": _TITLE,
-                "key": self.key,
-                "checkpoint": self.checkpoint,
-                **dict(zip(_PARTS, entries, strict=True)),
-                "since": [[size, b64encode(proof).decode()] for size, proof in self.since],
-                "received_us": self.received_us,
-            },
-            ensure_ascii=False,
+        parts = zip(_PARTS, map(_entry_as_json, self.entries), strict=True)
+        since = [[size, b64encode(proof).decode()] for size, proof in self.since]
+        return (
+            _head_as_json(self.key, self.checkpoint)
+            + "".join(f'"{part}": {entry}, ' for part, entry in parts)
+            + f'"since": {json.dumps(since)}, "received_us": {self.received_us}}}'
         )
 
     @classmethod
@@ -193,6 +189,21 @@ class Receipt:
 
 class MissingProofError(LedgerError):
     """The server does not know which receipt a client holds; nothing shows that anybody lies."""
+
+
+# The receipts of a round have most of their parts in common.
+
+
+@lru_cache(16)
+def _head_as_json(key: str, checkpoint: str) -> str:
+    head = {"title": _TITLE, "key": key, "checkpoint": checkpoint}
+    return json.dumps(head, ensure_ascii=False)[:-1] + ", "
+
+
+@lru_cache(64)
+def _entry_as_json(entry: Proven) -> str:
+    row = [entry.leaf, entry.line.decode(), b64encode(entry.proof).decode()]
+    return json.dumps(row, ensure_ascii=False)
 
 
 def _proven(row: Any) -> Proven:
