@@ -29,6 +29,7 @@ _ID_BYTES, _TIME_BYTES, _KEY_BYTES = 4, 8, 32
 _DASH: Final = "— "
 _LONGEST_NOTE: Final = 16_000
 _MOST_SIGNATURES: Final = 32
+_LONGEST_SIZE: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,10 @@ class Note(NamedTuple):
         """The note; a :class:`DataError` where it is none."""
         if len(image) > _LONGEST_NOTE:
             raise DataError(f"a note of {len(image):,} characters, expected {_LONGEST_NOTE:,}")
+        try:
+            image.encode()  # it is bytes that are signed
+        except UnicodeEncodeError:
+            raise DataError("a note with characters that are none") from None
         text, gap, lines = image.rpartition("\n\n")
         if not gap or not lines.endswith("\n"):
             raise DataError("this is no signed note: it was cut off, or is something else")
@@ -152,9 +157,9 @@ class Checkpoint(NamedTuple):
     def of(cls, note: Note) -> Self:
         """The checkpoint that a note is; a :class:`DataError` where it is none."""
         origin, size, root, *_ = (*note.text.split("\n"), "", "", "")
-        found = cls(origin, int(size) if size.isascii() and size.isdecimal() else 0, _bytes(root))
-        known = found.size < 2**62 and len(found.root) == HASH_BYTES
-        if not known or note.text != found.text:
+        counts = size.isascii() and size.isdecimal() and len(size) <= _LONGEST_SIZE
+        found = cls(origin, int(size) if counts else 0, _bytes(root))
+        if len(found.root) != HASH_BYTES or note.text != found.text:
             raise DataError("the note is no checkpoint: expected a log's name, its size and root")
         return found
 
