@@ -239,6 +239,22 @@ def test_a_copy_cannot_spend_a_cap_again(
         scene.ask_witness()
 
 
+def test_a_ledger_that_moves_with_its_key_is_accepted(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an honest operator does: the newest copy, nothing else in use, adopted."""
+    second = tmp_path / "second"
+    image(scene, second)
+    monkeypatch.setenv("FEDMUSTER_STATE", str(second / "state"))
+    for head in (second / "state").glob("*.head"):
+        head.unlink()
+    scene.path = second / "project" / "ledger.sqlite"
+    adopt(scene.path)
+    assert scene.play() == {}
+    assert scene.faults() == []
+    scene.ask_witness()
+
+
 def test_a_copy_that_asks_other_clients_is_found_by_a_witness_and_the_auditor(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
