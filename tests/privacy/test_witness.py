@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmuster.core.errors import DataError, FedmusterError, LedgerError, StateError
+from fedmuster.core.errors import (
+    DataError,
+    FedmusterError,
+    LedgerError,
+    MissingExtraError,
+    StateError,
+)
 from fedmuster.privacy.ledger import Ledger, VerifierKey, Witness, WitnessRequest
 from fedmuster.privacy.ledger.log import checkpoint_request, public_key_file
 from fedmuster.privacy.ledger.notes import Checkpoint, Note, SigningKey, witnessed_at
@@ -195,3 +201,25 @@ def test_on_the_command_line(path: Path, tmp_path: Path) -> None:
     refused = run(*audited)
     assert refused.returncode == 1
     assert str(client) in refused.stdout
+
+
+def test_without_cryptography_there_are_debits_and_no_receipts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
+    with Ledger.open(tmp_path / "l.sqlite", currency="epsilon", kind="real") as ledger:
+        accounts = ledger.register(["ann"], 10)
+        ledger.debit(run="a", round=1, accounts=accounts, units=np.array([1]))
+        with pytest.raises(MissingExtraError):
+            ledger.receipts(run="a", round=1, accounts=accounts)
+        ledger.debit(run="a", round=2, accounts=accounts, units=np.array([1]))
+    assert not public_key_file(tmp_path / "l.sqlite").exists()
+
+
+def test_simulated_ledgers_give_no_receipts(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "l.sqlite", currency="epsilon", kind="simulated") as ledger:
+        accounts = ledger.register(["ann"], 10)
+        ledger.debit(run="a", round=1, accounts=accounts, units=np.array([1]))
+        with pytest.raises(LedgerError):
+            ledger.receipts(run="a", round=1, accounts=accounts)
+    assert not (tmp_path / "state").exists()
