@@ -46,12 +46,14 @@ class Federation:
         (folder / "clients").mkdir()
         self.files = {name: folder / "clients" / f"{name}.json" for name in NAMES}
         self.config = config
+        self.reporting = True
         self.ledger = folder / "server" / "ledger.sqlite"
         self.runs = 0
 
     def grid(self) -> InProcessGrid:
         """SuperNodes that have just started."""
-        app = ClientApp(mods=[PrivateMod(mechanism=Laplace(), max_epsilon=4.0), ReportingMod()])
+        private = PrivateMod(mechanism=Laplace(), max_epsilon=4.0)
+        app = ClientApp(mods=[private, ReportingMod()] if self.reporting else [private])
         app.train()(trained)
         return InProcessGrid(
             app,
@@ -114,6 +116,15 @@ def test_receipts_lead_on_from_round_to_round_and_from_run_to_run(federation: Fe
     assert sizes == {1 + 1 + 2 + 4 * 6}  # the ledger, the clients, two runs, four rounds
     accounts = [r.statement().debit.account for r in held.values() if r is not None]
     assert sorted(accounts) == [1, 2, 3, 4, 5, 6]
+    assert federation.faults() == []
+
+
+def test_clients_that_do_not_say_what_they_hold_lose_a_round_and_go_on(tmp_path: Path) -> None:
+    """Without ReportingMod a new server hears of their receipts when it has asked them."""
+    federation = Federation(tmp_path)
+    federation.reporting = False
+    assert federation.run(2) == 12
+    assert federation.run(3) == 12
     assert federation.faults() == []
 
 
