@@ -1,8 +1,10 @@
 """A round's debits in the ledger: 1,000 random clients out of K, checked, chained, on disk.
 
-Bar: at most 100 ms at K = 1,000,000, everything included. References, in the same run: the same
-rows and balances written with bare SQLite (one transaction, no checks, no chain, no heads), and a
-transaction of a single row, which is what one ``fsync`` costs on this disk.
+Bar: at most 30 ms at K = 1,000,000, everything included. "receipts" is what Flower's clients get on
+top: the Merkle tree goes on, its root is signed, and each client gets its proofs, as text.
+References, in the same run: the same rows and balances written with bare SQLite (one transaction,
+no checks, no chain, no heads), and a transaction of a single row, which is what one ``fsync`` costs
+on this disk.
 """
 
 import os
@@ -24,7 +26,7 @@ CLIENTS = (1_000, 10_000, 100_000, 1_000_000)
 COHORT = 1_000
 ROUNDS = 60
 CAP_UNITS = 10**15
-BAR_SECONDS = 0.1
+BAR_SECONDS = 0.03
 
 
 class Bare:
@@ -66,6 +68,7 @@ def measure(clients: int, folder: Path) -> dict[str, float]:
     rng = np.random.default_rng(0)
     rounds = {"ledger": 0, "bare": 0}
     debit_seconds: list[float] = []
+    paid: list[tuple[int, IntArray]] = []
     processor_seconds: list[float] = []
 
     def cohort(name: str) -> tuple[int, IntArray]:
@@ -88,9 +91,22 @@ def measure(clients: int, folder: Path) -> dict[str, float]:
             start = process_time()
             debit_seconds.append(timed(lambda: ledger.debit(run="run", round=number, **pay)))
             processor_seconds.append(process_time() - start)
+            paid[:] = [(number, accounts)]
+
+        def receipts() -> None:
+            ((number, accounts),) = paid
+            held = {account: [clients] for account in accounts.tolist()}
+            made = ledger.receipts(run="run", round=number, accounts=accounts, held=held)
+            for receipt in made:
+                receipt.to_json()
 
         seconds |= in_turns(
-            {"debit": debit, "bare": lambda: bare.debit(*cohort("bare")), "one row": bare.one_row},
+            {
+                "debit": debit,
+                "receipts": receipts,
+                "bare": lambda: bare.debit(*cohort("bare")),
+                "one row": bare.one_row,
+            },
             turns=ROUNDS,
         )
         bare.database.close()
@@ -110,7 +126,7 @@ def timed(call: Callable[[], object]) -> float:
 def main() -> None:
     """Print a round's cost at each K, absolutely and over the references."""
     results = {}
-    titles = ("CPU", "debit", "mean", "slowest", "bare")
+    titles = ("CPU", "debit", "mean", "slowest", "receipts", "bare")
     print(f"{'K':>9}" + "".join(f"{title:>9}" for title in titles), end="")
     print(f"{'/ bare':>8}{'/ row':>8}{'register':>11}{'again':>9}{'balances':>10}{'verify':>9}")
     for clients in CLIENTS:
@@ -118,15 +134,13 @@ def main() -> None:
         with TemporaryDirectory(dir=RESULTS) as folder:  # not /tmp: that may be no disk at all
             os.environ[STATE_FOLDER_VARIABLE] = folder
             s = results[clients] = measure(clients, Path(folder))
-        milliseconds = (s["CPU"], s["debit"], s["mean debit"], s["slowest debit"], s["bare"])
-        print(
-            f"{clients:>9,}" + "".join(f"{1e3 * value:>6.1f} ms" for value in milliseconds), end=""
-        )
+        shown = ("CPU", "debit", "mean debit", "slowest debit", "receipts", "bare")
+        print(f"{clients:>9,}" + "".join(f"{1e3 * s[name]:>6.1f} ms" for name in shown), end="")
         print(f"{s['debit'] / s['bare']:>8.1f}{s['debit'] / s['one row']:>8.1f}", end="")
         print(f"{s['register']:>9.2f} s{s['register again']:>7.2f} s", end="")
         print(f"{s['balances of all']:>8.2f} s{s['verify']:>7.2f} s")
     largest = results[CLIENTS[-1]]
-    met = "met" if largest["mean debit"] <= BAR_SECONDS else "missed"
+    met = "met" if largest["debit"] <= BAR_SECONDS else "missed"
     print(f"bar: {COHORT:,} debits out of {CLIENTS[-1]:,} in {1e3 * BAR_SECONDS:g} ms: {met}")
     write("ledger_cost", results)
 

@@ -179,7 +179,7 @@ SECURE = 'privacy=Privacy(epsilon=5.0, noise="secure")'
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("deadline_seconds=30", "privacy=Privacy(epsilon=5.0)", "noise"),
+        ("deadline_seconds=30", "privacy=Privacy(noise='seeded')", "noise"),
         ('"bsfl"', '"genie"', "oracle"),
         ('"bsfl"', '"cocs"', "min_train_nodes=1"),
         ('"bsfl"', '"bsfll"', "'bsfl'"),
@@ -262,7 +262,8 @@ def test_a_rehearsal_spends_no_budget_of_clients(
 ) -> None:
     limited = edited(apps.LIMITED, "small/server_app.py", "privacy=Privacy(epsilon=5.0)", SECURE)
     file = tmp_path / "releases.json"
-    node_config = f'release-notes="{file}"' if named else ""
+    key = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"  # of no ledger here
+    node_config = f'release-notes="{file}" privacy-ledger-key="{key}"' if named else ""
     found = checked(limited, rehearse=True, node_config=node_config)
     assert must_change(found) == []
     assert the(found, "privacy", level)

@@ -69,6 +69,25 @@ def test_everybody_who_is_asked_has_paid_and_the_auditor_agrees(tmp_path: Path) 
     assert journal.columns["spent_max"][-1] > 0
 
 
+def test_noise_is_secure_where_nothing_is_said(tmp_path: Path) -> None:
+    settled = Muster(
+        FedAvg(fraction_evaluate=0.0),
+        folder=tmp_path,
+        policy=PAUSE(),
+        cohort_size=2,
+        privacy=Privacy(),
+    )
+    assert settled.settings.privacy == Privacy(noise="secure")
+    with pytest.raises(ConfigError):
+        Muster(
+            FedAvg(),
+            folder=tmp_path,
+            policy=PAUSE(),
+            cohort_size=2,
+            privacy=Privacy(noise="seeded"),
+        )
+
+
 def test_the_run_ends_when_budgets_do(tmp_path: Path) -> None:
     result = run(tmp_path, private_grid("abc"), rounds=50, privacy=promise(tmp_path, times=2))
     journal = JournalReader(tmp_path / "run")

@@ -36,7 +36,8 @@ from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedmuster.core.errors import StateError
+from fedmuster.core.errors import ConfigError, StateError
+from fedmuster.flower import Muster
 from fedmuster.flower.in_process import InProcessGrid, Node
 from fedmuster.flower.plain_files import NotPlainError, Packed, pack, unpack
 from fedmuster.flower.strategy_memory import StrategyMemory
@@ -209,6 +210,20 @@ def test_another_strategy_is_refused() -> None:
     wrapped = STRATEGIES["fixed clipping at the server"]()
     with pytest.raises(StateError, match="ServerSideFixedClipping of FedAdam"):
         StrategyMemory(wrapped).restore(image, source="runs/mine")
+
+
+@pytest.mark.parametrize(("over_selection", "fits"), [(1.0, True), (1.2, False), (2.0, False)])
+def test_flowers_accountant_and_over_selection_do_not_go_together(
+    tmp_path: Path, over_selection: float, fits: bool
+) -> None:
+    """It accounts for the noise of exactly as many clients as are asked; fewer would count."""
+    strategy = STRATEGIES["fixed clipping, accounted"]()
+    settings: dict[str, Any] = {"folder": tmp_path, "policy": "random", "cohort_size": NODES}
+    if fits:
+        Muster(strategy, over_selection=over_selection, **settings)
+        return
+    with pytest.raises(ConfigError, match="over_selection"):
+        Muster(strategy, over_selection=over_selection, **settings)
 
 
 def test_an_accountant_that_is_gone_is_missed() -> None:

@@ -14,6 +14,7 @@ from fedmuster.flower.wire import (
     RECORD,
     Ask,
     Facts,
+    HeldReceipt,
     PrivacyGrant,
     Question,
     Release,
@@ -25,7 +26,7 @@ from fedmuster.flower.wire import (
 )
 from fedmuster.privacy.mechanisms import Gaussian, Laplace, Mechanism
 
-Wired = Ask | Facts | Question | Release | Report
+Wired = Ask | Facts | HeldReceipt | Question | Release | Report
 
 EVERYTHING: list[Wired] = [
     Question(),
@@ -33,7 +34,10 @@ EVERYTHING: list[Wired] = [
     Ask(run="r1", round=1, grant=PrivacyGrant.on(Gaussian(clip=3.0), 0.25)),
     Report(compute_seconds=1.5, trained_before=0),
     Report(compute_seconds=0.0, trained_before=2, signals={"accuracy_gain": -0.5, "a.b": 1e300}),
+    Ask(run="r1", round=1, grant=PrivacyGrant.on(Laplace(), 0.25, "a receipt — as text")),
     Release(run="r1", round=3, amount=0.5),
+    HeldReceipt(log_size=77),
+    Facts(log_size=5),
     Facts(),
     Facts(client_id="hospital-3", edges=("west", "east"), num_samples=12),
 ]
@@ -95,6 +99,9 @@ def test_a_question_is_no_answer() -> None:
         (Report, {"report.compute-seconds": 2**63, "report.trained-before": 0}, "finite number"),
         (Report, {"report.compute-seconds": 1.0, "report.trained-before": 1.5}, "is 1.5"),
         (Release, {"release.run": "r", "release.round": 1}, "amount is None"),
+        (HeldReceipt, {"held.log-size": -1}, "log-size is -1"),
+        (HeldReceipt, {"held.log-size": 0.5}, "log-size is 0.5"),
+        (Facts, {"facts.known": True, "facts.log-size": "1"}, "log-size is '1'"),
         (Facts, {"facts.client-id": 3}, "facts: client-id is 3"),
         (Facts, {"facts.client-id": "a\nfedmuster: b"}, "printable"),
         (Facts, {"facts.client-id": "x" * 201}, "1 … 200"),
@@ -138,7 +145,7 @@ def test_another_kind_of_record_is_refused() -> None:
         st.sampled_from(
             [
                 f"{kind.PREFIX}{key}"
-                for kind in (Ask, Facts, Question, Release, Report)
+                for kind in (Ask, Facts, HeldReceipt, Question, Release, Report)
                 for key in ("run", "round", "amount", "mechanism", "edges", "client-id", "wanted")
             ]
         ),
@@ -155,7 +162,7 @@ def test_another_kind_of_record_is_refused() -> None:
 )
 def test_nothing_else_ever_happens(values: dict[str, Any]) -> None:
     content = RecordDict({RECORD: ConfigRecord(values)})
-    for kind in (Ask, Facts, Question, Release, Report):
+    for kind in (Ask, Facts, HeldReceipt, Question, Release, Report):
         try:
             item: Wired | None = kind.of(content)
         except DataError:

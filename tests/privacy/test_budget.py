@@ -1,18 +1,23 @@
 """Debit before anybody is asked; continue after a crash without paying twice."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedmuster import Random
 from fedmuster.core.errors import ConfigError, LedgerError, StateError
+from fedmuster.experiments.spec import Experiment
 from fedmuster.privacy.budget import Budget, Privacy
 from fedmuster.privacy.ledger import Ledger
+from fedmuster.privacy.ledger.chain import reading
 from fedmuster.privacy.mechanisms import Gaussian, Laplace
 from fedmuster.privacy.schedules import Geometric, Uniform
+from fedmuster.worlds import PauseGroups
 
 NAMES = ["ann", "bob", "cem", "dot"]
-PRIVACY = Privacy(epsilon=8.0, schedule=Uniform(participations=4))
+PRIVACY = Privacy(epsilon=8.0, schedule=Uniform(participations=4), noise="seeded")
 
 
 def open_budget(path: Path, privacy: Privacy = PRIVACY, run: str = "run") -> Budget:
@@ -39,7 +44,7 @@ def test_debits_follow_the_schedule_and_end(tmp_path: Path) -> None:
 
 def test_the_index_of_the_schedule_counts_over_all_runs(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    halves = Privacy(epsilon=8.0, schedule=Geometric(eta=float(np.log(2))))
+    halves = Privacy(epsilon=8.0, schedule=Geometric(eta=float(np.log(2))), noise="seeded")
     first = open_budget(path, halves, "first")
     assert first.debit(1, clients(1)).amounts[0] == pytest.approx(4.0)
     first.close()
@@ -205,3 +210,16 @@ def test_secure_runs_are_not_wound_back(tmp_path: Path, monkeypatch: pytest.Monk
 def test_bad_budgets_are_refused(epsilon: float) -> None:
     with pytest.raises(ConfigError, match="epsilon"):
         Privacy(epsilon=epsilon)
+
+
+def test_noise_is_secure_unless_an_experiment_is_simulated(tmp_path: Path) -> None:
+    world = PauseGroups(cohort_size=2)
+    simulated = Experiment(policies={"r": Random()}, world=world, rounds=1, privacy=Privacy())
+    assert simulated.privacy == Privacy(noise="seeded")
+    assert 'noise = "seeded"' in simulated.to_toml()
+    kept = replace(simulated, privacy=Privacy(noise="secure"))
+    assert kept.privacy == Privacy(noise="secure")
+    real = open_budget(tmp_path / "ledger.sqlite", Privacy())
+    real.close()
+    with reading(tmp_path / "ledger.sqlite") as chain:
+        assert chain.info.kind == "real"

@@ -15,7 +15,7 @@ from fedmuster.privacy.budget import Budget, Privacy
 from fedmuster.privacy.ledger import Ledger, verify
 from fedmuster.privacy.schedules import Uniform
 
-SIMULATED = Privacy(epsilon=8.0, schedule=Uniform(participations=4))
+SIMULATED = Privacy(epsilon=8.0, schedule=Uniform(participations=4), noise="seeded")
 SECURE = Privacy(epsilon=8.0, schedule=Uniform(participations=4), noise="secure")
 
 

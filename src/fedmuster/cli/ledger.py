@@ -4,8 +4,6 @@ from pathlib import Path
 
 import click
 
-from fedmuster.core.errors import ConfigError
-
 
 @click.group()
 def ledger() -> None:
@@ -18,7 +16,7 @@ _LEDGER = click.argument("path", metavar="LEDGER", type=click.Path(path_type=Pat
 @ledger.command("show")
 @_LEDGER
 @click.option("--client", help="One client's debits, in order.")
-@click.option("--delta", type=float, help="With --client: the ε that its debits are at this δ.")
+@click.option("--delta", type=float, help="The ε that a client's debits are together at this δ.")
 @click.option(
     "--method",
     help="With --delta: how to compose the debits. Laplace noise: rdp (default) or pld, which is "
@@ -45,10 +43,10 @@ def show_ledger(
         ledger_views.show_client(
             path, client, delta=delta, method=method, mechanism=mechanism, as_json=as_json
         )
-    elif delta is not None:
-        raise ConfigError("--delta needs --client: debits are composed client by client")
     else:
-        ledger_views.show_ledger(path, mechanism=mechanism, as_json=as_json)
+        ledger_views.show_ledger(
+            path, delta=delta, method=method, mechanism=mechanism, as_json=as_json
+        )
 
 
 @ledger.command("export")
@@ -93,13 +91,88 @@ def verify_ledger(path: Path) -> None:
     show_default=True,
     help="What a simulation's client {} is called in the ledger; federations say it themselves.",
 )
-def audit_ledger(path: Path, run_folders: tuple[Path, ...], client_name: str) -> None:
-    """Verify; list what is odd; compare with runs. Exit code 1 if anything is wrong."""
+@click.option(
+    "--receipts",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A client's receipt, or the file of its releases: does the ledger still say so?",
+)
+@click.option(
+    "--checkpoint",
+    "checkpoints",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A checkpoint that was kept elsewhere: does the ledger still begin like that?",
+)
+@click.option("--key", help="The ledger's public key; without it, the one beside the ledger.")
+@click.option(
+    "--witness-key",
+    "witness_keys",
+    multiple=True,
+    help="The public key of a witness that must have signed every checkpoint.",
+)
+def audit_ledger(
+    path: Path,
+    run_folders: tuple[Path, ...],
+    client_name: str,
+    receipts: tuple[Path, ...],
+    checkpoints: tuple[Path, ...],
+    key: str | None,
+    witness_keys: tuple[str, ...],
+) -> None:
+    """Verify; list what is odd; compare with runs, receipts and witnesses. Exit code 1 if wrong."""
     from fedmuster.cli.ledger_views import show_faults
-    from fedmuster.privacy.ledger import audit
+    from fedmuster.privacy.ledger import Evidence, VerifierKey, audit
 
-    found = audit(path, run_folders, client_name=client_name)
+    evidence = Evidence(
+        receipts=receipts,
+        checkpoints=checkpoints,
+        key=None if key is None else VerifierKey.of(key),
+        witnesses=[VerifierKey.of(each) for each in witness_keys],
+    )
+    found = audit(path, run_folders, client_name=client_name, evidence=evidence)
     show_faults(path, found.verification, found.remarks, found.faults)
+
+
+@ledger.command("checkpoint")
+@_LEDGER
+@click.option("--since", default=0, help="How many leaves the witness has signed before.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="For the request.")
+def sign_checkpoint(path: Path, since: int, out: Path) -> None:
+    """Sign what the ledger holds now, and write the request that a witness is to sign it, too."""
+    from fedmuster.cli.display import say
+    from fedmuster.privacy.ledger.log import checkpoint_request
+    from fedmuster.privacy.ledger.notes import Checkpoint
+
+    request = checkpoint_request(path, since=since)
+    out.write_text(str(request), encoding="utf-8")
+    say(f"signed {Checkpoint.of(request.note).size:,} leaves; for a witness: {out}")
+
+
+@ledger.command("witness")
+@click.argument("request", metavar="REQUEST", type=click.Path(path_type=Path, exists=True))
+@click.option(
+    "--folder",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The witness's own, with its key and what it has signed; never the operator's.",
+)
+@click.option("--name", default="witness", show_default=True, help="Of a new witness's key.")
+@click.option("--trust", "key", help="The public key of a ledger that is new to the witness.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="For the signed note.")
+def witness_checkpoint(request: Path, folder: Path, name: str, key: str | None, out: Path) -> None:
+    """As a witness, sign a checkpoint, if it adds to the one that was signed before."""
+    from fedmuster.cli.display import say
+    from fedmuster.privacy.ledger import VerifierKey, Witness, WitnessRequest
+
+    witness = Witness(folder, name=name)
+    if key is not None:
+        witness.trust(VerifierKey.of(key))
+    note = witness.cosign(WitnessRequest.parse(request.read_text(encoding="utf-8")))
+    out.write_text(str(note), encoding="utf-8")
+    say(f"signed: {out}; this witness's public key is {witness.verifier}")
 
 
 @ledger.command("adopt")

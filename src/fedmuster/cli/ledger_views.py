@@ -4,6 +4,7 @@ import csv
 import json
 import sqlite3
 import sys
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -12,7 +13,14 @@ from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.privacy.ledger import Verification
 from fedmuster.privacy.ledger.chain import ChainHead, Info, reading
 from fedmuster.privacy.ledger.guards import utc
-from fedmuster.privacy.ledger.reading import EXPORTED, all_accounts, all_entries, history, summarise
+from fedmuster.privacy.ledger.reading import (
+    EXPORTED,
+    Payment,
+    all_accounts,
+    all_entries,
+    history,
+    summarise,
+)
 from fedmuster.privacy.mechanisms import currency_of
 from fedmuster.privacy.schedules import to_amount
 
@@ -21,12 +29,24 @@ _CHUNK = 50_000
 _TEXTS = {"kind", "text", "digest", "run_id", "identity"}
 
 
-def show_ledger(path: Path, *, mechanism: str | None, as_json: bool) -> None:
-    """Totals, how much of the budgets is spent, and the clients that have spent most."""
+def show_ledger(
+    path: Path, *, delta: float | None, method: str | None, mechanism: str | None, as_json: bool
+) -> None:
+    """Totals, how much of the budgets is spent, and the clients that have spent most.
+
+    With ``delta`` also what the debits of each of these clients amount to together.
+    """
     summary = summarise(path)
     info = summary.info
+    composed: dict[str, float] = {}
+    if delta is not None:
+        for account in summary.top:
+            _, _, payments = history(path, account.identity)
+            composed[account.identity], method = _composed(info, payments, delta, method, mechanism)
     if as_json:
         top = [account._asdict() for account in summary.top]
+        for row in top if composed else []:
+            row |= {"delta": delta, "epsilon": composed[row["identity"]]}
         table = {**info._asdict(), **summary._asdict(), "head": summary.head._asdict(), "top": top}
         table.pop("info")
         _print_json(table)
@@ -48,9 +68,10 @@ def show_ledger(path: Path, *, mechanism: str | None, as_json: bool) -> None:
     ]
     show_table("How much of their cap clients have spent", ("spent", "clients"), rows)
     if summary.top:
+        epsilons = [f"ε at {delta:g}"] if composed else []
         show_table(
             "Clients that have spent the largest share of their cap",
-            ("client", "spent", "cap", "share", "debits"),
+            ("client", "spent", "cap", "share", "debits", *epsilons),
             [
                 (
                     account.identity,
@@ -58,6 +79,7 @@ def show_ledger(path: Path, *, mechanism: str | None, as_json: bool) -> None:
                     _amount(account.cap_units),
                     f"{account.spent_units / account.cap_units:.1%}",
                     f"{account.debits:,}",
+                    *([f"{composed[account.identity]:.6g}"] if composed else []),
                 )
                 for account in summary.top
             ],
@@ -75,13 +97,9 @@ def show_client(
 ) -> None:
     """One client's debits, in order; with ``delta`` also what they amount to together."""
     info, account, payments = history(path, identity)
-    composed = unit = None
+    composed, unit = None, currency_of(info.currency, mechanism)
     if delta is not None:
-        unit = currency_of(info.currency, mechanism)
-        if unit is None:
-            raise ConfigError(f"--delta: {_unknown(info)}")
-        amounts = [to_amount(payment.units) for payment in payments]
-        composed, method = unit.compose(amounts, delta, method)
+        composed, method = _composed(info, payments, delta, method, mechanism)
     if as_json:
         debits = [payment._asdict() for payment in payments]
         table = {"currency": info.currency, **account._asdict(), "debits": debits}
@@ -105,6 +123,20 @@ def show_client(
         for payment in payments
     ]
     show_table("Debits", ("entry", "time", "run", "round", info.currency, "in all"), rows)
+
+
+def _composed(
+    info: Info, payments: Sequence[Payment], delta: float, method: str | None, mechanism: str | None
+) -> tuple[float, str]:
+    """The ε of one client's debits, each in full: being chosen seldom makes none of them cheaper.
+
+    Amplification by sampling needs a choice that is random and secret; policies choose by what they
+    know of clients, and tell them.
+    """
+    unit = currency_of(info.currency, mechanism)
+    if unit is None:
+        raise ConfigError(f"--delta: {_unknown(info)}")
+    return unit.compose([to_amount(payment.units) for payment in payments], delta, method)
 
 
 def show_faults(

@@ -6,7 +6,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 from fedmuster.core.errors import StateError
 
 
-def write_file(path: Path, image: bytes) -> None:
-    """Write to a temporary name, sync, rename, sync the folder."""
+def write_file(path: Path, image: bytes, *, mode: int = 0o666) -> None:
+    """Write to a temporary name, sync, rename, sync the folder.
+
+    The file gets the permissions ``mode``, as far as the process's umask allows them.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
         file.write(image)
         file.flush()
         os.fsync(file.fileno())

@@ -112,6 +112,8 @@ class Experiment:
             raise ConfigError(
                 "private = false, but nobody has privacy: write a [privacy] table, or leave it out"
             )
+        if self.privacy is not None:
+            object.__setattr__(self, "privacy", self.privacy.settled("seeded"))
         shared = self.privacy is not None and self.privacy.ledger is not None
         if shared and len(self.policies) * len(self.seeds) > 1:
             raise ConfigError(

@@ -12,6 +12,7 @@ from fedmuster.flower.app_check import Finding
 from fedmuster.flower.in_process import Node
 from fedmuster.flower.muster import Muster
 from fedmuster.flower.private_mod import NOTES_KEY, PrivateMod
+from fedmuster.flower.receipt_check import LEDGER_KEY
 from fedmuster.flower.release_limits import NODE_CONFIG_EXAMPLE
 
 _MODS = "app = ClientApp(mods=[PrivateMod(…), ReportingMod()])"
@@ -58,8 +59,14 @@ def _judge_limits(mod: PrivateMod, node_config: dict[str, Any]) -> Iterator[Find
 
 
 def note_elsewhere(nodes: Sequence[Node], mods: Sequence[PrivateMod], folder: Path) -> None:
-    """Give each node a new file in ``folder``: a rehearsal must not spend a client's budget."""
+    """Give each node a new file in ``folder``: a rehearsal must not spend a client's budget.
+
+    The ledger of a rehearsal is thrown away, so its key cannot be the one that clients demand.
+    """
+    for mod in mods:
+        mod.ledger_key = None
     for node in nodes:
+        node.config.pop(LEDGER_KEY, None)
         for key in {NOTES_KEY, *(mod.notes_key for mod in mods)}:
             if mods or key in node.config:
                 file = folder / f"releases-{node.node_id}.json"

@@ -1,4 +1,5 @@
-"""What a client remembers of its releases: the newest round of each run, and all that they cost.
+"""What a client remembers of its releases: the newest round of each run, and all that they cost;
+and the newest receipt of the ledger that debited them.
 
 The file has two lines: a title with the SHA-256 of the second line, and JSON. The checksum finds
 damage, and edits by hand. It is no signature: somebody who may write the file can forge it, put
@@ -37,11 +38,13 @@ class VaultContents:
         sequence: how often the vault was written.
         rounds: by run, the newest released round; the run that released last stands last.
         released: by key of the currency, the total of all releases, in units of the ledger.
+        receipt: the newest that a server's ledger gave, as JSON; empty where none did.
     """
 
     sequence: int = 0
     rounds: Mapping[str, int] = field(default_factory=dict)
     released: Mapping[str, int] = field(default_factory=dict)
+    receipt: str = ""
 
     def after(self, *, run: str, round_: int, currency: str, units: int) -> Self:
         """The contents after one more release; of the runs, the newest 1,000 are kept."""
@@ -52,7 +55,10 @@ class VaultContents:
 
     def to_bytes(self) -> bytes:
         """The whole file."""
-        body = json.dumps(asdict(self)).encode() + b"\n"
+        table = asdict(self)
+        if not self.receipt:
+            del table["receipt"]  # as in versions without receipts
+        body = json.dumps(table).encode() + b"\n"
         return f"{_TITLE} {sha256(body).hexdigest()}\n".encode() + body
 
     @classmethod
@@ -62,11 +68,16 @@ class VaultContents:
         if title != f"{_TITLE} {sha256(body).hexdigest()}".encode():
             return cls._of_notes(image)
         table = json.loads(body)
-        if not isinstance(table, dict) or table.keys() != set(cls.__slots__):
+        known = isinstance(table, dict) and table.keys() | {"receipt"} == set(cls.__slots__)
+        if not known:
             raise ValueError("its fields are not those of this version of fedmuster")
         if not _is_count(table["sequence"]):
             raise ValueError("its sequence number is none")
-        return cls(sequence=table["sequence"], **{k: _counts(table[k]) for k in _COUNTS})
+        receipt = table.get("receipt", "")
+        if not isinstance(receipt, str):
+            raise ValueError("its receipt is none")
+        counts = {name: _counts(table[name]) for name in _COUNTS}
+        return cls(sequence=table["sequence"], receipt=receipt, **counts)
 
     @classmethod
     def _of_notes(cls, image: bytes) -> Self:
@@ -149,6 +160,15 @@ class ClientVault:
                 image = self._next_image(changed)
                 _write(self._file, image)
         self._state[_RECORD] = ConfigRecord({"image": image})
+
+    def keep_evidence(self, text: str) -> None:
+        """Put a refused receipt beside the file, for an auditor; the first one stays."""
+        if self._file is None:
+            return
+        evidence = self._file.with_name(f"{self._file.name}.refused")
+        with _locked(self._file):
+            if not evidence.exists():
+                _write(evidence, text.encode())
 
     def _next_image(self, changed: Callable[[VaultContents], VaultContents]) -> bytes:
         before = self.contents()

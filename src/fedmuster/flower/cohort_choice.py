@@ -37,7 +37,8 @@ class EndedError(Exception):
 class ChosenCohort(NamedTuple):
     """The cohort of a round, already debited.
 
-    ``nodes`` has the node of each of ``selection.clients``, in the same order.
+    ``nodes`` has the node of each of ``selection.clients``, in the same order; ``receipts`` has the
+    ledger's receipt for each client.
     """
 
     selection: Selection
@@ -46,6 +47,7 @@ class ChosenCohort(NamedTuple):
     scores: dict[str, FloatArray]
     network: EdgeView | None
     grant: Grant | None
+    receipts: Mapping[int, str]
 
 
 class NodeContacts(NamedTuple):
@@ -91,6 +93,7 @@ class Chooser:
         self.selector: Selector[Any] | None = None
         """None until the first node is known."""
         self.budget: Budget | None = None
+        self._heard_sizes: dict[int, int] = {}
 
     def load(self, roster: bytes, selector: bytes, budget: bytes | None, *, source: str) -> None:
         """Continue from saved state."""
@@ -157,16 +160,25 @@ class Chooser:
         )
         scores = {**self._marks(available, network), **selector.scores()}
         # From here on clients are asked: every asked client must have paid.
-        grant = None
+        grant, receipts = None, {}
         if self.budget is not None:
             grant = self.budget.debit(selection.round, selection.clients)
+            receipts = self.budget.receipts(grant, self._log_sizes)
         chosen = selection.clients.tolist()
         names = some([self._name(client) for client in chosen])
         policy = self._settings.policy.name
         say(f"round {selection.round}: {policy} chose {len(chosen)} of {free} nodes: {names}")
         self._warn_of_everybody(len(chosen))
         nodes = [node_of[client] for client in chosen]
-        return ChosenCohort(selection, nodes, available, scores, network, grant)
+        return ChosenCohort(selection, nodes, available, scores, network, grant, receipts)
+
+    def note_receipts(self, log_sizes: Mapping[int, int]) -> None:
+        """Note which receipts clients say that they hold, for the proofs of the next ones."""
+        self._heard_sizes |= log_sizes
+
+    def _log_sizes(self, client: int) -> set[int]:
+        """The sizes of the ledger's log in receipts that a client may hold."""
+        return {self.roster.facts[client].log_size, self._heard_sizes.get(client, 0)} - {0}
 
     def _warn_of_everybody(self, chosen: int) -> None:
         """Warn once when there is nothing to choose, round after round."""

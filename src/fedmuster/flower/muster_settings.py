@@ -255,6 +255,8 @@ class Settings:
         require(known, self, "privacy", "a Privacy(…), or None")
         made = hasattr(self.policy, "oracle") and not isinstance(self.policy, type)
         require(made, self, "policy", 'a policy, for example BSFL() or "bsfl:alpha=3"')
+        if self.privacy is not None:
+            object.__setattr__(self, "privacy", self.privacy.settled("secure"))
         if self.privacy is not None and self.privacy.simulated:
             raise ConfigError(
                 "Muster: privacy has noise = 'seeded', which protects nobody and is for "

@@ -1,6 +1,7 @@
 """The mod that lets nothing leave a client but what its budget was debited for."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from logging import ERROR, WARNING
@@ -24,8 +25,9 @@ from flwr.supercore import log
 from numpy.typing import NDArray
 
 from fedmuster.core.config import require
-from fedmuster.core.errors import ConfigError, DataError, FedmusterError, StateError
-from fedmuster.flower.client_vault import ClientVault, is_new_to
+from fedmuster.core.errors import ConfigError, DataError, FedmusterError, LedgerError, StateError
+from fedmuster.flower.client_vault import ClientVault, VaultContents, is_new_to
+from fedmuster.flower.receipt_check import GrantReceipt, chosen_key, log_size_in
 from fedmuster.flower.release_limits import (
     LIMIT_KEYS,
     NODE_CONFIG_EXAMPLE,
@@ -36,6 +38,7 @@ from fedmuster.flower.release_limits import (
 from fedmuster.flower.wire import (
     Ask,
     Facts,
+    HeldReceipt,
     PrivacyGrant,
     Question,
     Release,
@@ -43,6 +46,7 @@ from fedmuster.flower.wire import (
     finite_metric,
     strip,
 )
+from fedmuster.privacy.ledger.receipts import MissingProofError
 from fedmuster.privacy.mechanisms import Mechanism
 from fedmuster.privacy.randomness import secure_bytes
 
@@ -84,6 +88,11 @@ class PrivateMod:
     An honest server debits what it grants, and ``fedmuster ledger audit`` shows it. A dishonest one
     grants a huge amount and reads the update. A warning says so.
 
+    **The server's ledger** is held to what it has said: a grant brings a receipt, which proves that
+    the debit is in the ledger and that nothing that the client's last receipt proved was changed
+    since (``docs/ledger.md``). What contradicts it is refused, and kept as ``NAME.refused`` beside
+    the client's file.
+
     What is not hidden, with or without: ``keep_metrics``, which must be public (the number of
     samples is, here); how long the client took; how often it took part; and that an app failed. An
     update that is not finite becomes noise around nothing.
@@ -93,6 +102,8 @@ class PrivateMod:
             converts between ρ and ε here, and need not be the server's.
         max_epsilon: the most that all releases of this client amount to, for ever; of each
             coordinate by itself with ``Laplace(mode="per-coordinate")``.
+        ledger_key: the public key of the server's ledger (its file NAME.vkey): every grant needs a
+            receipt signed with it. None accepts the first ledger that comes, and later no other.
         file_required: whether limits need a file, so that they outlast Flower's run and the
             SuperNode. False is for simulated nodes, which have no disk: then the total is counted
             anew in every run of Flower.
@@ -110,6 +121,7 @@ class PrivateMod:
         *,
         mechanism: Mechanism | str | None = None,
         max_epsilon: float | None = None,
+        ledger_key: str | None = None,
         file_required: bool = True,
         keep_metrics: Sequence[str] = ("num-examples",),
         unprotected: Sequence[str] = (),
@@ -117,6 +129,7 @@ class PrivateMod:
     ) -> None:
         self.mechanism = mechanism
         self.max_epsilon = max_epsilon
+        self.ledger_key = ledger_key
         self.file_required = file_required
         self.keep_metrics = tuple(keep_metrics)
         self.unprotected = tuple(unprotected)
@@ -129,6 +142,7 @@ class PrivateMod:
         require(known, self, "unprotected", 'a list of "evaluate" and "query", or of neither')
         require(isinstance(notes_key, str), self, "notes_key", "a key of node_config")
         require(isinstance(file_required, bool), self, "file_required", "true or false")
+        chosen_key(ledger_key, {})
         self._limits: Limits | None = None
         if mechanism is not None and max_epsilon is not None:
             self._limits = Limits(mechanism, max_epsilon)
@@ -150,7 +164,8 @@ class PrivateMod:
             return call_next(message, context)
         try:
             if _question_in(message) is not None:
-                return _facts_alone(message, context, call_next)
+                vault = ClientVault(context.state, self._file(context))
+                return _facts_alone(message, context, call_next, vault)
             if category != MessageType.TRAIN:
                 raise StateError(
                     f"a reply to this {category} message would tell of the client's data and "
@@ -163,7 +178,18 @@ class PrivateMod:
             payment = Payment.of(ask, mechanism, grant.amount, limits)
             mechanism.noise_scale(payment.amount)  # may know amounts for which it has no noise
             vault = self._vault(context, limits)
-            payment.on(vault.contents())  # do not train for what will be refused
+            receipt = GrantReceipt(
+                grant.receipt, payment, chosen_key(self.ledger_key, context.node_config)
+            )
+            contents = vault.contents()
+            payment.on(contents)  # do not train for what will be refused
+            try:
+                receipt.on(contents)
+            except MissingProofError as error:
+                return _asks_for_proof(message, contents, error)
+            except LedgerError:
+                vault.keep_evidence(receipt.text)
+                raise
             model = _one_model(message.content)
         except FedmusterError as error:  # of ours, and before the app has seen its data
             return _refusal(message, error)
@@ -177,7 +203,7 @@ class PrivateMod:
             content = self._told(reply.content)
             (key,) = reply.content.array_records
             try:
-                vault.change(payment.on)  # on record before anything leaves
+                vault.change(lambda before: receipt.on(payment.on(before)))  # before it leaves
             except FedmusterError as error:  # of ours; it knows nothing of the data
                 return _refusal(message, error)
             content[key] = _moved(model, mechanism.release(update, payment.amount, secure_bytes))
@@ -185,10 +211,11 @@ class PrivateMod:
             log(ERROR, "fedmuster: nothing was released", exc_info=error)
             return _error(message, _FAILED, code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
         Release(run=ask.run, round=ask.round, amount=grant.amount).into(content)
+        HeldReceipt(log_size=log_size_in(vault.contents())).into(content)
         return Message(content, reply_to=message)
 
     def _vault(self, context: Context, limits: Limits | None) -> ClientVault:
-        path = context.node_config.get(self.notes_key)
+        path = self._file(context)
         if limits is None and is_new_to(context.state):
             _warn_of_no_limits()
         if limits is not None and path is None and self.file_required:
@@ -198,7 +225,11 @@ class PrivateMod:
                 "own; for simulated nodes write PrivateMod(…, file_required=False)",
                 key=(self.notes_key,),
             )
-        return ClientVault(context.state, None if path is None else str(path))
+        return ClientVault(context.state, path)
+
+    def _file(self, context: Context) -> str | None:
+        path = context.node_config.get(self.notes_key)
+        return None if path is None else str(path)
 
     def _told(self, content: RecordDict) -> RecordDict:
         """What a reply tells beside the model: public metrics, and how long the app took."""
@@ -244,10 +275,15 @@ def _warn_of_no_limits() -> None:
     )
 
 
-def _facts_alone(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def _facts_alone(
+    message: Message, context: Context, call_next: ClientAppCallable, vault: ClientVault
+) -> Message:
     """The answer which client this is, without anything else that the app may have added."""
     try:
         facts = Facts.of(call_next(message, context).content)
+        if facts is not None:
+            with suppress(FedmusterError):  # a damaged file is refused when there is a grant
+                facts = replace(facts, log_size=log_size_in(vault.contents()))
     except Exception as error:  # as above
         log(ERROR, "fedmuster: the server asked who this client is", exc_info=error)
         facts = None
@@ -255,6 +291,14 @@ def _facts_alone(message: Message, context: Context, call_next: ClientAppCallabl
         return _error(message, "fedmuster: this ClientApp has no ReportingMod, or it failed")
     content = RecordDict()
     facts.into(content)
+    return Message(content, reply_to=message)
+
+
+def _asks_for_proof(message: Message, held: VaultContents, error: MissingProofError) -> Message:
+    """No error, which could bring no data: the server hears what the next receipt must prove."""
+    log(WARNING, "fedmuster: nothing was released: %s", error)
+    content = RecordDict()
+    HeldReceipt(log_size=log_size_in(held)).into(content)
     return Message(content, reply_to=message)
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedmuster.core.errors import DataError
 from fedmuster.flower.strategy_loop import layers, setting_of
-from fedmuster.flower.wire import Release, Report, loss_names, strip
+from fedmuster.flower.wire import HeldReceipt, Release, Report, loss_names, strip
 
 _MAGIC: Final = b"\x93NUMPY\x01\x00"
 
@@ -192,6 +192,11 @@ class Promise(NamedTuple):
     def check(self, client: int, content: RecordDict) -> None:
         """Refuse an update that is not private, or was released for another round."""
         release = Release.of(content)
+        if release is None and HeldReceipt.of(content) is not None:
+            raise DataError(
+                "it holds a newer receipt of the ledger than this server knew of, and waits for a "
+                "proof that leads on from there; it gets one when it is asked next"
+            )
         if release is None:
             raise DataError(
                 "it is not private, though its client has paid: put PrivateMod() into the mods of "
@@ -295,12 +300,14 @@ class RoundReplies:
         failures: error replies, with the client that failed.
         refused: replies that cannot be right, with their client and why.
         strangers: replies to no message of this round, or second ones: how many, by reason.
+        log_sizes: of the newest receipt that a client says it holds, by client.
     """
 
     answers: list[Answer] = field(default_factory=list)
     failures: list[tuple[int, Message]] = field(default_factory=list)
     refused: list[tuple[int, Message, str]] = field(default_factory=list)
     strangers: Counter[str] = field(default_factory=Counter)
+    log_sizes: dict[int, int] = field(default_factory=dict)
 
     def for_strategy(self, usable: Collection[int]) -> list[Message]:
         """Good replies, and errors in place of refused ones: some strategies count failures."""
@@ -336,6 +343,8 @@ def sort_replies(
             found.failures.append((client, reply))
         else:
             try:
+                if (held := HeldReceipt.of(reply.content)) is not None:
+                    found.log_sizes[client] = held.log_size
                 found.answers.append(check.answer(client, reply, elapsed[asked]))
             except DataError as error:
                 found.refused.append((client, reply, str(error)))

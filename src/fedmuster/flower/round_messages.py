@@ -127,6 +127,7 @@ def prepare(
     selection: Selection,
     nodes: Sequence[int],
     grant: Grant | None,
+    receipts: Mapping[int, str],
     *,
     settings: Settings,
     strategy: Strategy,
@@ -135,8 +136,9 @@ def prepare(
 ) -> RoundMessages:
     """Add to a strategy's messages what clients must know, and say what replies must be.
 
-    ``messages`` has one message for each of the cohort's ``nodes``, or none at all; ``run`` is the
-    run's name in the ledger, and ``forms`` are those of the arrays that the messages bring.
+    ``messages`` has one message for each of the cohort's ``nodes``, or none at all. ``receipts``
+    has the ledger's receipt for each client that has paid, ``run`` is the run's name in the ledger,
+    and ``forms`` are those of the arrays that the messages bring.
     """
     asked = _asked(messages, dict(zip(nodes, selection.clients.tolist(), strict=True)), strategy)
     amounts = {}
@@ -148,7 +150,7 @@ def prepare(
             break  # most messages need nothing more
         promised = None
         if privacy is not None and amounts:
-            promised = PrivacyGrant.on(privacy.mechanism, amounts[client])
+            promised = PrivacyGrant.on(privacy.mechanism, amounts[client], receipts.get(client, ""))
         content = RecordDict(dict(message.content))  # strategies give all messages the same one
         Ask(run=run, round=selection.round, measure_gain=gain, grant=promised).into(content)
         message.content = content

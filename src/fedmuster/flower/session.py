@@ -177,6 +177,7 @@ class Session:
             choice.selection,
             choice.nodes,
             choice.grant,
+            choice.receipts,
             settings=self._settings,
             strategy=self._strategy,
             run=self._record.run,
@@ -196,6 +197,7 @@ class Session:
         self._choice = self._messages = self._grid.expected = None
         found = messages.sort(replies)
         self._chooser.note_silent(messages.silent, round_=number)
+        self._chooser.note_receipts(found.log_sizes)
         messages.tell(number, found, self._chooser.roster.identities)
         feedback = self._feedback.feedback(
             choice.selection,

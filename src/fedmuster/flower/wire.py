@@ -34,6 +34,7 @@ from flwr.app import (
 
 from fedmuster.core.config import to_table
 from fedmuster.core.errors import ConfigError, DataError
+from fedmuster.privacy.ledger.receipts import LONGEST_RECEIPT
 from fedmuster.privacy.mechanisms import Mechanism, received_mechanism
 
 RECORD: Final = "fedmuster"
@@ -153,15 +154,17 @@ class PrivacyGrant:
     Args:
         amount: in the mechanism's currency, as the ledger has it.
         mechanism: as JSON of its table.
+        receipt: of the debit, as JSON; empty from servers whose ledger gives none.
     """
 
     amount: float
     mechanism: str
+    receipt: str = ""
 
     @classmethod
-    def on(cls, mechanism: Mechanism, amount: float) -> Self:
+    def on(cls, mechanism: Mechanism, amount: float, receipt: str = "") -> Self:
         """The grant of ``amount`` for a release by ``mechanism``."""
-        return cls(amount=amount, mechanism=json.dumps(to_table(mechanism)))
+        return cls(amount=amount, mechanism=json.dumps(to_table(mechanism)), receipt=receipt)
 
     def parsed_mechanism(self) -> Mechanism:
         """The mechanism; a :class:`DataError` where the JSON describes none."""
@@ -195,6 +198,8 @@ class Ask(_Carried):
         values: Values = {"run": self.run, "round": self.round, "measure-gain": self.measure_gain}
         if self.grant is not None:
             values |= {"amount": self.grant.amount, "mechanism": self.grant.mechanism}
+            if self.grant.receipt:
+                values["receipt"] = self.grant.receipt
         return values
 
     @classmethod
@@ -202,7 +207,11 @@ class Ask(_Carried):
         grant = None
         if not received.values.keys().isdisjoint({"amount", "mechanism"}):
             mechanism = received.text("mechanism", longest=_LONGEST_MECHANISM)
-            grant = PrivacyGrant(amount=received.number("amount"), mechanism=mechanism)
+            receipt = ""
+            if "receipt" in received.values:
+                receipt = received.text("receipt", longest=LONGEST_RECEIPT)
+            amount = received.number("amount")
+            grant = PrivacyGrant(amount=amount, mechanism=mechanism, receipt=receipt)
         return cls(
             run=received.text("run"),
             round=received.count("round", least=1),
@@ -272,6 +281,26 @@ class Release(_Carried):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HeldReceipt(_Carried):
+    """Client to server: the newest receipt that the client holds; the next must lead on from it.
+
+    Args:
+        log_size: how many leaves the ledger's log had in it; 0 for none.
+    """
+
+    PREFIX: ClassVar[str] = "held."
+
+    log_size: int
+
+    def _values(self) -> Values:
+        return {"log-size": self.log_size}
+
+    @classmethod
+    def _from(cls, received: _Received) -> Self:
+        return cls(log_size=received.count("log-size"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Facts(_Carried):
     """Client to server: the answer to a :class:`Question`; the client may lie in all of it.
 
@@ -279,6 +308,7 @@ class Facts(_Carried):
         client_id: the name under which the client wants to be known when it comes back.
         edges: the edge servers, or groups of nodes, that the client belongs to.
         num_samples: how much data the client has.
+        log_size: as in :class:`HeldReceipt`.
     """
 
     PREFIX: ClassVar[str] = "facts."
@@ -286,6 +316,7 @@ class Facts(_Carried):
     client_id: str | None = None
     edges: tuple[str, ...] = ()
     num_samples: int | None = None
+    log_size: int = 0
 
     def _values(self) -> Values:
         values: Values = {"known": True}  # also where nothing is
@@ -295,6 +326,8 @@ class Facts(_Carried):
             values["client-id"] = self.client_id
         if self.num_samples is not None:
             values["num-samples"] = self.num_samples
+        if self.log_size > 0:
+            values["log-size"] = self.log_size
         return values
 
     @classmethod
@@ -307,6 +340,7 @@ class Facts(_Carried):
             client_id=received.text("client-id") if "client-id" in known else None,
             edges=tuple(received.printable("name of an edge", edge) for edge in edges),
             num_samples=received.count("num-samples") if "num-samples" in known else None,
+            log_size=received.count("log-size") if "log-size" in known else 0,
         )
 
 

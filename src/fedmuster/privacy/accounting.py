@@ -91,6 +91,7 @@ COARSEST_RATE: Final = 2.0**-10 * (1 + 2.0**-10)
 clip's rounding down to whole steps, by less than one in 2^10."""
 _ORDERS: Final[FloatArray] = 1 + np.logspace(-3, 9, 4096)
 """Orders α of Rényi DP. Each of them gives a valid ε, so a finite choice of them is safe."""
+_ZOOMS, _ZOOM = 3, 101
 
 _PLD_INTERVAL: Final = 1e-3  # of the privacy loss; rounded so that the result is never too small
 
@@ -140,6 +141,22 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return rdp_epsilon(_ORDERS, _ORDERS * rho, delta)  # α ρ by definition (Bun and Steinke 2016)
 
 
+def gaussian_epsilon(rho: float, delta: float) -> float:
+    """The ε at δ of Gaussian releases with ``rho`` together: the minimum over all orders.
+
+    It is up to some 1e-5 of :func:`zcdp_epsilon` below that, by which caps were promised and which
+    takes a fixed choice of orders.
+    """
+    least = zcdp_epsilon(rho, delta)
+    orders = _ORDERS
+    for _ in range(_ZOOMS):
+        at = int(np.argmin(_epsilons(orders, orders * rho, delta)))  # α ρ, as above
+        between = orders[max(at - 1, 0)], orders[min(at + 1, len(orders) - 1)]
+        orders = np.linspace(*between, _ZOOM)
+        least = min(least, rdp_epsilon(orders, orders * rho, delta))
+    return least
+
+
 def largest_rho(epsilon: float, delta: float) -> float:
     """The largest ρ, within one in 10^12, with which ρ-zCDP is still (ε, δ)-DP."""
     if not 0 < epsilon < math.inf:
@@ -173,8 +190,12 @@ def laplace_rdp(epsilon: float, order: FloatArray, *, rate: float = COARSEST_RAT
 
 def rdp_epsilon(order: FloatArray, rdp: FloatArray, delta: float) -> float:
     """The smallest ε over the orders with which ``rdp`` is (ε, δ)-DP (zcdp_epsilon's reference)."""
-    epsilon = rdp + np.log1p(-1 / order) - np.log(delta * order) / (order - 1)
-    return max(0.0, float(epsilon.min()))
+    return max(0.0, float(_epsilons(order, rdp, delta).min()))
+
+
+def _epsilons(order: FloatArray, rdp: FloatArray, delta: float) -> FloatArray:
+    epsilons: FloatArray = rdp + np.log1p(-1 / order) - np.log(delta * order) / (order - 1)
+    return epsilons
 
 
 def _pld_epsilon(amounts: Sequence[float], delta: float) -> float:

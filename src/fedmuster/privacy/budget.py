@@ -6,11 +6,12 @@ moment can lose work but no debit.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,11 @@ from fedmuster.privacy.schedules import (
     units_of_next,
 )
 
+Noise = Literal["seeded", "secure"]
+
+_MOST_GIVEN = 4
+"""Receipts of which no answer tells whether the client has them; the next leads on from each."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Privacy:
@@ -42,7 +48,8 @@ class Privacy:
         schedule: how much of it a client spends the i-th time it is asked.
         mechanism: how updates are clipped and made noisy.
         noise: ``seeded`` repeats, for simulations, and protects nobody; ``secure`` comes from the
-            operating system, and no round is ever released twice.
+            operating system, and no round is ever released twice. None is ``seeded`` in an
+            experiment, whose clients exist in a simulation only, and ``secure`` everywhere else.
         ledger: the file that remembers what each client has spent; None for one in each run's own
             folder, so that compared runs do not spend each other's budgets.
     """
@@ -50,7 +57,7 @@ class Privacy:
     epsilon: float = 10.0
     schedule: Schedule = field(default_factory=Geometric)
     mechanism: Mechanism = field(default_factory=Laplace)
-    noise: Literal["seeded", "secure"] = "seeded"
+    noise: Noise | None = None
     ledger: str | None = None
 
     def __post_init__(self) -> None:
@@ -68,6 +75,10 @@ class Privacy:
     def simulated(self) -> bool:
         """Whether the noise is seeded, which protects no client."""
         return self.noise == "seeded"
+
+    def settled(self, noise: Noise) -> Self:
+        """The same, with ``noise`` where none was chosen."""
+        return self if self.noise is not None else replace(self, noise=noise)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +132,7 @@ class Budget:
         """bool[K], the clients that can be asked once more."""
         self.left: FloatArray = np.ones(everyone)
         """[K], the share of the budget that each client has left (PAUSE Eq. 7)."""
+        self._given: dict[int, deque[int]] = {}  # sizes of the log in receipts, by client
         self._replayed_until: int | None = None  # a round, where rounds are played again
         self._ledger = Ledger.open(
             path,
@@ -203,6 +215,35 @@ class Budget:
         releasable = debit.fresh | (self._replayed_until is not None)
         amounts, unsent = debit.units / UNITS_PER_ONE, set(clients[releasable].tolist())
         return Grant(round_, clients, amounts, releasable, unsent)
+
+    def receipts(self, grant: Grant, held: Callable[[int], Collection[int]]) -> dict[int, str]:
+        """The ledger's receipt, as JSON, for each client that a grant lets send.
+
+        Args:
+            grant: of :meth:`debit`; with seeded noise there are no clients to get receipts.
+            held: by client, the sizes of the ledger's log in receipts that it may hold. Those that
+                it was given since by this budget are known here.
+        """
+        if self.privacy.simulated:
+            return {}
+        clients = grant.clients[grant.releasable]
+        accounts = self._accounts[clients].tolist()
+        given = [
+            self._given.setdefault(client, deque(maxlen=_MOST_GIVEN)) for client in clients.tolist()
+        ]
+        sizes = {
+            account: sorted({*held(client), *before})
+            for account, client, before in zip(accounts, clients.tolist(), given, strict=True)
+        }
+        receipts = self._ledger.receipts(
+            run=self._run, round=grant.round, accounts=self._accounts[clients], held=sizes
+        )
+        for before in given:
+            before.append(receipts[0].state.size)  # one checkpoint for all
+        return {
+            client: receipt.to_json()
+            for client, receipt in zip(clients.tolist(), receipts, strict=True)
+        }
 
     def release(
         self, grant: Grant, clients: IntArray, updates: NDArray[np.float32]
@@ -328,7 +369,8 @@ class Protection:
     def start(self, *, num_clients: int, seed: int) -> Budget:
         """Open the ledger; clients of a simulation are called by their number."""
         identities = [f"client-{number}" for number in range(num_clients)]
-        return Budget(self.privacy, self.ledger, run=self.run, identities=identities, seed=seed)
+        privacy = self.privacy.settled("seeded")
+        return Budget(privacy, self.ledger, run=self.run, identities=identities, seed=seed)
 
 
 def require_ledger(path: Path) -> None:

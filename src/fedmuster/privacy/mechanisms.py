@@ -23,7 +23,13 @@ from fedmuster.core.arrays import FloatArray, IntArray
 from fedmuster.core.config import check_types, kind_of, named, require
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.registry import Registry, is_outside
-from fedmuster.privacy.accounting import Currency, largest_rho, tighter_epsilon, zcdp_epsilon
+from fedmuster.privacy.accounting import (
+    Currency,
+    gaussian_epsilon,
+    largest_rho,
+    tighter_epsilon,
+    zcdp_epsilon,
+)
 from fedmuster.privacy.discrete_noise import (
     Lattice,
     checked_update,
@@ -247,7 +253,8 @@ class Laplace(Mechanism):
 
 
 def _zcdp(amounts: Iterable[float], delta: float) -> float:
-    return zcdp_epsilon(math.fsum(amounts), delta)  # ρ adds up exactly: nothing is tighter
+    # RDP of every order adds up, and is α ρ here: the sum of ρ is the whole account.
+    return gaussian_epsilon(math.fsum(amounts), delta)
 
 
 @MECHANISMS.register

@@ -14,7 +14,7 @@ from functools import cache
 from hashlib import sha256
 from itertools import chain as joined
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -60,6 +60,18 @@ class Entry(NamedTuple):
     units: int
     text: str
 
+    @classmethod
+    def of_line(cls, line: bytes) -> Self:
+        """The entry with this line; a ValueError where there is none."""
+        sequence, time_us, kind, run, round_, account, clients, units, text = line.decode().split(
+            "\t", 8
+        )
+        places = int(run), int(round_), int(account), int(clients), int(units)
+        entry = cls(int(sequence), int(time_us), kind, *places, text)
+        if line_of(entry) != line:
+            raise ValueError("it does not describe an entry")
+        return entry
+
 
 class Info(NamedTuple):
     """What a ledger is, fixed when it was made."""
@@ -69,14 +81,36 @@ class Info(NamedTuple):
     kind: str
     created_us: int
 
+    @property
+    def line(self) -> bytes:
+        """What stands for the ledger itself where entries have their lines."""
+        return line_of((_TITLE, *self))
+
     def digest(self) -> bytes:
         """Where the chain begins."""
-        return sha256("\t".join(("fedmuster-ledger-1", *map(str, self))).encode()).digest()
+        return sha256(self.line).digest()
+
+    @classmethod
+    def of_line(cls, line: bytes) -> Self:
+        """The ledger that a line stands for; a ValueError where it stands for none."""
+        title, id_, currency, kind, created = line.decode().split("\t")
+        info = cls(id_, currency, kind, int(created))
+        if title != _TITLE or info.line != line:
+            raise ValueError("it does not describe a ledger")
+        return info
+
+
+_TITLE: Final = "fedmuster-ledger-1"
+
+
+def line_of(values: Iterable[object]) -> bytes:
+    """Values with tabs between them, which digests and trees are made of."""
+    return "\t".join(map(str, values)).encode()
 
 
 def link(previous: bytes, entry: Iterable[object]) -> bytes:
     """The digest of the entry that follows the one with the digest ``previous``."""
-    return sha256(previous + "\t".join(map(str, entry)).encode()).digest()
+    return sha256(previous + line_of(entry)).digest()
 
 
 def digest_of_identities(identities: Iterable[str]) -> str:
@@ -96,6 +130,8 @@ FORMAT: Final = 1
 APPLICATION_ID: Final = int.from_bytes(b"fmLG")
 """In the file's header, so that no other SQLite file is taken for a ledger."""
 
+OWNER_ONLY: Final = 0o600
+"""The permissions of everything that belongs to a ledger but its public key."""
 BUSY_SECONDS: Final = 30.0
 _NEEDED_SQLITE: Final = (3, 37, 0)  # STRICT tables
 _PAGE_BYTES: Final = 1024  # a random account's debit rewrites its page: the smaller, the better
@@ -148,7 +184,12 @@ _STATEMENTS: Final = (
 
 
 def lay_out(path: Path, info: Info) -> None:
-    """Make the file ``path`` a ledger without entries."""
+    """Make ``path`` a ledger without entries, which its owner alone can read.
+
+    SQLite gives the files beside it the same permissions.
+    """
+    with plain_errors(path):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
     with plain_errors(path), closing(sqlite3.connect(path, isolation_level=None)) as database:
         for statement in (
             f"PRAGMA page_size = {_PAGE_BYTES}",

@@ -6,7 +6,7 @@ Budgets follow a client's identity over all runs that use the ledger.
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, NamedTuple, Self, TypedDict, Unpack
@@ -18,6 +18,9 @@ from fedmuster.core.errors import BudgetError, DataError, LedgerError
 from fedmuster.core.records import is_integer
 from fedmuster.privacy.ledger.chain import ChainHead, LedgerKind, digest_of_identities, plain_errors
 from fedmuster.privacy.ledger.guards import check_contains
+from fedmuster.privacy.ledger.log import LedgerLog, signing_key
+from fedmuster.privacy.ledger.notes import SigningKey
+from fedmuster.privacy.ledger.receipts import Receipt
 from fedmuster.privacy.ledger.verification import require_sound
 from fedmuster.privacy.ledger.writer import Clock, Writer, create_if_missing
 from fedmuster.privacy.schedules import MOST_UNITS, to_amount
@@ -75,6 +78,8 @@ class Ledger(AbstractContextManager["Ledger"]):
         self._chain = writer.chain
         self._exclusive_for = exclusive_for
         self.path, self._database, self.info = writer.chain
+        self._log: LedgerLog | None = None  # read when the first receipt is asked for
+        self._key: SigningKey
 
     @classmethod
     def open(
@@ -229,6 +234,30 @@ class Ledger(AbstractContextManager["Ledger"]):
         before = np.searchsorted(recorded[:, 0], accounts[~fresh])
         on_record[~fresh] = recorded[before, 1]
         return Debit(fresh=fresh, units=on_record)
+
+    def receipts(
+        self,
+        *,
+        run: str,
+        accounts: IntArray,
+        held: Mapping[int, Sequence[int]] | None = None,
+        **key: Unpack[_OfRound],
+    ) -> list[Receipt]:
+        """A signed receipt for each account that has paid for a round, in order.
+
+        Args:
+            run: its id.
+            round: its round, >= 1.
+            accounts: int64[n].
+            held: by account, the sizes of the logs whose receipts its client may hold, so that the
+                new receipt leads on from them.
+        """
+        with plain_errors(self.path):
+            if self._log is None:
+                self._key = signing_key(self.path, self.info)
+                self._log = LedgerLog(self._chain)
+            number = int(key["round"])
+            return self._log.receipts(run, number, accounts, key=self._key, held=held or {})
 
     def debits_of(self, run: str, *, after_round: int) -> tuple[IntArray, IntArray]:
         """Accounts and units of the run's debits in rounds after ``after_round``, by round."""

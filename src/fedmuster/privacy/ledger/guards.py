@@ -10,7 +10,16 @@ from typing import Final, NamedTuple
 
 from fedmuster.core.errors import LedgerError
 from fedmuster.core.files import write_file
-from fedmuster.privacy.ledger.chain import Chain, ChainHead, Entry, Info, Last, link, plain_errors
+from fedmuster.privacy.ledger.chain import (
+    OWNER_ONLY,
+    Chain,
+    ChainHead,
+    Entry,
+    Info,
+    Last,
+    link,
+    plain_errors,
+)
 
 STATE_FOLDER_VARIABLE: Final = "FEDMUSTER_STATE"
 _TITLE: Final = "fedmuster-ledger-head-1"
@@ -52,7 +61,7 @@ class Anchor:
     def write(self, note: Note) -> None:
         """Replace the file."""
         with plain_errors(self.path):
-            write_file(self.path, note.to_bytes())
+            write_file(self.path, note.to_bytes(), mode=OWNER_ONLY)
 
     def advance(self, head: ChainHead) -> ChainHead:
         """Name ``head``, unless the file names a later one: two processes may pass each other.

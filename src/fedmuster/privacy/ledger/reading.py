@@ -1,7 +1,7 @@
 """What a ledger says, for people and programs that only read: totals, histories, audits.
 
 An audit goes beyond :func:`verify`: it lists what is odd, and compares the ledger with the journals
-of runs.
+of runs, and with receipts and checkpoints that others hold.
 """
 
 import json
@@ -22,7 +22,9 @@ from fedmuster.core.arrays import IntArray
 from fedmuster.core.errors import LedgerError, StateError
 from fedmuster.core.state import from_bytes
 from fedmuster.privacy.ledger.chain import Chain, ChainHead, Entry, Info, reading
+from fedmuster.privacy.ledger.evidence import Evidence, faults_of
 from fedmuster.privacy.ledger.guards import LARGEST_STEP_BACK_US, check_contains, utc
+from fedmuster.privacy.ledger.log import LedgerLog
 from fedmuster.privacy.ledger.verification import Verification, verify
 
 LEVELS_PERCENT: Final = (50, 90, 99, 100)
@@ -234,14 +236,21 @@ class _Round(NamedTuple):
     time_us: int
 
 
-def audit(path: Path, run_folders: Sequence[Path] = (), *, client_name: str = "client-{}") -> Audit:
-    """Verify the ledger, look for oddities, and compare it with the journals of runs.
+def audit(
+    path: Path,
+    run_folders: Sequence[Path] = (),
+    *,
+    client_name: str = "client-{}",
+    evidence: Evidence | None = None,
+) -> Audit:
+    """Verify the ledger, look for oddities, and compare it with runs and with what others hold.
 
     Args:
         path: the ledger.
         run_folders: of runs, or of experiments with many runs.
         client_name: the identity of a simulation's client k, with ``{}`` for k; the journal of a
             federation says what its clients are called.
+        evidence: clients' receipts, and checkpoints that witnesses have signed.
     """
     verification = verify(path)
     remarks = list(verification.remarks)
@@ -260,6 +269,8 @@ def audit(path: Path, run_folders: Sequence[Path] = (), *, client_name: str = "c
             )
         for journal in journals:
             _compare(chain, journal, client_name, found)
+        if evidence is not None:
+            found.faults.extend(faults_of(LedgerLog(chain), evidence))
     return found
 
 

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from fedmuster.core.errors import LedgerError
 from fedmuster.core.files import sync_folder
 from fedmuster.privacy.ledger.chain import (
+    OWNER_ONLY,
     Chain,
     ChainHead,
     EntryKind,
@@ -52,7 +53,8 @@ class WriterLock:
     def __init__(self, ledger: Path, *, exclusive_for: str | None) -> None:
         path = ledger.with_name(f"{ledger.name}.lock")
         with plain_errors(path):
-            self._file = path.open("a+", encoding="utf-8", errors="replace")
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, OWNER_ONLY)
+            self._file = os.fdopen(handle, "a+", encoding="utf-8", errors="replace")
             wanted = fcntl.LOCK_SH if exclusive_for is None else fcntl.LOCK_EX
             try:
                 fcntl.flock(self._file, wanted | fcntl.LOCK_NB)
