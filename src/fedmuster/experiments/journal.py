@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS checkpoint (
     selector BLOB NOT NULL, judge BLOB, trainer BLOB, budget BLOB);
 """
 _FORMAT = 8
-_UNSEALED = 7
+UNSEALED = 7
 """The format before digests and origins; read as it is, and brought up to date before writing."""
 
 _PLAYED = ("round", "seconds", "reward", "regret", "num_available", "num_completed", "num_refused")
@@ -83,7 +83,7 @@ class Journal:
         try:
             with plain_errors(self.path), self._database as database:
                 database.execute("PRAGMA journal_mode = WAL")
-                version = _check_format(database, self.path)
+                version = check_format(database, self.path)
                 if version == _FORMAT:
                     _require_sound(database, self.path)
                 else:
@@ -306,7 +306,7 @@ class JournalReader:
         if not self.path.is_file():
             raise StateError(f"{folder} is no run: it holds no {FILE_NAME}")
         with reading(self.path) as database:
-            sealed = _check_format(database, self.path) != _UNSEALED
+            sealed = check_format(database, self.path) != UNSEALED
             if sealed:
                 _require_sound(database, self.path)
 
@@ -320,6 +320,7 @@ class JournalReader:
             clients = only("npz FROM clients")
             starts = every("versions FROM starts ORDER BY start")
             ending, identity = only("reason FROM ending"), only("run FROM identity")
+            checkpointed = only("budget FROM checkpoint")
             scores = every("round, npz FROM scores ORDER BY round")
             network = every("npz FROM network ORDER BY round")
             known = only("count(*) FROM sqlite_master WHERE name = 'jobs'")  # of older journals not
@@ -336,6 +337,8 @@ class JournalReader:
         if origins:
             ((spec, inputs),) = origins
             self.origin = Origin(spec, json.loads(inputs))
+        self.holds_budget: bool = checkpointed is not None
+        """Whether the run debits from a ledger."""
         self.run: str | None = identity
         """The run's name in ledgers."""
         self.versions: list[dict[str, str]] = [json.loads(text) for (text,) in starts]
@@ -385,18 +388,18 @@ class JournalReader:
         return fingerprint.hexdigest()
 
 
-def _check_format(database: sqlite3.Connection, path: Path) -> int:
+def check_format(database: sqlite3.Connection, path: Path) -> int:
     """The format of the journal; 0 of a file without tables."""
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if not tables:
         return 0
-    if version not in (_UNSEALED, _FORMAT):
+    if version not in (UNSEALED, _FORMAT):
         raise StateError(
             f"{path} has format {version or 1}, this version reads and writes {_FORMAT}: run it "
             "again in a new folder"
         )
-    if version == _UNSEALED and "seals" in tables:
+    if version == UNSEALED and "seals" in tables:
         raise StateError(f"{path} is damaged: it has digests, which its format {version} has not")
     return int(version)
 
@@ -472,7 +475,7 @@ def standing(folder: str | Path) -> Standing:
     if not path.is_file():
         return Standing(0, 0.0)
     with reading(path) as database:
-        _check_format(database, path)
+        check_format(database, path)
         try:
             row = database.execute(
                 "SELECT round, elapsed_seconds, reason FROM checkpoint LEFT JOIN ending USING (id)"

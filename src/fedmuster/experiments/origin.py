@@ -34,10 +34,15 @@ class Origin(NamedTuple):
 
 def origin_of(cell: Experiment, simulation: Simulation[Any]) -> Origin:
     """What this simulation of a cell begins with, or goes on with."""
-    inputs = {key: _digest_of_file(path) for key, path in _traces(cell.world, "world")}
+    inputs = trace_digests(cell)
     if simulation.trainer is not None:
         inputs[TRAINING_DATA] = _digest_of_data(simulation.trainer.data)
     return Origin(cell.to_toml(), inputs)
+
+
+def trace_digests(cell: Experiment) -> dict[str, str]:
+    """SHA-256 of each file of measurements that the world reads, by its key in the spec."""
+    return {key: _digest_of_file(path) for key, path in _traces(cell.world, "world")}
 
 
 def settings_of(cell: Experiment) -> dict[str, Any]:
