@@ -88,9 +88,10 @@ class Experiment:
             raise ConfigError("no policy: write [[policy]] with a name", key=())
         for label in self.policies:
             fits = label not in _FORBIDDEN_LABELS and set(label).isdisjoint("/\\\0")
-            if not fits or len(label.encode()) > _LONGEST_LABEL:
+            if not fits or not label.isprintable() or len(label.encode()) > _LONGEST_LABEL:
                 raise ConfigError(
-                    f"label = {label!r}, expected a name without slashes that can be a folder"
+                    f"label = {label!r}, expected a name without slashes and control characters "
+                    "that can be a folder"
                 )
 
         self._check_privacy()
