@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # Tests start hundreds of processes: without bytecode each compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test thorough lint bench docs claims clean
+.PHONY: demo quick test thorough fuzz lint bench docs claims clean
 
 demo: .venv/.demo-installed
 	$(BIN)/fedmuster demo
@@ -28,6 +28,11 @@ test: lint
 
 thorough: .venv/.test-installed  # looks longer for counterexamples
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --hypothesis-profile thorough
+
+FUZZ_SEEDS ?= 10000
+fuzz: .venv/.test-installed  # hours; stopped, it goes on where it was
+	$(BIN)/python -m tests.fuzz --seeds $(FUZZ_SEEDS)
+	$(BIN)/python -m tests.powercuts --seeds 2000
 
 lint: .venv/.test-installed
 	$(BIN)/ruff check .

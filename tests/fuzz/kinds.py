@@ -123,6 +123,7 @@ def _make_selector_with_tickets(folder: Path) -> Path:
     problem = Problem(num_clients=20, cohort_size=4, num_samples=np.arange(1, 21))
     selector = Selector(Oort(), problem, seed=3)
     first, _ = selector.select(count=3), selector.select(count=2)
+    assert first.tickets is not None
     selector.give_up(first.tickets)
     selector.save(folder / "selector.npz")
     return folder / "selector.npz"

@@ -28,7 +28,7 @@ def _turn_a_bit(bent: bytearray, rng: Rng) -> None:
 
 def _write_a_byte(bent: bytearray, rng: Rng) -> None:
     if bent:
-        bent[_place(bent, rng)] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.integers(256)]))
+        bent[_place(bent, rng)] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF, int(rng.integers(256))]))
 
 
 def _cut_off(bent: bytearray, rng: Rng) -> None:

@@ -21,7 +21,8 @@ def plain_errors(path: Path) -> Iterator[None]:
             f"{path} cannot be read or written: {error} (is the disk full or read-only?); mend "
             "that and resume the run, its committed rounds are safe"
         ) from error
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError, MemoryError) as error:
+        # The latter at texts, numbers and lengths that no writer wrote.
         raise StateError(f"{path} is damaged or no journal: {error}") from error
 
 

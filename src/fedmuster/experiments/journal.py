@@ -110,9 +110,9 @@ class Journal:
             (run,) = self._database.execute("SELECT run FROM identity").fetchone()
         return str(run)
 
-    def sync_every_commit(self) -> None:
+    def sync_every_commit(self, wanted: bool = True) -> None:
         """Lose no round in a power cut, for runs whose rounds cannot be played again."""
-        self._synced = True
+        self._synced = wanted
 
     @contextmanager
     def together(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
@@ -306,7 +306,10 @@ class JournalReader:
         if not self.path.is_file():
             raise StateError(f"{folder} is no run: it holds no {FILE_NAME}")
         with reading(self.path) as database:
-            sealed = check_format(database, self.path) != UNSEALED
+            version = check_format(database, self.path)
+            if version == 0:
+                raise StateError(f"{self.path} is empty: the run has not begun; resume it")
+            sealed = version != UNSEALED
             if sealed:
                 _require_sound(database, self.path)
 

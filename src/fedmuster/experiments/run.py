@@ -62,12 +62,13 @@ def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
                 journal.forget_evaluation(checkpoint.round)
         if simulation.exhausted is not None and simulation.version == 0:
             raise BudgetError(f"{simulation.exhausted}: no round can be played. Use another ledger")
-        if not simulation.repeatable:
-            journal.sync_every_commit()
+        # Before anybody is debited: to go on, a run must know what its ledger held when it began,
+        # also after a power cut.
+        journal.sync_every_commit(simulation.budget is not None)
         journal.begin(versions(), _about_clients(simulation), origin)
-        # Before anybody is debited: to go on, a run must know what its ledger held when it began.
-        # If it goes on: other runs on the same ledger may have left too little for it.
+        # The ending, if it goes on: other runs on the same ledger may have left too little for it.
         journal.append([], simulation.checkpoint(), ending=simulation.ending)
+        journal.sync_every_commit(not simulation.repeatable)
         rows: list[RoundRow] = []
         pause, committed = _COMMIT_SECONDS, time.monotonic()
         go_on = wanted()

@@ -299,13 +299,11 @@ class Experiment:
         except UnicodeDecodeError as error:
             raise ConfigError(f"{path} is no text file: {error}") from error
         try:
-            experiment = cls.from_table(tomllib.loads(text), reading=reading).beside(path)
+            experiment = cls.from_table(_parsed(text), reading=reading).beside(path)
             if rehearse:
                 experiment.rehearse()
         except RecursionError:
             raise ConfigError(f"{path}: nested too deeply") from None
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path}: not valid TOML: {error}") from None
         except ConfigError as error:
             line = line_of(text, error.key)
             where = f"{path}, line {line}" if line else str(path)
@@ -383,6 +381,13 @@ class Experiment:
     def to_toml(self) -> str:
         """A spec that :meth:`load` reads back to the same experiment."""
         return tomli_w.dumps(self.to_table())
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # also a number of thousands of digits
+        raise ConfigError(f"not valid TOML: {error}") from None
 
 
 def first_difference(

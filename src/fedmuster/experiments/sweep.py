@@ -76,7 +76,13 @@ def find_cells(folder: Path) -> Cells:
         return {folder: Experiment.load(folder / SPEC_NAME, reading=True)}
     if (folder / EXPERIMENT_NAME).is_file():
         cells = _cells(folder, _load(folder))
-        return {path: cell for path, cell in cells.items() if (path / SPEC_NAME).is_file()}
+        there = {path.parent for path in folder.glob(f"*/*/{SPEC_NAME}")}
+        if unknown := sorted(there - cells.keys()):
+            raise StateError(
+                f"{folder / EXPERIMENT_NAME} does not name the run in {unknown[0]}: restore it, "
+                "or move that run away"
+            )
+        return {path: cell for path, cell in cells.items() if path in there}
     raise StateError(f"{folder} is no run: it holds neither {EXPERIMENT_NAME} nor {SPEC_NAME}")
 
 

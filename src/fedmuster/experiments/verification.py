@@ -91,7 +91,11 @@ def _verify_journal(folder: Path, result: RunVerification) -> JournalReader | No
             for (line,) in database.execute("PRAGMA integrity_check"):
                 if line != "ok":
                     result.faults.append(f"{path}: SQLite's integrity check: {line}")
-            if check_format(database, path) == UNSEALED:
+            version = check_format(database, path)
+            if version == 0:
+                result.remarks.append("it has not begun: its journal is empty")
+                return None
+            if version == UNSEALED:
                 result.remarks.append(
                     "its journal is of a version that kept no digests: changes cannot be seen"
                 )

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import InUseError, StateError
+from fedmuster.core.files import make_folder
 from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.origin import Origin, settings_of
 from fedmuster.experiments.run import SPEC_NAME, prepare, versions
@@ -101,7 +102,7 @@ class Record:
         not close within ``wait_seconds``: a ServerApp that was stopped, or whose SuperLink died,
         may take half a minute to notice. More rounds than before are welcome.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         journal = _journal(folder, wait_seconds)
         try:
             return cls(folder, cell.beside(Path.cwd() / SPEC_NAME), journal)
