@@ -2,7 +2,8 @@
 # `make test` before a merge. Each makes .venv by itself.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := $(PIP) --constraint constraints.txt
 
 # Tests start hundreds of processes: without bytecode each compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -61,7 +62,8 @@ clean:
 	$(PIP_INSTALL) --editable '.[report]'
 	touch $@
 
-.venv/.test-installed: .venv/bin/python pyproject.toml constraints.txt
+.venv/.test-installed: .venv/bin/python pyproject.toml constraints.txt requirements.lock
 	$(PIP_INSTALL) torch==2.13.0  # by itself and first: a plain "torch" may bring gigabytes of CUDA
-	$(PIP_INSTALL) --editable '.[dev]'
+	$(PIP) --require-hashes --no-deps --requirement requirements.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
