@@ -139,17 +139,36 @@ def _read_parquet(path: Path, table: TraceTable) -> Columns:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
             positions = table.positions(path, names)
+            for name, position in positions.items():
+                _require_plain(path, name, file.schema_arrow.types[position])
             content = file.read(columns=[names[position] for position in positions.values()])
-    except (pyarrow.ArrowInvalid, OSError) as error:
+        content = content.rename_columns(list(positions))
+        for name in table.whole:
+            if not pyarrow.types.is_integer(content.schema.field(name).type):
+                raise DataError(f"{path}: {name} is not a column of integers; convert it")
+        values = {name: content.column(name).to_pylist() for name in positions}
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not readable as Parquet ({error}); write it anew") from None
-    content = content.rename_columns(list(positions))
-    for name in table.whole:
-        if not pyarrow.types.is_integer(content.schema.field(name).type):
-            raise DataError(f"{path}: {name} is not a column of integers; convert it")
-    values = {name: content.column(name).to_pylist() for name in positions}
     values["client"] = ["" if value is None else str(value) for value in values["client"]]
     places = range(1, content.num_rows + 1)
     return Columns(source=str(path), unit="row", places=places, values=values)
+
+
+def _require_plain(path: Path, name: str, kind: Any) -> None:
+    """Refuse a column of dates, bytes, lists and the like; in words or numbers there is no doubt
+    what it means."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (
+        *(types.is_integer, types.is_floating, types.is_decimal, types.is_boolean),
+        *(types.is_string, types.is_large_string, types.is_string_view, types.is_null),
+    )
+    if not any(test(kind) for test in tests):
+        raise DataError(
+            f"{path}: the column {name!r} is of type {kind}, expected numbers or text; convert it"
+        )
 
 
 READERS: Final[Mapping[str, Callable[[Path, TraceTable], Columns]]] = {
