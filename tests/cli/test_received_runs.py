@@ -78,7 +78,9 @@ def test_code_inside_the_folder_is_not_imported_without_trust(
     assert not (folder / "imported").exists()
 
 
-@pytest.mark.parametrize("label", ["a\x1b[31mb", "a\nb", "a\tb", "a\u202eb", "\x7f", "a\x9bb"])
+@pytest.mark.parametrize(
+    "label", ["a\x1b[31mb", "a\nb", "a\tb", "a\u202eb", "\x7f", "a\x9bb", "a\ud800"]
+)
 def test_labels_have_no_control_characters(label: str) -> None:
     with pytest.raises(ConfigError):
         experiment(policy=[{"name": "bsfl", "label": label}])

@@ -7,6 +7,7 @@ without one of them does without it, or has rounds.
 
 import math
 import tomllib
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -38,6 +39,8 @@ from fedmuster.worlds.world import World
 
 _FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there
 _LONGEST_LABEL = 100
+_CONTROLS = ("Cc", "Cf", "Cs")
+"""Unicode's categories of control and format characters, and of halves of characters."""
 _KEYS = (
     *("rounds", "seconds", "seed", "seeds", "regret"),
     *("world", "reward", "training", "privacy", "watch", "federation", "policy"),
@@ -88,7 +91,8 @@ class Experiment:
             raise ConfigError("no policy: write [[policy]] with a name", key=())
         for label in self.policies:
             fits = label not in _FORBIDDEN_LABELS and set(label).isdisjoint("/\\\0")
-            if not fits or not label.isprintable() or len(label.encode()) > _LONGEST_LABEL:
+            fits &= all(unicodedata.category(each) not in _CONTROLS for each in label)
+            if not fits or len(label.encode()) > _LONGEST_LABEL:
                 raise ConfigError(
                     f"label = {label!r}, expected a name without slashes and control characters "
                     "that can be a folder"

@@ -1,6 +1,7 @@
 """A whole report in a folder: a page, figures, tables and the numbers behind them."""
 
 import csv
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -80,12 +81,9 @@ def write_summary(
     comparison = summary.comparison
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file, expected a folder to write the report into")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write the report into {out} ({error.strerror}): choose a folder with --out"
-        ) from error
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not os.access(there, os.W_OK):
+        raise ConfigError(f"{there} is read-only: choose another folder for the report with --out")
     pictures = _draw(summary, out, formats)
     texts = {
         "report.html": to_html(summary),
