@@ -6,11 +6,13 @@ import struct
 import tracemalloc
 import zipfile
 import zlib
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
 
+from fedmuster import BSFL, Problem, Selector
 from fedmuster.core import files, state
 from fedmuster.core.errors import StateError
 from fedmuster.core.stored_archives import read_archive, read_arrays
@@ -166,3 +168,16 @@ def test_the_checksum_counts() -> None:
     crc = struct.pack("<L", zlib.crc32(npy(header(1), b"02345678")))
     old = struct.pack("<L", zlib.crc32(npy(header(1), b"12345678")))
     assert read_arrays(bytes(image).replace(old, crc), source="it")  # an author, no accident
+
+
+def test_a_restored_selector_takes_its_file_twice(tmp_path: Path) -> None:
+    """Once for the file while it is read, and once for the state."""
+    path = tmp_path / "selector.npz"
+    Selector(BSFL(), Problem(num_clients=200_000, cohort_size=10)).save(path)
+    tracemalloc.start()
+    try:
+        selector = Selector.restore(path, BSFL())
+        assert tracemalloc.get_traced_memory()[1] < 2.2 * path.stat().st_size
+    finally:
+        tracemalloc.stop()
+    assert len(selector.select().clients) == 10

@@ -112,7 +112,10 @@ def load_arrays(state: Any, arrays: Mapping[str, Array]) -> None:
                 f"saved state array {name} is {new.dtype}{new.shape}, expected "
                 f"{old.dtype}{old.shape}: it was saved with other hyper-parameters or clients"
             )
-        setattr(owner, attribute, new.copy())
+        if old.flags.writeable and old.flags.owndata:
+            np.copyto(old, new)  # in place: a state of a million clients is not held twice
+        else:
+            setattr(owner, attribute, new.copy())
 
 
 def with_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -146,9 +149,19 @@ def to_bytes(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> bytes:
     return npz.image({**arrays, _META: np.array(json.dumps(meta))})
 
 
-def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The inverse of :func:`to_bytes`. ``source`` names the file in error messages."""
-    arrays = read_arrays(image, source=source)
+def from_bytes(
+    image: bytes, *, source: str, uncopied: str | None = None
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The inverse of :func:`to_bytes`.
+
+    Args:
+        image: what it returned.
+        source: its file, for messages.
+        uncopied: arrays whose names begin so are read-only parts of ``image``.
+    """
+    arrays = read_arrays(image, source=source, copied=uncopied is None)
+    if uncopied is not None:
+        arrays |= {name: a.copy() for name, a in arrays.items() if not name.startswith(uncopied)}
     with damaged_values(source):
         meta = json.loads(str(arrays.pop(_META)))
         if not isinstance(meta, dict):

@@ -56,10 +56,18 @@ def read_archive(image: bytes, *, source: str, what: str = STATE_FILE) -> dict[s
         raise damaged(source, error, what=what) from error
 
 
-def read_arrays(image: bytes, *, source: str) -> dict[str, NDArray[Any]]:
-    """The arrays of an ``.npz`` image by name; objects of Python are refused."""
+def read_arrays(image: bytes, *, source: str, copied: bool = True) -> dict[str, NDArray[Any]]:
+    """The arrays of an ``.npz`` image by name; objects of Python are refused.
+
+    Args:
+        image: the archive.
+        source: its file, for messages.
+        copied: whether arrays have memory of their own; else they are parts of ``image``, which
+            are read-only and perhaps not aligned.
+    """
     try:
-        return {_array_name(name): _array(data) for name, data in _members(image).items()}
+        members = _members(image)
+        return {_array_name(name): _array(data, copied) for name, data in members.items()}
     except (*_UNREADABLE, MemoryError) as error:  # the latter from the parser of headers
         raise damaged(source, error) from error
 
@@ -124,8 +132,8 @@ def _array_name(member: str) -> str:
     return member.removesuffix(".npy")
 
 
-def _array(data: memoryview) -> NDArray[Any]:
-    """The array of a ``.npy`` member (numpy.lib.format, versions 1 to 3), in memory of its own."""
+def _array(data: memoryview, copied: bool) -> NDArray[Any]:
+    """The array of a ``.npy`` member (numpy.lib.format, versions 1 to 3)."""
     dtype, shape, by_columns, begin = _header(data)
     count = math.prod(shape)
     if count * dtype.itemsize != len(data) - begin:
@@ -135,7 +143,9 @@ def _array(data: memoryview) -> NDArray[Any]:
         if rows > _MOST_EMPTY_ROWS:
             raise _DamageError(f"its header says {dtype}{shape}, which holds nothing")
         return np.empty(shape, dtype=dtype)
-    flat = np.frombuffer(data, dtype=dtype, count=count, offset=begin).copy()
+    flat = np.frombuffer(data, dtype=dtype, count=count, offset=begin)
+    if copied:
+        flat = flat.copy()
     return flat.reshape(shape[::-1]).T if by_columns else flat.reshape(shape)
 
 
