@@ -76,6 +76,7 @@ def explain(
     else:
         raise ConfigError("say what to explain: give either --round or --time")
     moment, note = _moment(cell, point, client, source, trust=trust)
+    _require_its_spec(cell)
     number = None if client is None else moment.client(client)
     _show(explained(moment, client=number, rows=rows), note)
 
@@ -90,6 +91,16 @@ def _require_no_code_inside(folder: Path) -> None:
             f"{folder} names code that lies in it ({', '.join(map(str, files))}): read it, and add "
             "--trust to have it imported"
         )
+
+
+def _require_its_spec(cell: "Cell") -> None:
+    """Explain nothing by another rule than the one that chose."""
+    from fedmuster.experiments.journal import JournalReader
+    from fedmuster.experiments.origin import require_same_spec
+
+    origin = JournalReader(cell.folder).origin
+    if origin is not None:
+        require_same_spec(origin, cell.spec, cell.folder)
 
 
 def _require_trust(cell: "Cell") -> None:
