@@ -2,12 +2,13 @@
 # `make test` before a merge. Each makes .venv by itself.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := $(PIP) --constraint constraints.txt
 
 # Tests start hundreds of processes: without bytecode each compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test thorough lint bench docs claims clean
+.PHONY: demo quick test thorough fuzz lint bench docs claims clean
 
 demo: .venv/.demo-installed
 	$(BIN)/fedmuster demo
@@ -28,6 +29,11 @@ test: lint
 
 thorough: .venv/.test-installed  # looks longer for counterexamples
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --hypothesis-profile thorough
+
+FUZZ_SEEDS ?= 10000
+fuzz: .venv/.test-installed  # hours; stopped, it goes on where it was
+	$(BIN)/python -m tests.fuzz --seeds $(FUZZ_SEEDS)
+	$(BIN)/python -m tests.powercuts --seeds 2000
 
 lint: .venv/.test-installed
 	$(BIN)/ruff check .
@@ -56,7 +62,8 @@ clean:
 	$(PIP_INSTALL) --editable '.[report]'
 	touch $@
 
-.venv/.test-installed: .venv/bin/python pyproject.toml constraints.txt
+.venv/.test-installed: .venv/bin/python pyproject.toml constraints.txt requirements.lock
 	$(PIP_INSTALL) torch==2.13.0  # by itself and first: a plain "torch" may bring gigabytes of CUDA
-	$(PIP_INSTALL) --editable '.[dev]'
+	$(PIP) --require-hashes --no-deps --requirement requirements.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@

@@ -127,6 +127,17 @@ def test_another_run_is_not_passed_off_as_this_one(tmp_path: Path) -> None:
         told(run, "--round", "12")
 
 
+def test_an_edited_rule_explains_nothing(tmp_path: Path) -> None:
+    """Also where the edit has not changed a cohort yet, and where the journal is enough."""
+    run = played(tmp_path, experiment("bsfl", watch={"every": 1}))
+    spec = (run / SPEC_NAME).read_text()
+    assert "alpha = 2.0" in spec
+    (run / SPEC_NAME).write_text(spec.replace("alpha = 2.0", "alpha = 2.0000001"))
+    for source in ("journal", "replay"):
+        with pytest.raises(StateError, match="alpha"):
+            told(run, "--round", "1", "--from", source)
+
+
 class TestFederations:
     """Whose journals hold all that is known, for nothing can be played again."""
 

@@ -1,6 +1,5 @@
 """``fedmuster explain`` of runs without rounds."""
 
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests.experiments.tampering import changing
 from tests.report.roundless_runs import play
 
 from fedmuster.cli.explain import explain as explain_command
 from fedmuster.core import state as states
 from fedmuster.core.errors import ConfigError, FedmusterError, StateError
-from fedmuster.experiments.journal import FILE_NAME, JournalReader
+from fedmuster.experiments.journal import JournalReader
 from fedmuster.experiments.replay import play_again
 from fedmuster.report.explain import (
     DecisionMoment,
@@ -165,13 +165,12 @@ def test_a_replay_is_held_against_the_jobs(run: Path, tmp_path: Path) -> None:
     """The same clients, but one was asked a moment later in the journal."""
     folder = play(tmp_path, "bsfl", rounds=12)
     play_again(folder, 12, decision=5)
-    with sqlite3.connect(folder / FILE_NAME) as database:
+    with changing(folder) as database:
         (image,) = database.execute("SELECT npz FROM jobs WHERE round = 6").fetchone()
         arrays, _ = states.from_bytes(image, source="")
         changed = {name: values.copy() for name, values in arrays.items()}
         changed["asked_at_seconds"][0] += 1e-9
         database.execute("UPDATE jobs SET npz = ? WHERE round = 6", (states.to_bytes(changed, {}),))
-    database.close()
     play_again(folder, 5, decision=5)  # the rows before are as they were
     with pytest.raises(StateError, match="aggregation 6"):
         play_again(folder, 12, decision=5)

@@ -24,8 +24,9 @@ _COHORTS = (
     "SELECT round, num_available, num_completed, num_refused, num_aggregated, num_exhausted, "
     "clients, rejected FROM rounds ORDER BY round"
 )
-_NOT_DIGESTED = ("identity", "starts", "afterwards")
-"""Tables of a journal: a random name, versions, and what is kept between two commits."""
+_NOT_DIGESTED = ("identity", "starts", "afterwards", "origin", "chain", "seals", "unlinked")
+"""Tables of a journal: a random name, versions, what is kept between two commits, and what shows
+that the other tables are whole."""
 _STORAGE = ("format", "policy")
 """Of the metadata beside arrays: the file's format, and settings, to which some may be added."""
 _NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:e[-+]?\d+)?|∞|-∞")

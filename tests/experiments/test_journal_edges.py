@@ -1,7 +1,6 @@
 """The journal of runs with edge servers: what it keeps, that kill -9 changes nothing of it, and
 that anybody can compute from it what COCS has learned."""
 
-import sqlite3
 import time
 from collections import defaultdict
 from dataclasses import fields, replace
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.experiments.tampering import changing
 from tests.forks import FORKS
 
 from fedmuster import Random
@@ -17,7 +17,7 @@ from fedmuster.bandits.utility import EdgeUtility
 from fedmuster.core import state as states
 from fedmuster.core.policy import Policy
 from fedmuster.core.selector import Selector
-from fedmuster.experiments.journal import FILE_NAME, Journal, JournalReader, rounds_done
+from fedmuster.experiments.journal import Journal, JournalReader, rounds_done
 from fedmuster.experiments.run import SPEC_NAME, execute, prepare
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import EdgeRow, Simulation
@@ -105,7 +105,6 @@ def test_two_runs_are_told_apart_by_a_single_edge(tmp_path: Path) -> None:
     number = next(t for t, row in enumerate(journal.edge_rows, start=1) if len(row.edges) > 0)
     row = journal.edge_rows[number - 1]
     columns = {item.name: getattr(row, item.name) for item in fields(row)}
-    path = tmp_path / FILE_NAME
     for changed in (
         {"edges": 1 - row.edges},
         {"in_time": ~row.in_time},
@@ -113,15 +112,13 @@ def test_two_runs_are_told_apart_by_a_single_edge(tmp_path: Path) -> None:
         {"budget": row.budget + 1.0},
         {"context": row.context / 2},
     ):
-        with sqlite3.connect(path) as database:
+        with changing(tmp_path) as database:
             bent = states.to_bytes({**columns, **changed}, {})
             database.execute("UPDATE network SET npz = ? WHERE round = ?", (bent, number))
-        database.close()
         assert JournalReader(tmp_path).digest() != before, changed
-    with sqlite3.connect(path) as database:
+    with changing(tmp_path) as database:
         whole = states.to_bytes(columns, {})
         database.execute("UPDATE network SET npz = ? WHERE round = ?", (whole, number))
-    database.close()
     assert JournalReader(tmp_path).digest() == before
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.experiments.tampering import make_old
 
 from fedmuster import BSFL, COCS
 from fedmuster.bandits.rewards import CohortReward
@@ -119,6 +120,7 @@ def test_journals_from_before_there_were_notes_are_read_and_continued(tmp_path: 
     cell = Experiment(policies={"bsfl": BSFL()}, world=BSFLRates(), rounds=5)
     prepare(tmp_path, replace(cell, rounds=3))
     execute(tmp_path)
+    make_old(tmp_path)
     database = sqlite3.connect(tmp_path / FILE_NAME)
     database.execute("DROP TABLE metrics")
     database.close()

@@ -1,11 +1,10 @@
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.experiments.tampering import changing
 
 from fedmuster import BSFL, Random
 from fedmuster.bandits.rewards import CohortReward
@@ -147,26 +146,26 @@ def test_damaged_journals_are_refused(write_run: "WriteRun", tmp_path: Path) -> 
         load([garbage])
 
     gap = copy("gap")
-    with closing(sqlite3.connect(gap / FILE_NAME)) as database, database:
+    with changing(gap) as database:
         database.execute("DELETE FROM rounds WHERE round = 2")
     with pytest.raises(StateError, match=r"1.*2"):
         load([gap])
 
     stranger = copy("stranger")
-    with closing(sqlite3.connect(stranger / FILE_NAME)) as database, database:
+    with changing(stranger) as database:
         cohort = np.array([1, 4], dtype="<i4").tobytes()
         database.execute("UPDATE rounds SET clients = ? WHERE round = 1", (cohort,))
     with pytest.raises(StateError, match="4"):
         load([stranger])
 
     torn = copy("torn")
-    with closing(sqlite3.connect(torn / FILE_NAME)) as database, database:
+    with changing(torn) as database:
         database.execute("UPDATE rounds SET clients = x'010203' WHERE round = 1")
     with pytest.raises(StateError, match=f"{torn / FILE_NAME} is damaged"):
         load([torn])
 
     nobody = copy("nobody")
-    with closing(sqlite3.connect(nobody / FILE_NAME)) as database, database:
+    with changing(nobody) as database:
         database.execute("DELETE FROM clients")
     with pytest.raises(StateError, match=r"cohort_size.*typical_latency_seconds"):
         load([nobody])
@@ -174,7 +173,7 @@ def test_damaged_journals_are_refused(write_run: "WriteRun", tmp_path: Path) -> 
 
 def test_a_world_that_changed_between_runs(write_run: "WriteRun") -> None:
     here, there = write_run("bsfl"), write_run("random")
-    with closing(sqlite3.connect(there / FILE_NAME)) as database, database:
+    with changing(there) as database:
         database.execute("DELETE FROM clients")
     with Journal(there) as journal:
         clients = {"group": np.zeros(9, int), "typical_latency_seconds": np.ones(9)}

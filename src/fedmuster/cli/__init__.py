@@ -26,8 +26,9 @@ def _add_commands() -> None:
     from fedmuster.cli.ledger import ledger
     from fedmuster.cli.list_command import list_command, show
     from fedmuster.cli.running import compare, report, resume, run
+    from fedmuster.cli.verify import verify
 
-    for command in (list_command, show, compare, run, resume, report, explain, demo):
+    for command in (list_command, show, compare, run, resume, verify, report, explain, demo):
         cli.add_command(command)
     for command in (data, partition, ledger, flower, claims, league):
         cli.add_command(command)

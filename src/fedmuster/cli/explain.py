@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     type=click.Choice(["journal", "replay"]),
     help="Read the journal, or play the run again [default: what is needed].",
 )
+@click.option(
+    "--trust", is_flag=True, help="Import the code that the run names, without asking: it is mine."
+)
 def explain(
     folder: Path,
     round_number: int | None,
@@ -49,18 +52,22 @@ def explain(
     seed: int | None,
     rows: int,
     source: Literal["journal", "replay"] | None,
+    trust: bool,
 ) -> None:
     """Show why a client was or was not chosen, term by term.
 
     RUN is the folder of a run, or of an experiment (then say which run by --policy and --seed). Say
     when by --round or by --time. A simulation whose journal does not hold enough is played again up
-    to then, which takes as long as it took; the run itself is not touched.
+    to then, which takes as long as it took; the run itself is not touched. Playing imports the code
+    that the run names; you are asked before a model or data of somebody's own is imported.
     """
     from fedmuster.core.errors import ConfigError
     from fedmuster.report.explain import explain as explained
     from fedmuster.report.explain import find_run
     from fedmuster.report.points import point_at, point_of_round
 
+    if not trust:
+        _require_no_code_inside(folder)
     cell = find_run(folder, policy=policy, seed=seed)
     if round_number is not None and time_seconds is None:
         point = point_of_round(cell, round_number)
@@ -68,13 +75,55 @@ def explain(
         point = point_at(cell, time_seconds)
     else:
         raise ConfigError("say what to explain: give either --round or --time")
-    moment, note = _moment(cell, point, client, source)
+    moment, note = _moment(cell, point, client, source, trust=trust)
+    _require_its_spec(cell)
     number = None if client is None else moment.client(client)
     _show(explained(moment, client=number, rows=rows), note)
 
 
+def _require_no_code_inside(folder: Path) -> None:
+    """Refuse to read a run that brings its own classes along: reading its spec imports them."""
+    from fedmuster.core.errors import ConfigError
+    from fedmuster.experiments.foreign_code import files_inside
+
+    if files := files_inside(folder):
+        raise ConfigError(
+            f"{folder} names code that lies in it ({', '.join(map(str, files))}): read it, and add "
+            "--trust to have it imported"
+        )
+
+
+def _require_its_spec(cell: "Cell") -> None:
+    """Explain nothing by another rule than the one that chose."""
+    from fedmuster.experiments.journal import JournalReader
+    from fedmuster.experiments.origin import require_same_spec
+
+    origin = JournalReader(cell.folder).origin
+    if origin is not None:
+        require_same_spec(origin, cell.spec, cell.folder)
+
+
+def _require_trust(cell: "Cell") -> None:
+    """Ask before the functions that the run's spec names are imported and called."""
+    import sys
+
+    from fedmuster.core.errors import ConfigError
+    from fedmuster.experiments.foreign_code import factories
+
+    if not (names := factories(cell.spec)):
+        return
+    question = f"{cell.folder} is played again with code that its spec names: {', '.join(names)}"
+    if not (sys.stdin.isatty() and click.confirm(f"{question}. Import and run it?")):
+        raise ConfigError(f"{question}. If you trust it, add --trust; --from journal does without")
+
+
 def _moment(
-    cell: "Cell", point: "Point", client: str | None, source: Literal["journal", "replay"] | None
+    cell: "Cell",
+    point: "Point",
+    client: str | None,
+    source: Literal["journal", "replay"] | None,
+    *,
+    trust: bool,
 ) -> "tuple[Moment, str | None]":
     """The round or decision, and how it is known, where that has to be said."""
     from fedmuster.core.errors import ConfigError
@@ -93,6 +142,8 @@ def _moment(
         )
     if refusal is not None:
         return written, f"Not played again: {refusal}."
+    if not trust:
+        _require_trust(cell)
     replayed, note = _played_again(cell.folder, point)
     return from_replay(cell, point, replayed), note
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedmuster.cli.display import say, show_table
 from fedmuster.core.errors import ConfigError, MissingExtraError
+from fedmuster.core.words import harmless_cell
 from fedmuster.privacy.ledger import Verification
 from fedmuster.privacy.ledger.chain import ChainHead, Info, reading
 from fedmuster.privacy.ledger.guards import utc
@@ -201,7 +202,7 @@ def _write_csv(database: sqlite3.Connection, _info: Info, out: Path) -> None:
     with out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(EXPORTED)
-        writer.writerows(all_entries(database))
+        writer.writerows(map(harmless_cell, row) for row in all_entries(database))
 
 
 def _write_json(database: sqlite3.Connection, info: Info, out: Path) -> None:

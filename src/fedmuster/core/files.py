@@ -6,6 +6,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ def write_file(path: Path, image: bytes, *, mode: int = 0o666) -> None:
 
     The file gets the permissions ``mode``, as far as the process's umask allows them.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
         file.write(image)
@@ -29,6 +30,24 @@ def write_file(path: Path, image: bytes, *, mode: int = 0o666) -> None:
         os.fsync(file.fileno())
     temporary.replace(path)
     sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, unless they are there; a power cut does not remove them."""
+    missing = [each for each in (folder, *folder.parents) if not each.is_dir()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_folder(each.parent)
+
+
+def sync_folders_above(folder: Path) -> None:
+    """Make the names of a folder and of those above it durable, as far as they can be opened.
+
+    Whoever made the folder may not have done so.
+    """
+    for each in folder.absolute().parents:
+        with suppress(OSError):
+            sync_folder(each)
 
 
 def sync_folder(folder: Path) -> None:

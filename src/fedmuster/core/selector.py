@@ -513,7 +513,19 @@ class Selector(Generic[S]):
     def from_bytes(cls, image: bytes, policy: Policy[S] | str, *, source: str) -> "Selector[S]":
         """The selector whose image :meth:`to_bytes` made."""
         policy = as_policy(policy, owner="Selector")
-        arrays, meta = states.from_bytes(image, source=source)
+        arrays, meta = states.from_bytes(image, source=source, uncopied="state.")
+        with states.damaged_values(source):
+            return cls._of_arrays(arrays, meta, policy, source=source)
+
+    @classmethod
+    def _of_arrays(
+        cls,
+        arrays: Mapping[str, states.Array],
+        meta: Mapping[str, Any],
+        policy: Policy[S],
+        *,
+        source: str,
+    ) -> "Selector[S]":
         if meta.get("format") not in _READABLE:
             raise StateError(
                 f"{source} is no selector of this version (format {meta.get('format')!r}, expected "

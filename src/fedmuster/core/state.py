@@ -12,10 +12,7 @@ of four kinds:
 Files are ``.npz`` without pickle.
 """
 
-import io
 import json
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -25,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmuster.core import files as npz
-from fedmuster.core.errors import StateError
+from fedmuster.core.errors import FedmusterError, StateError
+from fedmuster.core.stored_archives import STATE_FILE, damaged, read_arrays
 
 S = TypeVar("S")
 Array = NDArray[Any]
@@ -39,19 +37,17 @@ class NoState:
 _KIND = "fedmuster.kind"
 _META = "__meta__"
 
-# What numpy and zipfile raise at files that are cut short, bent, pickled, or something else.
 UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
     ValueError,
-    KeyError,
+    LookupError,
     OSError,
-    EOFError,
     TypeError,
     AttributeError,
-    RuntimeError,  # zipfile, at a bit that says it is encrypted
-    NotImplementedError,
+    ArithmeticError,
+    MemoryError,  # a number of clients that nobody has
+    RuntimeError,  # nested too deeply
 )
+"""What values raise that no writer wrote."""
 
 
 def shared() -> Any:
@@ -116,7 +112,10 @@ def load_arrays(state: Any, arrays: Mapping[str, Array]) -> None:
                 f"saved state array {name} is {new.dtype}{new.shape}, expected "
                 f"{old.dtype}{old.shape}: it was saved with other hyper-parameters or clients"
             )
-        setattr(owner, attribute, new.copy())
+        if old.flags.writeable and old.flags.owndata:
+            np.copyto(old, new)  # in place: a state of a million clients is not held twice
+        else:
+            setattr(owner, attribute, new.copy())
 
 
 def with_prefix(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -150,18 +149,35 @@ def to_bytes(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> bytes:
     return npz.image({**arrays, _META: np.array(json.dumps(meta))})
 
 
-def from_bytes(image: bytes, *, source: str) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The inverse of :func:`to_bytes`. ``source`` names the file in error messages."""
-    try:
-        with np.load(io.BytesIO(image), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+def from_bytes(
+    image: bytes, *, source: str, uncopied: str | None = None
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The inverse of :func:`to_bytes`.
+
+    Args:
+        image: what it returned.
+        source: its file, for messages.
+        uncopied: arrays whose names begin so are read-only parts of ``image``.
+    """
+    arrays = read_arrays(image, source=source, copied=uncopied is None)
+    if uncopied is not None:
+        arrays |= {name: a.copy() for name, a in arrays.items() if not name.startswith(uncopied)}
+    with damaged_values(source):
         meta = json.loads(str(arrays.pop(_META)))
-    except UNREADABLE as error:
-        raise StateError(
-            f"{source} is damaged or not a fedmuster state file ({error}): restore it from a "
-            "copy or start anew"
-        ) from error
+        if not isinstance(meta, dict):
+            raise TypeError(f"its metadata are {meta!r}")
     return arrays, meta
+
+
+@contextmanager
+def damaged_values(source: str, *, what: str = STATE_FILE) -> Iterator[None]:
+    """Turn what Python raises at values that cannot be right into a :class:`StateError`."""
+    try:
+        yield
+    except FedmusterError:
+        raise
+    except UNREADABLE as error:
+        raise damaged(source, error, what=what) from error
 
 
 @contextmanager

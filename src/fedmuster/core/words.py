@@ -1,6 +1,9 @@
-"""How numbers are written for people."""
+"""How numbers and cells of tables are written for people."""
 
 import math
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 _NOTHING = 1e-12
 """Below this a number is a rounding error, or the tiniest one that keeps a quotient defined."""
@@ -95,6 +98,20 @@ def ordinal(position: int) -> str:
     """
     last = {1: "st", 2: "nd", 3: "rd"}.get(position % 10, "th")
     return f"{position:,}{'th' if position % 100 in (11, 12, 13) else last}"
+
+
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+def harmless_cell(value: T) -> T | str:
+    """A cell of a CSV file that no spreadsheet takes for a formula; numbers stay as they are.
+
+    Example:
+        >>> harmless_cell("=1+1"), harmless_cell("bsfl"), harmless_cell(-1.5)
+        ("'=1+1", 'bsfl', -1.5)
+    """
+    dangerous = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
+    return f"'{value}" if dangerous else value
 
 
 def several(count: int, what: str, plural: str = "") -> str:

@@ -2,14 +2,15 @@
 
 Rows of finished rounds and the checkpoint that follows them are committed in one transaction, so
 whatever is found after a crash fits together: continue from the checkpoint, and the rounds that
-were lost are played again, bit for bit.
+were lost are played again, bit for bit. Digests show whether a row was changed since
+(``sealing.py``).
 """
 
 import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -21,12 +22,16 @@ from numpy.typing import NDArray
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
 from fedmuster.core.records import FloatArray, IntArray
-from fedmuster.experiments.database import connect, hold_lock, plain_errors
+from fedmuster.experiments import sealing
+from fedmuster.experiments.database import connect, hold_lock, plain_errors, reading
+from fedmuster.experiments.origin import Origin
 from fedmuster.federation import Checkpoint, EdgeRow, JobRows, RoundRow
 
 FILE_NAME = "journal.sqlite"
 
 _SCHEMA = """
+CREATE TABLE IF NOT EXISTS origin (
+    id INTEGER PRIMARY KEY CHECK (id = 0), spec TEXT NOT NULL, inputs TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS identity (id INTEGER PRIMARY KEY CHECK (id = 0), run TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS ending (id INTEGER PRIMARY KEY CHECK (id = 0), reason TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS starts (
@@ -50,7 +55,9 @@ CREATE TABLE IF NOT EXISTS checkpoint (
     id INTEGER PRIMARY KEY CHECK (id = 0), round INTEGER NOT NULL, elapsed_seconds REAL NOT NULL,
     selector BLOB NOT NULL, judge BLOB, trainer BLOB, budget BLOB);
 """
-_FORMAT = 7
+_FORMAT = 8
+UNSEALED = 7
+"""The format before digests and origins; read as it is, and brought up to date before writing."""
 
 _PLAYED = ("round", "seconds", "reward", "regret", "num_available", "num_completed", "num_refused")
 _LEARNED = ("loss", "accuracy", "train_loss", "num_aggregated")
@@ -66,6 +73,8 @@ class Journal:
         self.path = folder / FILE_NAME
         self._lock = hold_lock(folder)
         self._synced = False
+        self._touched: set[str] = set()
+        self._first_touched: int | None = None
         try:
             self._database = connect(self.path)
         except BaseException:
@@ -74,10 +83,11 @@ class Journal:
         try:
             with plain_errors(self.path), self._database as database:
                 database.execute("PRAGMA journal_mode = WAL")
-                _check_format(database, self.path)
-                database.execute(f"PRAGMA user_version = {_FORMAT}")  # first: others may look
-                database.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-                database.execute("INSERT OR IGNORE INTO identity VALUES (0, ?)", (uuid4().hex,))
+                version = check_format(database, self.path)
+                if version == _FORMAT:
+                    _require_sound(database, self.path)
+                else:
+                    _lay_out(database)
         except BaseException:
             self.close()
             raise
@@ -100,9 +110,9 @@ class Journal:
             (run,) = self._database.execute("SELECT run FROM identity").fetchone()
         return str(run)
 
-    def sync_every_commit(self) -> None:
+    def sync_every_commit(self, wanted: bool = True) -> None:
         """Lose no round in a power cut, for runs whose rounds cannot be played again."""
-        self._synced = True
+        self._synced = wanted
 
     @contextmanager
     def together(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
@@ -118,14 +128,40 @@ class Journal:
             # NORMAL loses nothing when the process dies; a power cut may cost the last second.
             level = "FULL" if synced and self._synced else "NORMAL"
             self._database.execute(f"PRAGMA synchronous = {level}")
+            self._touched, self._first_touched = set(), None
             with self._database as database:
                 database.execute("BEGIN IMMEDIATE")
                 yield database
+                sealing.seal(database, tables=self._touched, first_round=self._first_touched)
 
-    def begin(self, versions: Mapping[str, str], clients: Mapping[str, NDArray[Any]]) -> None:
-        """Record that a process starts or continues the run, and what is known of clients."""
+    def _touch(self, *tables: str, from_round: int | None = None) -> None:
+        """Have these tables, and the rounds from this one on, sealed before the next commit."""
+        self._touched.update(tables)
+        if from_round is not None:
+            self._first_touched = min(from_round, self._first_touched or from_round)
+
+    @property
+    def origin(self) -> Origin | None:
+        """What the run began with; None before it began, or if journals did not keep that yet."""
+        with plain_errors(self.path):
+            row = self._database.execute("SELECT spec, inputs FROM origin").fetchone()
+        return None if row is None else Origin(row[0], json.loads(row[1]))
+
+    def begin(
+        self,
+        versions: Mapping[str, str],
+        clients: Mapping[str, NDArray[Any]],
+        origin: Origin | None = None,
+    ) -> None:
+        """Record that a process starts or continues the run, with what, and its clients."""
         checkpoint = self.checkpoint()
         with self.together() as database:
+            self._touch("starts", "clients", "origin")
+            if origin is not None:
+                database.execute(
+                    "INSERT OR REPLACE INTO origin VALUES (0, ?, ?)",
+                    (origin.spec, json.dumps(origin.inputs)),
+                )
             database.execute(
                 "INSERT INTO starts (after_round, versions) VALUES (?, ?)",
                 (0 if checkpoint is None else checkpoint.round, json.dumps(versions)),
@@ -142,6 +178,7 @@ class Journal:
         ``ending`` says why the run is over before its horizon.
         """
         with self.together() as database:
+            self._touch("checkpoint", from_round=rows[0].round if rows else None)
             database.executemany(
                 f"INSERT INTO rounds VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})",
                 (
@@ -168,15 +205,18 @@ class Journal:
                 "INSERT OR REPLACE INTO checkpoint VALUES (0, ?, ?, ?, ?, ?, ?)", columns
             )
             if loop is not None:
+                self._touch("loop")
                 database.execute("INSERT OR REPLACE INTO loop VALUES (0, ?)", (loop,))
             self.keep_afterwards(checkpoint.round, None)
             if ending is not None:
+                self._touch("ending")
                 database.execute("INSERT OR REPLACE INTO ending VALUES (0, ?)", (ending,))
 
     def know_clients(self, clients: Mapping[str, NDArray[Any]]) -> None:
         """Replace what is known of clients, where clients join during the run."""
         image = states.to_bytes(clients, {})
         with self.together() as database:
+            self._touch("clients")
             database.execute("INSERT OR REPLACE INTO clients VALUES (0, ?)", (image,))
 
     def evaluated(
@@ -184,6 +224,7 @@ class Journal:
     ) -> None:
         """Add to a round that is written what was measured after it; None leaves it as it is."""
         with self.together() as database:
+            self._touch(from_round=round_number)
             database.execute(
                 "UPDATE rounds SET loss = coalesce(?, loss), accuracy = coalesce(?, accuracy) "
                 "WHERE round = ?",
@@ -193,6 +234,7 @@ class Journal:
     def forget_evaluation(self, round_number: int) -> None:
         """Remove a round's loss and accuracy: it was evaluated as the last round, and is not."""
         with self.together() as database:
+            self._touch(from_round=round_number)
             database.execute(
                 "UPDATE rounds SET loss = NULL, accuracy = NULL WHERE round = ?", (round_number,)
             )
@@ -205,6 +247,7 @@ class Journal:
         except (TypeError, ValueError):  # keys that JSON has not, or circles
             text = json.dumps({name: str(value) for name, value in named.items()})
         with self.together() as database:
+            self._touch(from_round=round_number)
             database.execute(
                 "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)", (round_number, stage, text)
             )
@@ -220,6 +263,7 @@ class Journal:
     def keep_afterwards(self, round_number: int, image: bytes | None) -> None:
         """Keep what has changed since a round's checkpoint, in place of what was kept before."""
         with self.together() as database:
+            self._touch("afterwards")
             database.execute("DELETE FROM afterwards")
             if image is not None:
                 database.execute("INSERT INTO afterwards VALUES (0, ?, ?)", (round_number, image))
@@ -261,8 +305,13 @@ class JournalReader:
             self.path /= FILE_NAME
         if not self.path.is_file():
             raise StateError(f"{folder} is no run: it holds no {FILE_NAME}")
-        with closing(connect(self.path)) as database, plain_errors(self.path):
-            _check_format(database, self.path)
+        with reading(self.path) as database:
+            version = check_format(database, self.path)
+            if version == 0:
+                raise StateError(f"{self.path} is empty: the run has not begun; resume it")
+            sealed = version != UNSEALED
+            if sealed:
+                _require_sound(database, self.path)
 
             def every(query: str) -> list[tuple[Any, ...]]:
                 return database.execute(f"SELECT {query}").fetchall()
@@ -274,16 +323,25 @@ class JournalReader:
             clients = only("npz FROM clients")
             starts = every("versions FROM starts ORDER BY start")
             ending, identity = only("reason FROM ending"), only("run FROM identity")
+            checkpointed = only("budget FROM checkpoint")
             scores = every("round, npz FROM scores ORDER BY round")
             network = every("npz FROM network ORDER BY round")
             known = only("count(*) FROM sqlite_master WHERE name = 'jobs'")  # of older journals not
             jobs = every("round, npz FROM jobs ORDER BY round") if known else []
+            origins = every("spec, inputs FROM origin") if sealed else []
         try:
             self.columns, self.cohorts, self.rejected = _parse(rows)
         except (ValueError, TypeError) as error:  # a cell that is neither number nor cohort
             raise StateError(f"{self.path} is damaged: {error}") from error
         self.ending: str | None = ending
         """Why the run ended before its horizon, if it did."""
+        self.origin: Origin | None = None
+        """What the run began with, if the journal keeps that."""
+        if origins:
+            ((spec, inputs),) = origins
+            self.origin = Origin(spec, json.loads(inputs))
+        self.holds_budget: bool = checkpointed is not None
+        """Whether the run debits from a ledger."""
         self.run: str | None = identity
         """The run's name in ledgers."""
         self.versions: list[dict[str, str]] = [json.loads(text) for (text,) in starts]
@@ -333,15 +391,41 @@ class JournalReader:
         return fingerprint.hexdigest()
 
 
-def _check_format(database: sqlite3.Connection, path: Path) -> None:
-    # Tables first: a process that makes the file sets its version before them.
-    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+def check_format(database: sqlite3.Connection, path: Path) -> int:
+    """The format of the journal; 0 of a file without tables."""
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if tables and version != _FORMAT:
+    if not tables:
+        return 0
+    if version not in (UNSEALED, _FORMAT):
         raise StateError(
             f"{path} has format {version or 1}, this version reads and writes {_FORMAT}: run it "
             "again in a new folder"
         )
+    if version == UNSEALED and "seals" in tables:
+        raise StateError(f"{path} is damaged: it has digests, which its format {version} has not")
+    return int(version)
+
+
+def _require_sound(database: sqlite3.Connection, path: Path) -> None:
+    """Refuse a journal of which a row does not fit its digest."""
+    fault = next(sealing.faults(database), None)
+    if fault is not None:
+        raise StateError(
+            f"{path} is damaged: {fault} (`fedmuster verify` lists all faults); restore it from a "
+            "copy, or run it again in a new folder"
+        )
+
+
+def _lay_out(database: sqlite3.Connection) -> None:
+    """Make the tables; in a journal of before digests, those that are missing, and the digests."""
+    database.execute("BEGIN IMMEDIATE")
+    for statement in f"{_SCHEMA}{sealing.SCHEMA}".split(";")[:-1]:
+        database.execute(statement)
+    database.execute("INSERT OR IGNORE INTO identity VALUES (0, ?)", (uuid4().hex,))
+    database.execute("INSERT INTO unlinked SELECT 0, max(round) FROM rounds HAVING count(*) > 0")
+    sealing.seal_everything(database)
+    database.execute(f"PRAGMA user_version = {_FORMAT}")
 
 
 def _parse(
@@ -393,8 +477,8 @@ def standing(folder: str | Path) -> Standing:
     path = Path(folder) / FILE_NAME
     if not path.is_file():
         return Standing(0, 0.0)
-    with closing(connect(path)) as database, plain_errors(path):
-        _check_format(database, path)
+    with reading(path) as database:
+        check_format(database, path)
         try:
             row = database.execute(
                 "SELECT round, elapsed_seconds, reason FROM checkpoint LEFT JOIN ending USING (id)"

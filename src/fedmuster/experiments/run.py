@@ -16,6 +16,7 @@ import fedmuster
 from fedmuster.core.errors import BudgetError
 from fedmuster.core.files import write_file
 from fedmuster.experiments.journal import Journal, standing
+from fedmuster.experiments.origin import origin_of, require_same_inputs, require_same_spec
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import RoundRow, Simulation
 from fedmuster.privacy.budget import require_ledger
@@ -40,7 +41,9 @@ def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
     if standing(folder).ending is not None:
         return
     with Journal(folder) as journal, ExitStack() as stack:
-        checkpoint = journal.checkpoint()
+        checkpoint, began = journal.checkpoint(), journal.origin
+        if began is not None:
+            require_same_spec(began, cell, folder)
         if checkpoint is not None and cell.horizon.reached(
             checkpoint.round, checkpoint.elapsed_seconds
         ):
@@ -49,6 +52,9 @@ def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
             require_ledger(cell.ledger(folder))
         simulation = cell.simulation(folder, run=journal.run)
         stack.callback(simulation.close)
+        origin = origin_of(cell, simulation)
+        if began is not None:
+            require_same_inputs(began, origin, folder)
         if checkpoint is not None:
             simulation.load(checkpoint, source=str(journal.path))
             if cell.training is not None and checkpoint.round % cell.training.evaluate_every:
@@ -56,12 +62,13 @@ def execute(folder: Path, *, wanted: Callable[[], bool] = lambda: True) -> None:
                 journal.forget_evaluation(checkpoint.round)
         if simulation.exhausted is not None and simulation.version == 0:
             raise BudgetError(f"{simulation.exhausted}: no round can be played. Use another ledger")
-        if not simulation.repeatable:
-            journal.sync_every_commit()
-        journal.begin(versions(), _about_clients(simulation))
-        # Before anybody is debited: to go on, a run must know what its ledger held when it began.
-        # If it goes on: other runs on the same ledger may have left too little for it.
+        # Before anybody is debited: to go on, a run must know what its ledger held when it began,
+        # also after a power cut.
+        journal.sync_every_commit(simulation.budget is not None)
+        journal.begin(versions(), _about_clients(simulation), origin)
+        # The ending, if it goes on: other runs on the same ledger may have left too little for it.
         journal.append([], simulation.checkpoint(), ending=simulation.ending)
+        journal.sync_every_commit(not simulation.repeatable)
         rows: list[RoundRow] = []
         pause, committed = _COMMIT_SECONDS, time.monotonic()
         go_on = wanted()

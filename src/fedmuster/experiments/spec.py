@@ -7,6 +7,7 @@ without one of them does without it, or has rounds.
 
 import math
 import tomllib
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -38,6 +39,8 @@ from fedmuster.worlds.world import World
 
 _FORBIDDEN_LABELS = ("", ".", "..", "report", "experiment.toml")  # a label becomes a folder there
 _LONGEST_LABEL = 100
+_CONTROLS = ("Cc", "Cf", "Cs")
+"""Unicode's categories of control and format characters, and of halves of characters."""
 _KEYS = (
     *("rounds", "seconds", "seed", "seeds", "regret"),
     *("world", "reward", "training", "privacy", "watch", "federation", "policy"),
@@ -88,9 +91,11 @@ class Experiment:
             raise ConfigError("no policy: write [[policy]] with a name", key=())
         for label in self.policies:
             fits = label not in _FORBIDDEN_LABELS and set(label).isdisjoint("/\\\0")
+            fits &= all(unicodedata.category(each) not in _CONTROLS for each in label)
             if not fits or len(label.encode()) > _LONGEST_LABEL:
                 raise ConfigError(
-                    f"label = {label!r}, expected a name without slashes that can be a folder"
+                    f"label = {label!r}, expected a name without slashes and control characters "
+                    "that can be a folder"
                 )
 
         self._check_privacy()
@@ -306,13 +311,11 @@ class Experiment:
         except UnicodeDecodeError as error:
             raise ConfigError(f"{path} is no text file: {error}") from error
         try:
-            experiment = cls.from_table(tomllib.loads(text), reading=reading).beside(path)
+            experiment = cls.from_table(_parsed(text), reading=reading).beside(path)
             if rehearse:
                 experiment.rehearse()
         except RecursionError:
             raise ConfigError(f"{path}: nested too deeply") from None
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path}: not valid TOML: {error}") from None
         except ConfigError as error:
             line = line_of(text, error.key)
             where = f"{path}, line {line}" if line else str(path)
@@ -390,6 +393,13 @@ class Experiment:
     def to_toml(self) -> str:
         """A spec that :meth:`load` reads back to the same experiment."""
         return tomli_w.dumps(self.to_table())
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # also a number of thousands of digits
+        raise ConfigError(f"not valid TOML: {error}") from None
 
 
 def first_difference(

@@ -5,12 +5,13 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +34,8 @@ Progress = Callable[[dict[Path, Standing]], None]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _GRACE_SECONDS = 3.0
 """How long a worker that must stop may go on with a round before it is ended."""
+_LOOK_SECONDS = 1.0
+"""After this time a worker notices that its parent has died."""
 
 
 def lay_out(folder: Path, experiment: Experiment) -> Cells:
@@ -73,7 +76,13 @@ def find_cells(folder: Path) -> Cells:
         return {folder: Experiment.load(folder / SPEC_NAME, reading=True)}
     if (folder / EXPERIMENT_NAME).is_file():
         cells = _cells(folder, _load(folder))
-        return {path: cell for path, cell in cells.items() if (path / SPEC_NAME).is_file()}
+        there = {path.parent for path in folder.glob(f"*/*/{SPEC_NAME}")}
+        if unknown := sorted(there - cells.keys()):
+            raise StateError(
+                f"{folder / EXPERIMENT_NAME} does not name the run in {unknown[0]}: restore it, "
+                "or move that run away"
+            )
+        return {path: cell for path, cell in cells.items() if path in there}
     raise StateError(f"{folder} is no run: it holds neither {EXPERIMENT_NAME} nor {SPEC_NAME}")
 
 
@@ -188,7 +197,10 @@ def run_side_by_side(
     context = get_context("spawn")
     leash, ours = context.Pipe(duplex=False)
     workers = min(processes or os.cpu_count() or 1, len(jobs))
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_obey, initargs=(leash,))
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_obey, initargs=(leash, os.getpid())
+    )
+    others = set(active_children())
     with pool, leash, ours:
         try:
             with one_thread_for_children(), _no_interrupts_for_children():
@@ -200,8 +212,20 @@ def run_side_by_side(
                 tick()
         except BaseException:
             ours.close()
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            _end(set(active_children()) - others)
             raise
+
+
+def _end(workers: Iterable[BaseProcess]) -> None:
+    """Wait a moment until these have stopped by themselves, and kill those that have not.
+
+    In a long call of a library, a worker hears nothing. What it has committed is safe.
+    """
+    until = time.monotonic() + _GRACE_SECONDS
+    for worker in workers:
+        worker.join(max(0.0, until - time.monotonic()))
+        worker.kill()
 
 
 @contextmanager
@@ -224,12 +248,16 @@ def still_wanted() -> bool:
     return not _told_to_stop.is_set()
 
 
-def _obey(leash: Connection) -> None:
-    """Stop when the other end of ``leash`` is closed: by the parent, or because it has died."""
+def _obey(leash: Connection, parent: int) -> None:
+    """Stop when the other end of ``leash`` is closed, or when the parent has died.
+
+    A process that the parent has started may hold that end, too, and live on.
+    """
 
     def stop() -> None:
-        with suppress(EOFError):
-            leash.recv()
+        with suppress(EOFError, OSError):
+            while os.getppid() == parent and not leash.poll(_LOOK_SECONDS):
+                pass
         _told_to_stop.set()
         time.sleep(_GRACE_SECONDS)
         os._exit(1)  # committed rounds are safe

@@ -5,9 +5,8 @@ import json
 import os
 import random
 import re
-import zipfile
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -16,10 +15,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 
 from fedmuster.core import files as npz
 from fedmuster.core.errors import StateError
-from fedmuster.core.state import UNREADABLE
+from fedmuster.core.state import damaged_values
+from fedmuster.core.stored_archives import read_archive
 
 _CONTENTS = "__contents__"
 _STRATEGY = "__strategy__"
+_WHAT: Final = "model of fedmuster"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _NUMPY = "numpy.ndarray"  # Flower's name for what numpy.save wrote
 
@@ -62,15 +63,14 @@ def read(path: Path, *, run: str, round_number: int) -> Kept:
             "begin anew in another folder"
         )
     try:
-        with zipfile.ZipFile(path) as archive:  # which checks a CRC of each member
-            contents = json.loads(archive.read(_CONTENTS))
-            owner = (contents["run"], contents["round"])
-            kept = Kept(_model(archive, contents["arrays"]), archive.read(_STRATEGY))
-    except UNREADABLE as error:
-        raise StateError(
-            f"{path} is damaged or no model of fedmuster ({error}): restore it from a copy, or "
-            "begin anew in another folder"
-        ) from error
+        image = path.read_bytes()
+    except OSError as error:
+        raise StateError(f"cannot read {path}: {error.strerror}") from error
+    members = read_archive(image, source=str(path), what=_WHAT)
+    with damaged_values(str(path), what=_WHAT):
+        contents = json.loads(bytes(members[_CONTENTS]))
+        owner = (contents["run"], contents["round"])
+        kept = Kept(_model(members, contents["arrays"]), bytes(members[_STRATEGY]))
     if owner != (run, round_number):
         raise StateError(
             f"{path} holds the model after round {owner[1]} of run {owner[0]}, expected round "
@@ -93,10 +93,10 @@ def _image(kept: Kept, *, run: str, round_number: int) -> bytes:
     return npz.archive(members)
 
 
-def _model(archive: zipfile.ZipFile, arrays: list[Any]) -> ArrayRecord:
+def _model(members: Mapping[str, memoryview], arrays: list[Any]) -> ArrayRecord:
     return ArrayRecord(
         {
-            name: Array(dtype=dtype, shape=tuple(shape), stype=stype, data=archive.read(member))
+            name: Array(dtype=dtype, shape=tuple(shape), stype=stype, data=bytes(members[member]))
             for name, member, dtype, shape, stype in arrays
         }
     )

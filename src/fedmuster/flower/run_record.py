@@ -7,7 +7,6 @@ a folder is consistent after ``kill -9``.
 """
 
 import time
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -22,7 +21,9 @@ from numpy.typing import NDArray
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import InUseError, StateError
+from fedmuster.core.files import make_folder
 from fedmuster.experiments.journal import Journal, standing
+from fedmuster.experiments.origin import Origin, settings_of
 from fedmuster.experiments.run import SPEC_NAME, prepare, versions
 from fedmuster.experiments.spec import Experiment, first_difference
 from fedmuster.federation import Checkpoint, RoundRow
@@ -90,7 +91,8 @@ class Record:
         self._kept_afterwards = False
         self.saved = self.latest()
         journal.sync_every_commit()  # these rounds cannot be played again
-        journal.begin({**versions(), "flwr": metadata.version("flwr")}, {})
+        here = {**versions(), "flwr": metadata.version("flwr")}
+        journal.begin(here, {}, Origin(self.cell.to_toml(), {}))
 
     @classmethod
     def open(cls, folder: Path, cell: Experiment, *, wait_seconds: float = 0.0) -> Self:
@@ -100,7 +102,7 @@ class Record:
         not close within ``wait_seconds``: a ServerApp that was stopped, or whose SuperLink died,
         may take half a minute to notice. More rounds than before are welcome.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         journal = _journal(folder, wait_seconds)
         try:
             return cls(folder, cell.beside(Path.cwd() / SPEC_NAME), journal)
@@ -300,7 +302,7 @@ def _agree(folder: Path, asked: Experiment, checkpoint: Checkpoint | None) -> Ex
             "another folder"
         )
     if held is not None:
-        difference = first_difference(_settings(held), _settings(agreed))
+        difference = first_difference(settings_of(held), settings_of(agreed))
         if difference is not None:
             key, before, now = difference
             raise StateError(
@@ -310,12 +312,3 @@ def _agree(folder: Path, asked: Experiment, checkpoint: Checkpoint | None) -> Ex
     if held != agreed:
         prepare(folder, agreed)
     return agreed
-
-
-def _settings(cell: Experiment) -> dict[str, Any]:
-    """Every setting but those that may change."""
-    table = tomllib.loads(cell.to_toml())
-    del table["rounds"]
-    table["world"].pop("deadline_seconds", None)
-    (policy,), (seed,) = table["policy"], table["seeds"]
-    return {**table, "policy": policy, "seeds": seed}

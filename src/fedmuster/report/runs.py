@@ -11,6 +11,7 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.core.records import BoolArray, FloatArray, IntArray
 from fedmuster.core.words import plain, several, span
 from fedmuster.experiments.journal import JournalReader, rounds_done
+from fedmuster.experiments.origin import require_same_spec
 from fedmuster.experiments.spec import Experiment
 from fedmuster.experiments.sweep import Cells
 from fedmuster.privacy.budget import Privacy
@@ -375,7 +376,10 @@ def _journal(cell: Cell) -> JournalReader:
         if gone := cell.spec.unavailable:
             how = f"report the other runs by their folders, for this cannot run: {gone[0].reason}"
         raise StateError(f"{cell.folder} has no rounds yet: {how}")
-    return JournalReader(cell.folder)
+    reader = JournalReader(cell.folder)
+    if reader.origin is not None:
+        require_same_spec(reader.origin, cell.spec, cell.folder)
+    return reader
 
 
 def _run(cell: Cell, reader: JournalReader, rounds: int) -> Run:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedmuster.core.words import percent, plus_minus, several
+from fedmuster.core.words import harmless_cell, percent, plus_minus, several
 from fedmuster.report.edge_views import budget_check, utility_words
 from fedmuster.report.promise import in_words
 from fedmuster.report.runs import Comparison
@@ -96,7 +96,7 @@ def to_csv(summary: Summary) -> str:
     comparison, rows = summary.comparison, []
     for policy in summary.policies:
         row: dict[str, object] = {
-            "policy": policy.label,
+            "policy": harmless_cell(policy.label),
             "seeds": len(comparison.seeds),
             "rounds": comparison.rounds,
         }
@@ -122,7 +122,9 @@ def to_csv(summary: Summary) -> str:
 
 def csv_cell(value: float | str) -> str:
     """A number that reads back to the same bits; NaN is an empty cell."""
-    return value if isinstance(value, str) else "" if math.isnan(value) else repr(value)
+    if isinstance(value, str):
+        return harmless_cell(value)
+    return "" if math.isnan(value) else repr(value)
 
 
 def _means(summary: Summary, kind: str, *, last: bool) -> Table:

@@ -1,6 +1,7 @@
 """A whole report in a folder: a page, figures, tables and the numbers behind them."""
 
 import csv
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 from fedmuster.core.errors import ConfigError, MissingExtraError
 from fedmuster.core.files import write_file
+from fedmuster.core.words import harmless_cell
 from fedmuster.report.costs import cost_columns
 from fedmuster.report.curves import thinned
 from fedmuster.report.edge_views import network_maps, spread_of_shares
@@ -79,6 +81,9 @@ def write_summary(
     comparison = summary.comparison
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file, expected a folder to write the report into")
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not os.access(there, os.W_OK):
+        raise ConfigError(f"{there} is read-only: choose another folder for the report with --out")
     pictures = _draw(summary, out, formats)
     texts = {
         "report.html": to_html(summary),
@@ -262,11 +267,10 @@ def write_csv(comparison: Comparison, out: Path, target: Target | None = None) -
             for run in runs:
                 columns = columns_of(run)
                 if run is runs[0]:
-                    writer.writerow(["policy", "seed", *columns])
+                    writer.writerow(["policy", "seed", *map(harmless_cell, columns)])
                 texts = (map(csv_cell, values.tolist()) for values in columns.values())
-                writer.writerows(
-                    (run.label, run.seed, *cells) for cells in zip(*texts, strict=True)
-                )
+                label = harmless_cell(run.label)
+                writer.writerows((label, run.seed, *cells) for cells in zip(*texts, strict=True))
     return written
 
 

@@ -314,7 +314,8 @@ def plain_errors(path: Path) -> Iterator[None]:
         name = getattr(error, "sqlite_errorname", "")
         reason = next((text for key, text in _REASONS.items() if name.startswith(key)), "")
         raise LedgerError(f"{path}: {reason or 'SQLite failed'} ({error})") from error
-    except UnicodeDecodeError as error:  # what SQLite quotes from a damaged file
+    except (UnicodeDecodeError, MemoryError) as error:
+        # What SQLite quotes from a damaged file, or lengths in it that nobody wrote.
         raise LedgerError(f"{path} {_REASONS['SQLITE_CORRUPT']} ({error})") from error
     except OSError as error:
         raise LedgerError(f"{path}: {error.strerror or error}") from error

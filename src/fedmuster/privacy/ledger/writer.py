@@ -12,7 +12,7 @@ from uuid import uuid4
 from weakref import WeakSet
 
 from fedmuster.core.errors import LedgerError
-from fedmuster.core.files import sync_folder
+from fedmuster.core.files import sync_folder, sync_folders_above
 from fedmuster.privacy.ledger.chain import (
     OWNER_ONLY,
     Chain,
@@ -126,12 +126,14 @@ def create_if_missing(path: Path, *, currency: str, kind: LedgerKind, now_us: in
                 for anchor in anchors_of(path, info):
                     if anchor.path.parent != path.parent:
                         anchor.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                        sync_folders_above(anchor.path.parent)
                     anchor.write(Note(info.id, start, path))
                 unnamed.rename(path)
             except BaseException:
                 unnamed.unlink(missing_ok=True)
                 raise
             sync_folder(path.parent)
+            sync_folders_above(path.parent)
 
 
 def _refuse_if_lost(path: Path, kind: LedgerKind) -> None:

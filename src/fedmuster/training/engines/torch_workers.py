@@ -1,6 +1,7 @@
 """Processes that share the clients of a round. Needs PyTorch."""
 
 import math
+import os
 import pickle
 import signal
 import traceback
@@ -10,7 +11,7 @@ from ctypes import c_char
 from dataclasses import dataclass, fields
 from multiprocessing import connection, get_context
 from multiprocessing.process import BaseProcess
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from fedmuster.core.errors import ConfigError, StateError
 from fedmuster.training.engines.torch_models import Build, Replica, Task
 from fedmuster.training.local_sgd import LocalSGD
 from fedmuster.training.training_records import FederatedData, Parameters
+
+_LOOK_SECONDS: Final = 1.0
+"""After this time a worker notices that its parent has died."""
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -193,9 +197,12 @@ def _work(
             replica = Replica(build, FederatedData(**values), local, seed)
             replica.use(start.array(), delta.array())
             pipe.send([])
+            parent = os.getppid()
             while True:
-                task = pipe.recv()
-                pipe.send(replica.run(task))
+                while not pipe.poll(_LOOK_SECONDS):  # other processes may hold its other end
+                    if os.getppid() != parent:
+                        return
+                pipe.send(replica.run(pipe.recv()))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise
         except Exception as error:
