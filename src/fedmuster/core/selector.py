@@ -31,6 +31,7 @@ from fedmuster.core.records import (
     LARGEST_COUNT,
     PER_CLIENT,
     AskLoss,
+    BoolArray,
     Feedback,
     FloatArray,
     Forecast,
@@ -125,6 +126,9 @@ class Selector(Generic[S]):
             problem.num_clients, rest_after=rest_after, newcomer_quota=newcomer_quota
         )
         """Silent clients, which rest, and newcomers, which have a quota."""
+        self.kept_back: BoolArray | None = None
+        """bool[K], the available clients that the last decision kept from the policy, because they
+        rest or are newcomers beyond the quota; None for none."""
         self._asked = 0  # in this round
         self._view: RoundView | None = None
         self._view_state: S | None = None  # that chose; without clients that joined since
@@ -196,7 +200,7 @@ class Selector(Generic[S]):
         )
         # A round's further choices have streams of their own.
         key = (round_number,) if asked == 0 else (round_number, self.decisions)
-        view = self._restrained(view, key)
+        available, view = view.available, self._restrained(view, key)
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, *key))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
@@ -209,6 +213,7 @@ class Selector(Generic[S]):
         else:
             selection = self.tickets.open(selection)
         self.liveness.asked(selection.clients)
+        self.kept_back = None if view.available is available else available & ~view.available
         self.round, self._asked = round_number, asked + len(selection.clients)
         self.decisions += 1
         self._view, self._view_state, self._wanted = view, self.state, selection.wanted
