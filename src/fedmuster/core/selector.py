@@ -24,6 +24,7 @@ from fedmuster.core.errors import (
 )
 from fedmuster.core.feedback import FeedbackReport, Message, clean, clean_late, clean_rows, read
 from fedmuster.core.files import write_file
+from fedmuster.core.leftovers import with_leftovers
 from fedmuster.core.liveness import NEWCOMER_QUOTA, REST_AFTER, Liveness
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
@@ -200,11 +201,16 @@ class Selector(Generic[S]):
         )
         # A round's further choices have streams of their own.
         key = (round_number,) if asked == 0 else (round_number, self.decisions)
-        available, view = view.available, self._restrained(view, key)
+        whole, view = view, self._restrained(view, key)
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, *key))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
             raise PolicyError(f"policy {self.policy.name}: {fault}")
+        self.kept_back = None
+        if view is not whole:
+            self.kept_back = whole.available & ~view.available
+            if whole.edges is not None:
+                selection = self._with_leftovers(selection, whole, key)
         for column in (selection.clients, selection.edges):  # ours until they are observed
             if column is not None:
                 column.setflags(write=False)
@@ -213,7 +219,6 @@ class Selector(Generic[S]):
         else:
             selection = self.tickets.open(selection)
         self.liveness.asked(selection.clients)
-        self.kept_back = None if view.available is available else available & ~view.available
         self.round, self._asked = round_number, asked + len(selection.clients)
         self.decisions += 1
         self._view, self._view_state, self._wanted = view, self.state, selection.wanted
@@ -226,13 +231,23 @@ class Selector(Generic[S]):
         """
         if self.policy.cohort_rule == "everyone" or not self.liveness.restrains(view.round):
             return view
-        places = view.num_to_choose
-        if view.edges is not None:
-            places = min(places, view.edges.most_clients(view.available))
+        places = view.num_to_choose if view.edges is None else 0
         choosable = self.liveness.choosable(
             view.available, round_=view.round, places=places, rng=stream(self.seed, LIVENESS, *key)
         )
         return replace(view, available=choosable)
+
+    def _with_leftovers(
+        self, selection: Selection, whole: RoundView, key: tuple[int, ...]
+    ) -> Selection:
+        """The placement, filled up with clients that were kept from the policy."""
+        assert self.kept_back is not None
+        rng = stream(self.seed, LIVENESS, *key)
+        kept = np.flatnonzero(self.kept_back)
+        turn = self.liveness.in_turn(kept, round_=whole.round, rng=rng)
+        completed = with_leftovers(selection, whole, turn)
+        self.kept_back[completed.clients] = False
+        return completed
 
     def scores(self) -> dict[str, FloatArray]:
         """What the policy thinks of each client in the round that is open: [K] by name.
