@@ -172,7 +172,7 @@ class TestNewcomers:
             selection = selector.select(count=1)
             asked.append(selection.clients)
             if np.isin(selection.clients, flood).all():
-                selector.give_up(selection.tickets)
+                selector.give_up(selector.tickets.numbers)
             else:
                 selector.observe(
                     Feedback(

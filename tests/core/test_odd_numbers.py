@@ -143,7 +143,8 @@ def test_what_is_no_feedback_is_refused(odd: Any) -> None:
 @pytest.mark.parametrize("policy", ["rbcs-f", "linucb"])
 class TestLinearModels:
     def play(self, policy: str, size: float, *, rounds: int = 150, seed: int = 0) -> Selector[Any]:
-        one: Selector[Any] = Selector(policy, Problem(num_clients=8, cohort_size=3, num_features=2), seed=seed)
+        problem = Problem(num_clients=8, cohort_size=3, num_features=2)
+        one: Selector[Any] = Selector(policy, problem, seed=seed)
         rng = np.random.default_rng(seed)
         for _ in range(rounds):
             features = rng.standard_normal((8, 2))

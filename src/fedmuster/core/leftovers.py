@@ -25,14 +25,15 @@ def with_leftovers(selection: Selection, view: RoundView, kept_back: IntArray) -
     fits[clients] = False
     seen = view.available.copy()
     seen[kept_back] = False
-    if fits[seen].any():
-        return selection
+    for client, edge in np.argwhere(fits & seen[:, np.newaxis]).tolist():
+        if _payable(network, np.append(clients, client), np.append(edges, edge)):
+            return selection
     for client in kept_back[fits[kept_back].any(axis=1)].tolist():
         if len(clients) >= view.cohort_size:
             break
         for edge in np.flatnonzero(fits[client]).tolist():
             more = np.append(clients, client), np.append(edges, edge)
-            if np.all(network.spent(*more) <= network.budget):
+            if _payable(network, *more):
                 clients, edges = more
                 fits = _fitting(network, clients, edges)
                 break
@@ -48,7 +49,11 @@ def with_leftovers(selection: Selection, view: RoundView, kept_back: IntArray) -
     )
 
 
+def _payable(network: EdgeView, clients: IntArray, edges: IntArray) -> bool:
+    return bool(np.all(network.spent(clients, edges) <= network.budget))
+
+
 def _fitting(network: EdgeView, clients: IntArray, edges: IntArray) -> BoolArray:
-    """bool[K, M], the pairs that the budgets left by this placement seem to pay for."""
+    """bool[K, M], the pairs that the budgets left by this placement pay for, but for rounding."""
     left = network.budget - network.spent(clients, edges)
-    return np.asarray(network.coverage & (network.cost <= left))
+    return np.asarray(network.coverage & (network.cost <= left + 1e-9 * network.budget))
