@@ -20,7 +20,7 @@ def answer(selector: Selector[Any], silent: IntArray, *, late: Feedback | None =
         Feedback(
             round=selector.round,
             clients=clients,
-            latency_seconds=1.0 + clients % 7,
+            latency_seconds=np.asarray(1.0 + clients % 7, dtype=np.float64),
             completed=~np.isin(clients, silent),
             signals={"loss": (1.0 + clients % 3) / selector.round},  # training helps
             late=late,
@@ -94,7 +94,7 @@ class TestRests:
     def test_a_client_that_answers_late_does_not_rest(self) -> None:
         """Tempo hears of late answers: that the client is slow is its own affair."""
         problem = Problem(num_clients=2, cohort_size=2)
-        selector = Selector("tempo", problem)
+        selector: Selector[Any] = Selector("tempo", problem)
         for _ in range(9):
             selector.select()
             news = None
@@ -104,7 +104,7 @@ class TestRests:
         assert not selector.liveness.resting(selector.round).any()
 
     def test_no_place_stays_empty_for_a_rest(self) -> None:
-        selector = Selector("random", Problem(num_clients=5, cohort_size=4))
+        selector: Selector[Any] = Selector("random", Problem(num_clients=5, cohort_size=4))
         assert {len(cohort) for cohort in play(selector, 40, np.arange(3))} == {4}
 
     def test_where_all_answer_or_miss_at_times_nothing_changes(self) -> None:
@@ -130,7 +130,7 @@ class TestRests:
         assert not more[silent].any()  # clients that were never asked come first
 
     def test_a_policy_that_asks_everybody_sees_everybody(self) -> None:
-        selector = Selector("all-clients", Problem(num_clients=6, cohort_size=2))
+        selector: Selector[Any] = Selector("all-clients", Problem(num_clients=6, cohort_size=2))
         assert {len(cohort) for cohort in play(selector, 30, np.arange(3))} == {6}
 
     def test_tickets_that_are_given_up_count(self) -> None:
@@ -172,7 +172,7 @@ class TestNewcomers:
             selection = selector.select(count=1)
             asked.append(selection.clients)
             if np.isin(selection.clients, flood).all():
-                selector.give_up(selection.tickets)
+                selector.give_up(selector.tickets.numbers)
             else:
                 selector.observe(
                     Feedback(

@@ -4,6 +4,7 @@ import datetime
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,8 @@ def test_features_truth_and_edges_refuse_it(odd: Any) -> None:
     refused(lambda: selector(num_features=2).select(features=odd))
     refused(lambda: Selector("fastest", Problem(num_clients=4, cohort_size=2)).select(truth=odd))
     for name in ("cost", "budget"):
-        told = {"coverage": np.ones((4, 1), bool), "cost": np.ones(4), "budget": np.ones(1)}
-        refused(lambda name=name, told=told: EdgeView(**{**told, name: odd}))
+        told: dict[str, Any] = {"coverage": np.ones((4, 1), bool), "cost": np.ones(4)}
+        refused(partial(EdgeView, **{**told, "budget": np.ones(1), name: odd}))
 
 
 @pytest.mark.parametrize("count", [HUGE, 10**15, -1, 0, 1.5, "x", None, True], ids=label)
@@ -103,7 +104,7 @@ def test_counts_that_no_server_can_hold_are_refused(count: Any) -> None:
 )
 @pytest.mark.parametrize("policy", ["fedcor", "power-of-choice:variant=pow-d"])
 def test_losses_that_are_no_numbers_are_refused(policy: str, answer: Any) -> None:
-    one = Selector(policy, Problem(num_clients=4, cohort_size=2))
+    one: Selector[Any] = Selector(policy, Problem(num_clients=4, cohort_size=2))
     refused(lambda: one.select(ask_loss=lambda clients, batch_size=None: answer))
 
 
@@ -113,7 +114,7 @@ def test_losses_that_are_no_numbers_are_refused(policy: str, answer: Any) -> Non
     ids=label,
 )
 def test_forecasts_that_are_no_pair_of_flags_are_refused(answer: Any) -> None:
-    one = Selector("refl", Problem(num_clients=4, cohort_size=2))
+    one: Selector[Any] = Selector("refl", Problem(num_clients=4, cohort_size=2))
     clients = one.select().clients  # it asks when it knows how long a round takes
     one.observe(Feedback(round=1, clients=clients, latency_seconds=np.ones(2)))
     refused(lambda: one.select(forecast=lambda window: answer))
@@ -142,7 +143,8 @@ def test_what_is_no_feedback_is_refused(odd: Any) -> None:
 @pytest.mark.parametrize("policy", ["rbcs-f", "linucb"])
 class TestLinearModels:
     def play(self, policy: str, size: float, *, rounds: int = 150, seed: int = 0) -> Selector[Any]:
-        one = Selector(policy, Problem(num_clients=8, cohort_size=3, num_features=2), seed=seed)
+        problem = Problem(num_clients=8, cohort_size=3, num_features=2)
+        one: Selector[Any] = Selector(policy, problem, seed=seed)
         rng = np.random.default_rng(seed)
         for _ in range(rounds):
             features = rng.standard_normal((8, 2))
@@ -171,7 +173,7 @@ class TestLinearModels:
     def test_larger_ones_are_refused_by_client_and_the_federation_goes_on_without_it(
         self, policy: str, size: float
     ) -> None:
-        one = Selector(policy, Problem(num_clients=8, cohort_size=3, num_features=2))
+        one: Selector[Any] = Selector(policy, Problem(num_clients=8, cohort_size=3, num_features=2))
         features = np.ones((8, 2))
         features[5, 1] = size
         with pytest.raises(DataError, match="client 5"):
@@ -187,7 +189,7 @@ class TestLinearModels:
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_scores_of_a_round_in_which_clients_joined_are_those_of_its_choice(name: str) -> None:
     policy = POLICIES[name]()
-    told = {column: PER_CLIENT[column][[0] * 8] for column in PER_CLIENT}
+    told: dict[str, Any] = {column: PER_CLIENT[column][[0] * 8] for column in PER_CLIENT}
     one: Selector[Any] = Selector(
         policy, Problem(num_clients=8, cohort_size=2, num_features=2, num_classes=2, **told)
     )

@@ -116,7 +116,7 @@ class TestWhatASelectorAccepts:
         selector = Selector(RBCSF(), Problem(num_clients=2, cohort_size=1, num_features=1))
         with pytest.raises(DataError, match=r"2.*1"):
             selector.select()
-        with pytest.raises(DataError, match="no number"):
+        with pytest.raises(DataError, match="real numbers"):
             selector.select(features=[["a"], ["b"]])
 
     def test_a_class_is_no_policy(self) -> None:

@@ -142,7 +142,7 @@ class TestWhatItRefuses:
             (np.ones((M, K, D)), r"expected \(6, 2, 3\)"),
             (np.full((K, M, D), np.nan), "NaN or infinite"),
             (np.full((K, M, D), np.inf), "NaN or infinite"),
-            ([[["a"] * D] * M] * K, "no number"),
+            ([[["a"] * D] * M] * K, "real numbers"),
         ],
     )
     def test_features_that_are_not_of_pairs(self, features: Any, message: str) -> None:

@@ -18,9 +18,12 @@ from fedmuster.core.staleness import (
     HingeWorth,
     PolynomialWorth,
 )
+from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Federation, Simulation
 from fedmuster.federation.triggers import Buffer, Interval, Pace
+from fedmuster.training.training import Training
 from fedmuster.worlds import BSFLRates, EdgeNetwork
+from fedmuster.worlds.heterogeneous import LatencyWorld
 
 PROBLEM = Problem(num_clients=30, cohort_size=6)
 RANDOM = Random()
@@ -220,3 +223,45 @@ def test_equal_numbers_are_the_same_run_as_no_table(slots: int) -> None:
         assert (one.seconds, one.num_completed) == (two.seconds, two.num_completed)
         assert one.jobs is two.jobs is None
     assert spelled.checkpoint().selector == plain.checkpoint().selector
+
+
+class TestRests:
+    def test_it_is_a_setting_of_rounds_and_slots(self) -> None:
+        assert settled().rest_after == settled(buffer=2).rest_after == 5
+        assert settled(rest_after=0).in_rounds
+        assert settled(rest_after=0).rest_after == 0
+        simulation = Simulation("random", BSFLRates(), seed=1, federation=Federation(rest_after=7))
+        assert simulation.selector.liveness.rest_after == 7
+
+    def test_toml_has_it_for_all_policies_and_for_one(self) -> None:
+        text = """
+            rounds = 2
+            world = "bsfl-rates"
+            federation = { rest_after = 3, buffer = 2 }
+            policy = [
+              { name = "bsfl" },
+              { name = "oort", federation = { rest_after = 0 } },
+              { name = "random", federation = "rounds" },
+            ]
+        """
+        experiment = Experiment.from_table(tomllib.loads(text))
+        found = {name: experiment.federation_of(name).rest_after for name in experiment.policies}
+        assert found == {"bsfl": 3, "oort": 0, "random": 3}
+
+    @pytest.mark.parametrize("wrong", [-1, 1001, 1.5, "5", True])
+    def test_what_is_no_number_of_jobs_is_refused(self, wrong: Any) -> None:
+        with pytest.raises(ConfigError) as caught:
+            Federation(rest_after=wrong)
+        assert caught.value.key == ("rest_after",)
+
+
+@pytest.mark.parametrize(("worth", "rests"), [(Discard(), True), (ConstantWorth(), False)])
+def test_a_late_answer_that_may_enter_a_model_is_no_silence(worth: Any, rests: bool) -> None:
+    world = LatencyWorld(num_clients=12, cohort_size=6, deadline_seconds=1.0)
+    federation = Federation(rounds=True, staleness=worth)
+    simulation = Simulation("random", world, seed=2, training=Training(), federation=federation)
+    resting = 0
+    for _ in range(40):
+        simulation.step()
+        resting += int(simulation.selector.liveness.resting(simulation.selector.round).sum())
+    assert (resting > 0) == rests

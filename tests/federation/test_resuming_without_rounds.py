@@ -147,7 +147,7 @@ CASES = {
     "edges with updates that are not finite": Played(
         world=replace(EDGES, num_clients=CLIENTS, budget=50.0),
         training=ToyTraining(engine=ToyEngine(poisoned=[0, 1, 2])),
-        federation=Federation(concurrency=3, buffer=3),
+        federation=Federation(concurrency=3, buffer=3, rest_after=0),  # or they would rest
         count=20,
     ),
     "edges at their own pace": Played(

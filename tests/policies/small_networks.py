@@ -96,6 +96,7 @@ def rounds(
     num_edges: int = 3,
     cohort_size: int | None = None,
     seed: int = 0,
+    rest_after: int = 0,
 ) -> Iterator[Round]:
     """``count`` rounds in networks of ``kind``, each another, checked by the Selector.
 
@@ -107,6 +108,7 @@ def rounds(
         num_edges: M.
         cohort_size: m; None for K.
         seed: of networks and policy.
+        rest_after: after how many unanswered jobs in a row a client rests; 0 for never.
     """
     rng = stream(seed, "small networks")
     problem = Problem(
@@ -115,7 +117,7 @@ def rounds(
         num_edges=num_edges,
         num_features=2,
     )
-    selector = Selector(policy, problem, seed=seed)
+    selector = Selector(policy, problem, seed=seed, rest_after=rest_after)
     for t in range(count):
         this = KINDS[t % len(KINDS)] if kind == "mixed" else kind
         edges = network(this, rng, num_clients=num_clients, num_edges=num_edges)

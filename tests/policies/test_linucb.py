@@ -27,7 +27,7 @@ def test_index_and_placement_by_the_normal_equations(alpha: float, learns_from: 
     settings = {"alpha": alpha, "regularisation": 0.5, "learns_from": learns_from}
     policy = from_table(LinUCB, settings)
     problem = Problem(num_clients=K, cohort_size=K, num_edges=M, num_features=D)
-    selector = Selector(policy, problem, seed=1)
+    selector = Selector(policy, problem, seed=1, rest_after=0)
     H, b = 0.5 * np.eye(1 + D), np.zeros(1 + D)
     for t in range(1, 41):
         edges = network("overlapping", rng, num_clients=K, num_edges=M)

@@ -325,7 +325,8 @@ class TestIndex:
 
     def test_who_has_joined_can_be_chosen_before_anything_is_learned(self) -> None:
         policy = Pisces(exploration=1.0, exploration_decay=1.0)
-        selector = Selector(policy, Problem(num_clients=3, cohort_size=3), seed=1)
+        problem = Problem(num_clients=3, cohort_size=3)
+        selector = Selector(policy, problem, seed=1, newcomer_quota=1.0)
         everyone = selector.select(count=3)
         assert everyone.tickets is not None
         selector.give_up(everyone.tickets)

@@ -27,7 +27,7 @@ def test_without_edges_it_draws_as_ever() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("by_data", [False, True])
 def test_nobody_more_fits(kind: str, by_data: bool) -> None:
-    for played in rounds(Random(by_data=by_data), kind, 100):
+    for played in rounds(Random(by_data=by_data), kind, 100, rest_after=5):
         assert not played.more_fits()
         assert (len(played.selection.clients) == 0) >= (kind in INFEASIBLE)
 

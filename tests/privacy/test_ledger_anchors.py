@@ -61,6 +61,12 @@ def test_a_simulated_ledger_leaves_the_state_folder_alone(path: Path, state: Pat
     assert not state.exists()
 
 
+def test_a_head_beyond_the_integers_of_sqlite_is_one_of_a_later_ledger(path: Path) -> None:
+    head = pay(path, 1)
+    with open_ledger(path) as ledger, pytest.raises(LedgerError):
+        ledger.require(head._replace(sequence=10**400))
+
+
 @pytest.mark.parametrize("kind", ["real", "simulated"])
 def test_an_old_file_is_refused(path: Path, tmp_path: Path, kind: LedgerKind) -> None:
     pay(path, 1, kind=kind)

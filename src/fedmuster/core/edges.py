@@ -102,13 +102,6 @@ class EdgeView:
         """bool[K], the clients that at least one edge covers."""
         return np.asarray(self.coverage.any(axis=1))
 
-    def most_clients(self, available: BoolArray) -> int:
-        """No cohort of available clients within the budgets is larger; it may not be reached."""
-        usable = self.coverage & available[:, np.newaxis]
-        cheapest = np.sort(np.where(usable, self.cost, np.inf), axis=0)
-        payable = np.isfinite(cheapest) & (np.cumsum(cheapest, axis=0) <= self.budget)
-        return min(int(np.count_nonzero(payable)), int(np.count_nonzero(available)))
-
     def spent(self, clients: IntArray, edges: IntArray) -> FloatArray:
         """[M], what these clients cost at their edges: the correctly rounded sum, in any order."""
         return exact_sums(edges, self.cost[clients, edges], self.num_edges)

@@ -112,7 +112,8 @@ class Liveness:
     ) -> BoolArray:
         """bool[K], the available clients that the policy may choose from.
 
-        They fill at least ``places``, if as many are available.
+        They fill at least ``places``, if as many are available. At edge servers, whose budgets
+        decide how many places there are, ``places`` is 0, and :meth:`in_turn` says who comes next.
         """
         awake = available & ~self.resting(round_)
         new = awake & self._newcomers
@@ -123,6 +124,11 @@ class Liveness:
         if self._drought >= DROUGHT_JOBS:
             groups.insert(0, (settled & self._proven) | invited)
         return self._filled(groups, places, rng)
+
+    def in_turn(self, clients: IntArray, *, round_: int, rng: Generator) -> IntArray:
+        """Clients that were not choosable, those that fill empty places first in front."""
+        rests = self.resting(round_)[clients]
+        return clients[np.lexsort((rng.random(len(clients)), self._misses[clients], rests))]
 
     def _filled(self, groups: list[BoolArray], places: int, rng: Generator) -> BoolArray:
         """The first group; if it is too small, further clients of the next, and so on."""

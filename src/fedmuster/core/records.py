@@ -469,7 +469,7 @@ def is_integer(value: object, *, least: int) -> TypeGuard[int | np.integer[Any]]
 
 def is_count(value: object, *, least: int) -> TypeGuard[int | np.integer[Any]]:
     """Whether ``value`` is an integer that can count clients, places and the like."""
-    return is_integer(value, least=least) and value <= LARGEST_COUNT
+    return is_integer(value, least=least) and bool(value <= LARGEST_COUNT)
 
 
 def shortened(value: object) -> str:

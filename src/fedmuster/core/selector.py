@@ -24,6 +24,7 @@ from fedmuster.core.errors import (
 )
 from fedmuster.core.feedback import FeedbackReport, Message, clean, clean_late, clean_rows, read
 from fedmuster.core.files import write_file
+from fedmuster.core.leftovers import with_leftovers
 from fedmuster.core.liveness import NEWCOMER_QUOTA, REST_AFTER, Liveness
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import (
@@ -31,6 +32,7 @@ from fedmuster.core.records import (
     LARGEST_COUNT,
     PER_CLIENT,
     AskLoss,
+    BoolArray,
     Feedback,
     FloatArray,
     Forecast,
@@ -132,6 +134,9 @@ class Selector(Generic[S]):
         """Silent clients, which rest, and newcomers, which have a quota."""
         self.report_check = ReportCheck() if check_reports else None
         """What is known of clients' reports; None where they are not checked."""
+        self.kept_back: BoolArray | None = None
+        """bool[K], the available clients that the last decision kept from the policy, because they
+        rest or are newcomers beyond the quota; None for none."""
         self._asked = 0  # in this round
         self._view: RoundView | None = None
         self._view_state: S | None = None  # that chose; without clients that joined since
@@ -203,11 +208,16 @@ class Selector(Generic[S]):
         )
         # A round's further choices have streams of their own.
         key = (round_number,) if asked == 0 else (round_number, self.decisions)
-        view = self._restrained(view, key)
+        whole, view = view, self._restrained(view, key)
         selection = self.policy.select(self.state, view, stream(self.seed, POLICY, *key))
         fault = cohort_fault(self.policy, view, selection)
         if fault is not None:
             raise PolicyError(f"policy {self.policy.name}: {fault}")
+        self.kept_back = None
+        if view is not whole:
+            self.kept_back = whole.available & ~view.available
+            if whole.edges is not None:
+                selection = self._with_leftovers(selection, whole, key)
         for column in (selection.clients, selection.edges):  # ours until they are observed
             if column is not None:
                 column.setflags(write=False)
@@ -228,13 +238,23 @@ class Selector(Generic[S]):
         """
         if self.policy.cohort_rule == "everyone" or not self.liveness.restrains(view.round):
             return view
-        places = view.num_to_choose
-        if view.edges is not None:
-            places = min(places, view.edges.most_clients(view.available))
+        places = view.num_to_choose if view.edges is None else 0
         choosable = self.liveness.choosable(
             view.available, round_=view.round, places=places, rng=stream(self.seed, LIVENESS, *key)
         )
         return replace(view, available=choosable)
+
+    def _with_leftovers(
+        self, selection: Selection, whole: RoundView, key: tuple[int, ...]
+    ) -> Selection:
+        """The placement, filled up with clients that were kept from the policy."""
+        assert self.kept_back is not None
+        rng = stream(self.seed, LIVENESS, *key)
+        kept = np.flatnonzero(self.kept_back)
+        turn = self.liveness.in_turn(kept, round_=whole.round, rng=rng)
+        completed = with_leftovers(selection, whole, turn)
+        self.kept_back[completed.clients] = False
+        return completed
 
     def scores(self) -> dict[str, FloatArray]:
         """What the policy thinks of each client in the round that is open: [K] by name.

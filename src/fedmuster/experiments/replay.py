@@ -50,8 +50,8 @@ class Replayed(NamedTuple):
 
     Attributes:
         scores: [K] by name: what the policy thought of everybody; "available", and why somebody
-            was not: "busy", "privacy_spent", "out_of_reach", "resting" (1 or 0); "asked_loss" of
-            those whom it asked for one.
+            was not: "busy", "privacy_spent", "out_of_reach", "resting", "silent" (1 or 0);
+            "asked_loss" of those whom it asked for one.
         network: what happened at the edge servers, if there are any.
         same_model: whether the model that was trained is the journal's, too.
         choice: the decision, None in rounds.
@@ -162,6 +162,9 @@ class _Onlooker(Simulation[Any]):
         for job in self.agenda.jobs:
             since[job.client] = job.decision.asked_at_seconds
         selection = super().select(drawn, count=count, cohort_size=cohort_size)
+        if (silent := self.selector.kept_back) is not None:  # in simulations no client joins
+            self.seen["available"] *= ~silent
+            self.seen["silent"] = silent.astype(np.float64)
         budget = None if drawn.edges is None else drawn.edges.budget
         self.choice = Choice(selection.round, selection.clients, selection.edges, budget, since)
         return selection

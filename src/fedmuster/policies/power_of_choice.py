@@ -59,6 +59,9 @@ class PowerOfChoice(PolicyTraits):
         2. A candidate that answers with something that is no finite number comes last.
         3. Without rounds, m is the number of clients that are chosen at once, and d candidates are
            drawn for each choice: where slots are filled one by one, a d of 2 to 5 is the paper's.
+        4. As training lowers the losses of clients that answer, silent clients come to have the
+           highest. Behind a Selector a silent client rests after 5 jobs in a row without an answer
+           (fedmuster.core.liveness); rest_after = 0 is the published rule.
 
     References:
         Y. J. Cho, J. Wang, G. Joshi, Client Selection in Federated Learning: Convergence Analysis

@@ -68,6 +68,9 @@ class REFL(PolicyTraits):
         6. Without rounds, as many clients as a cohort has make up a round. A client rests from the
            round in which it answered. w is how long a job takes: a moving average of latencies in
            which each answer weighs as one of m, so that m answers keep the share a of the past.
+        7. In the paper a client rests when it has answered, so that a client that never answers
+           does not. Behind a Selector a silent client rests after 5 jobs in a row without an answer
+           (fedmuster.core.liveness); rest_after = 0 is the published rule.
 
     References:
         A. M. Abdelmoniem, A. N. Sahu, M. Canini, S. A. Fahmy, REFL: Resource-Efficient Federated

@@ -45,7 +45,7 @@ def rule_that_can_be_told(moment: Moment) -> Rule:
 
 # Reading what the policy saw from the journal, or from the run played again.
 
-_MARKS = ("available", "privacy_spent", "paid_before", "busy", "out_of_reach", "resting")
+_MARKS = ("available", "privacy_spent", "paid_before", "busy", "out_of_reach", "resting", "silent")
 """Columns that say who could be chosen, and why others could not; all else are terms."""
 
 
@@ -306,6 +306,7 @@ _ABSENT = {  # and "too_dear", of which there is more to say
     "busy": "it is still busy with an earlier round",
     "out_of_reach": "no edge server covers it",
     "resting": "the server holds its answer, or has just used it, and lets it rest",
+    "silent": "it left its last jobs unanswered and rests",
     "offline": "it was offline",
     "unknown": "it was not available (the journal does not say why)",
 }

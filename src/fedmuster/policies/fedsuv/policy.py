@@ -79,6 +79,9 @@ class FedSUV(PolicyTraits):
            budgets decide, each choice asks the largest diagonal. t in Eq. 5 counts the clients
            heard of, because its bounds are to hold after each of them. The quantile of 4 is that
            of all clients heard of, each by its mean utility.
+        9. By the published rule 10 silent clients of 100 take 87 % of the places for
+           hundreds of rounds. Behind a Selector a silent client rests after 5 jobs in a row without
+           an answer (fedmuster.core.liveness); rest_after = 0 is the published rule.
 
     References:
         FedSUV: Validity and Utility-Guided Client Selection for Federated Learning.

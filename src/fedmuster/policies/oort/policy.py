@@ -86,6 +86,10 @@ class Oort(PolicyTraits):
            explored, or no more than there are places; TypeError when the blacklist is full; loss of
            the last mini-batch only; u scaled by the outliers that were clipped and by sizes of the
            unexplored; newcomers not explored once everybody was.
+        8. In the paper silent clients keep a utility that is imputed, the pacer relaxes until no
+           client counts as slow, and cohorts of silent clients stop the training. Behind a Selector
+           a silent client rests after 5 jobs in a row without an answer (fedmuster.core.liveness);
+           rest_after = 0 is the published rule.
 
     References:
         F. Lai, X. Zhu, H. V. Madhyastha, M. Chowdhury, Oort: Efficient Federated Learning via
