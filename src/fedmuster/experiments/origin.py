@@ -77,7 +77,7 @@ def require_same_spec(began: Origin, cell: Experiment, folder: Path) -> None:
         raise StateError(
             f"{folder} began with {'.'.join(key)} = {ours!r}, its spec now says {theirs!r}: write "
             "the old value to go on, or run the new spec in another folder. Only rounds, seconds, "
-            "seeds and policies can be added to"
+            "seeds and policies can be added"
         )
 
 
