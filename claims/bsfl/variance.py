@@ -199,12 +199,11 @@ _NOTES = (
     "place of 0.02) changed little, or helped with one of the two sizes only.",
     "The shortest latency tau_min is given, as the papers suppose, where it is the same in all "
     "seeds (in lte-cell it is not, and the running minimum takes its place). Where it is not known "
-    "and no latency comes near it, BSFL and the genie weigh speed differently: in three of these "
+    "and no latency comes near it, BSFL and the genie weigh speed differently: in some "
     "worlds regret is then higher with the variance bonus than with the published one.",
-    "What is left in the noisy worlds is noise, not exploration: with K = 20, on those other "
-    "seeds, choosing by the mean alone, without any bonus, had 0.26 of the published regret where "
-    "a latency's standard deviation is nearly its mean (exponential), and 0.38 where it is twice "
-    "its mean (heavy-tailed).",
+    "The bar is missed where a latency's standard deviation is nearly its mean (exponential) or "
+    "twice its mean (heavy-tailed): means are known late there, whatever the bonus. No lower bound "
+    "on regret is computed, so it is open how much a better index could save.",
     "In validity-utility speeds are so low beside generalisation that choosing everybody in turn, "
     "as the published bonus nearly does, is almost best. In contextual the best cohort depends on "
     "features of the round, at which none of these policies looks: with any bonus, regret is "

@@ -589,6 +589,7 @@ def test_every_policy_that_optimises_something_is_golden() -> None:
         "test_pisces": set[str](),  # how it explores, and its credits
         "test_refl": {"refl"},
         "test_tempo": {"tempo"},
+        "test_tempo_in_its_model": {"tempo"},
         "test_safa": {"safa"},
         "test_tifl": {"tifl"},
         "test_cocs": {"cocs"},

@@ -63,7 +63,7 @@ def test_scores_by_hand() -> None:
     second that of ln 2, ln 8, ln 2, ln 4: ln 2 · (1 + 2) / 2. The common variance is 0.09, worth 10
     observations, when clients are first seen; client 1's second time adds one without a residual.
     """
-    problem = Problem(num_clients=4, cohort_size=2, num_samples=np.array([10, 10, 20, 40]))
+    problem = Problem(num_clients=4, cohort_size=2, num_samples=np.array([10, 10, 20, 400]))
     first, second = answers([0, 1], [1.0, 4.0], [2.0, 8.0]), answers([1, 2], [4.0, 2.0], [4.0, 2.0])
     state = played(SURE, problem, first, second, tickets=True)
     scores = SURE.scores(state, view(4, 2))
@@ -81,7 +81,7 @@ def test_scores_by_hand() -> None:
     assert np.isnan(scores["need"][3])
     np.testing.assert_allclose(scores["age"], [2 / 4, 0.5 / 4, 0.5 / 4, 4 / 4])
     np.testing.assert_allclose(scores["chance"], 1.0)
-    samples = [0.5, 0.5, 1.0, 2.0]
+    samples = [10 / 15, 10 / 15, 20 / 15, exp(2)]  # over the median; the most is e²
     value = [sqrt(n * x * a) for n, x, a in zip(samples, [*need, 1.0], scores["age"], strict=True)]
     np.testing.assert_allclose(scores["value"], value, rtol=1e-12)
     np.testing.assert_allclose(scores["score"], scores["value"] / seconds)
@@ -415,26 +415,40 @@ def test_everybody_gets_the_minimum_share(federation: Federation | None) -> None
     assert least[0.6] > 0.5  # nearly 0.6: a client is owed whole jobs, and not asked while out
 
 
-def test_liars_about_losses_gain_little() -> None:
-    """20 % of the clients report ten times their loss."""
-    shares = {}
-    for factor in (1.0, 10.0):
-        selector = Selector(Tempo(), Problem(num_clients=50, cohort_size=5), seed=3)
-        rng, asked = np.random.default_rng(0), np.zeros(50)
-        for chosen in (selector.select(count=1) for _ in range(3000)):
-            clients = chosen.clients
-            asked[clients] += 1
-            loss = rng.lognormal(0.0, 0.2, 1) * np.where(clients < 10, factor, 1.0)
-            told = Feedback(
-                tickets=chosen.tickets,
-                clients=clients,
-                latency_seconds=rng.lognormal(0.0, 0.2, 1),
-                signals={"loss": loss},
-            )
-            selector.observe(told)
-        shares[factor] = asked[:10].sum() / asked.sum()
-    assert shares[1.0] == pytest.approx(0.2, abs=0.05)
-    assert shares[10.0] < 0.45  # a loss counts at most e times the typical one, in visits, too
+@pytest.mark.parametrize(
+    ("lies", "most"),
+    [
+        ((1.0, 1.0, 1.0), 0.25),
+        ((10.0, 1.0, 1.0), 0.45),  # a loss counts at most e times the typical one, in visits, too
+        ((1.0, 10.0, 1.0), 0.65),
+        ((10.0, 10.0, 1.0), 0.8),
+        ((1.0, 1.0, 10.0), 0.65),
+        ((1.0, 1.0, 1000.0), 0.65),
+    ],
+)
+def test_what_liars_gain_is_bounded(lies: tuple[float, float, float], most: float) -> None:
+    """A fifth of the clients multiplies its losses, norms and numbers of samples."""
+    liar = np.arange(50) < 10
+    loss, norm, samples = (np.where(liar, factor, 1.0) for factor in lies)
+    problem = Problem(num_clients=50, cohort_size=5, num_samples=(20 * samples).astype(np.int64))
+    selector = Selector(Tempo(), problem, seed=3)
+    rng, asked = np.random.default_rng(0), np.zeros(50)
+    for chosen in (selector.select(count=1) for _ in range(3000)):
+        clients = chosen.clients
+        asked[clients] += 1
+        signals = {
+            "loss": rng.lognormal(0.0, 0.2, 1) * loss[clients],
+            "update_norm": rng.lognormal(0.0, 0.2, 1) * norm[clients],
+        }
+        told = Feedback(
+            tickets=chosen.tickets,
+            clients=clients,
+            latency_seconds=rng.lognormal(0.0, 0.2, 1),
+            signals=signals,
+        )
+        selector.observe(told)
+    share = asked[liar].sum() / asked.sum()
+    assert share < most
 
 
 def test_newcomers_are_tried_and_those_who_wait_are_covered() -> None:

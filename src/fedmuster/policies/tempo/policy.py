@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import exp
 from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -33,6 +34,8 @@ _FEWEST_ANSWERS: Final = 2
 alone swings the model."""
 _YOUNGEST: Final = 0.5
 """The least age, in answers: it is above 0, so that a fast client may be asked again at once."""
+_MOST_DATA: Final = exp(2.0)
+"""The largest number of samples, over the typical one, that counts: a client may lie about it."""
 
 
 @dataclass(slots=True)
@@ -50,7 +53,7 @@ class TempoState:
         works_in_slots: whether the last answers were to tickets; the first decision of all is taken
             for a round.
         shortlist: of very many clients, those that the next slots may go to.
-        samples: [K], data relative to the mean; 0-d where all clients have equally much.
+        samples: [K], data over the typical amount, up to e²; 0-d where all have equally much.
     """
 
     latency: LatencyState
@@ -86,11 +89,12 @@ class Tempo(PolicyTraits):
     ``u_k / d_k``.
 
     ``u_k = sqrt(n_k l_k a_k p_k)`` is the value of an update. n_k: the client's samples over the
-    mean number. l_k: its need of training, its last loss over the typical loss times the norm of
-    its last update over the typical norm. These two factors are within e^±1 and e^±2 and smoothed
-    over the client's reports; a factor that is not reported counts as 1. a_k: its age, the answers
-    that came since its last job ended, over K. A job ends with an answer, a failure, or the close
-    of a round that the client missed. p_k: the probability that it answers.
+    median number, at most e². l_k: its need of training, its last loss over the typical loss times
+    the norm of its last update over the typical norm. These two factors are within e^±1 and e^±2
+    and smoothed over the client's reports; a factor that is not reported counts as 1. a_k: its age,
+    the answers that came since its last job ended, at least half an answer, over K. A job ends with
+    an answer, a failure, or the close of a round that the client missed. p_k: the probability that
+    it answers.
 
     ``d_k = p_k tau_k + (1 - p_k) tau_max``, plus its costs in seconds, is the time for which a job
     of it holds a slot. tau_k: its mean latency, by a log-normal law that is shrunk towards the
@@ -118,9 +122,13 @@ class Tempo(PolicyTraits):
     tau_k, (v_k / (2 lambda tau_k))²)``, with lambda > 0 such that all slots are used. So a client
     that ever rests answers whenever ``v_k sqrt(s) / tau_k`` reaches ``2 lambda``, one level for
     all, and is visited in proportion to ``(v_k / tau_k)²``; one that stays above that level always
-    works. A client alone that pays lambda a slot-second is best visited when its ratio reaches that
-    level, so the ratio is its Whittle index, and the largest ratio first is Whittle's rule. Ages in
-    answers give the same order as ages in seconds while answers come at a steady rate. *Rounds that
+    works. A client alone that pays lambda a slot-second is best asked at the age x at which ``v_k
+    sqrt(x + tau_k) / (2 tau_k)`` reaches lambda: this is its Whittle index, and the largest index
+    first is Whittle's rule. Tempo ranks by ``v_k sqrt(x) / tau_k``, with the age at which it asks
+    in place of that of the answer, which gives the same order where tau_k is short beside x. In
+    this model, with values and times spread log-normally, its rule earned 92 % of F and more
+    (``tests/policies/test_tempo_in_its_model.py``). Ages in answers give the same order as ages in
+    seconds while answers come at a steady rate. *Rounds that
     wait:* for constant values, N(S) their sum and D(S) = |S| max tau, a price below the best ratio
     N/D never falls and never passes it (one above it falls), because the cohort that is best at a
     price has a ratio at least as high; so it converges to the best ratio, and from some round on
@@ -129,9 +137,13 @@ class Tempo(PolicyTraits):
     **What is not proved.** That the rule attains F: for Whittle's rule this is known only as K and
     C grow together, under a condition of stability. Anything for random times, failures, estimated
     values, places by coverage, or rounds that close early. The losses of a model depend on each
-    other, and what is loud or old need not be useful (clients with wrong labels are both), so there
-    is no bound for training. Where clients have wrong labels, it has been slower than random choice
-    in simulation, and has ended lower.
+    other, and what is loud or old need not be useful, so there is no bound for training. In
+    simulation it has been slower than random choice where clients have wrong labels (they are loud
+    and old), and where the labels of clients follow from their speed.
+
+    **Liars.** What clients say of their losses, norms and data is bounded, not checked. A fifth of
+    the clients that claims ten times its loss gets about 40 % of the places, and one that inflates
+    its losses and the norms of its updates 70 %.
 
     Args:
         close_early: whether rounds close early, as above; else they wait for everybody. Set it to
@@ -218,7 +230,7 @@ class Tempo(PolicyTraits):
             num_answers=np.array(0.0),
             works_in_slots=np.array(False),
             shortlist=shortlist.init(clients),
-            samples=np.array(1.0) if weights is None else weights / weights.mean(),
+            samples=np.array(1.0) if weights is None else _relative_data(weights),
         )
 
     def select(self, state: TempoState, view: RoundView, rng: Generator) -> Selection:
@@ -238,8 +250,11 @@ class Tempo(PolicyTraits):
         chosen = Selection.of(view, rows, np.concatenate([first, best]))
         if not self.close_early or state.works_in_slots:
             return chosen
-        fewest = min(count, _FEWEST_ANSWERS)
-        return replace(chosen, quota=max(fewest, round(self.quota_share * count)))
+        return replace(chosen, quota=self.quota(count))
+
+    def quota(self, count: int) -> int:
+        """How many of ``count`` clients must answer before a round closes early."""
+        return max(min(count, _FEWEST_ANSWERS), round(self.quota_share * count))
 
     def _candidates(self, state: TempoState, view: RoundView, count: int) -> IntArray | slice:
         """The available clients; of very many, those of the shortlist."""
@@ -379,3 +394,9 @@ class Tempo(PolicyTraits):
             "price": np.full(len(terms.value), price.current(state.price)),
             "times_asked": state.answering.asked.astype(np.float64),
         }
+
+
+def _relative_data(weights: FloatArray) -> FloatArray:
+    """[K], over the median of those that have data: a few false numbers do not move it."""
+    typical = np.median(weights[weights > 0])
+    return np.asarray(np.minimum(weights / typical, _MOST_DATA))
