@@ -222,7 +222,7 @@ class TestUpdates:
         np.testing.assert_allclose(selector.state.directions[3], [-0.6, -0.8], rtol=1e-6)
 
     def test_change_who_is_chosen_together(self) -> None:
-        selector = Selector(SIMILAR, Problem(num_clients=4, cohort_size=4))
+        selector = Selector(SIMILAR, Problem(num_clients=4, cohort_size=4), rest_after=0)
         observe(selector, np.array([[1.0, 0.0], [-1.0, 0.1], [1.0, 0.1], [-1.0, 0.0]]))
         for _ in range(20):
             chosen = selector.select(cohort_size=2).clients.tolist()

@@ -31,7 +31,8 @@ class Poll:
 
 
 def five(policy: PowerOfChoice, cohort_size: int = 2) -> Selector[LossState]:
-    return Selector(policy, Problem(num_clients=5, cohort_size=cohort_size))
+    problem = Problem(num_clients=5, cohort_size=cohort_size)
+    return Selector(policy, problem, newcomer_quota=1.0)
 
 
 def play(selector: Selector[LossState], loss: FloatArray = LOSS, *, silent: int = -1) -> list[int]:

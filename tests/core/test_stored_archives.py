@@ -171,13 +171,17 @@ def test_the_checksum_counts() -> None:
 
 
 def test_a_restored_selector_takes_its_file_twice(tmp_path: Path) -> None:
-    """Once for the file while it is read, and once for the state."""
+    """Once for the file while it is read, and once for the state.
+
+    A file without silent clients and newcomers leaves out what is known of them.
+    """
     path = tmp_path / "selector.npz"
     Selector(BSFL(), Problem(num_clients=200_000, cohort_size=10)).save(path)
     tracemalloc.start()
     try:
         selector = Selector.restore(path, BSFL())
-        assert tracemalloc.get_traced_memory()[1] < 2.2 * path.stat().st_size
+        peak = tracemalloc.get_traced_memory()[1]
+        assert peak < 2.2 * path.stat().st_size + 12 * 200_000
     finally:
         tracemalloc.stop()
     assert len(selector.select().clients) == 10

@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import chisquare
 
 from fedmuster.core.errors import ConfigError
+from fedmuster.core.liveness import REST_AFTER
 from fedmuster.core.records import BoolArray, Problem, RoundView
 from fedmuster.core.staleness import ConstantWorth, PolynomialWorth
 from fedmuster.core.streams import POLICY, stream
@@ -139,6 +140,7 @@ class TestPublishedFederation:
             refill=1,
             trigger=Buffer(answers=buffer),
             staleness=PolynomialWorth(power=0.5),
+            rest_after=REST_AFTER,
         )
 
     def test_pisces_has_its_pace(self, tmp_path: Path) -> None:
@@ -181,7 +183,11 @@ class TestPublishedFederation:
         common = '[federation]\nconcurrency = 8\nbuffer = 3\nrefill = 2\nstaleness = "constant"'
         settings = settled(experiment(tmp_path, policy, federation=common))
         assert settings == Federation(
-            concurrency=8, refill=2, trigger=Buffer(answers=3), staleness=ConstantWorth()
+            concurrency=8,
+            refill=2,
+            trigger=Buffer(answers=3),
+            staleness=ConstantWorth(),
+            rest_after=REST_AFTER,
         )
         equal = "[federation]\nconcurrency = 8\nbuffer = 8\nrefill = 8"
         assert settled(experiment(tmp_path, policy, federation=equal)).in_rounds

@@ -253,8 +253,9 @@ def _counted(ask_loss: AskLoss) -> AskLoss:
     _require_callable("ask_loss", ask_loss)
 
     def ask(clients: IntArray, *, batch_size: int | None = None) -> FloatArray:
+        told = ask_loss(clients, batch_size=batch_size)
         try:
-            answers = real_numbers(ask_loss(clients, batch_size=batch_size))
+            answers = real_numbers(told)
         except ValueError as error:
             raise DataError(f"select: ask_loss must return numbers: {error}") from None
         if answers.shape != clients.shape:
