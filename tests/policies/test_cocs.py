@@ -273,7 +273,7 @@ def test_late_and_silent_clients_count_as_failures() -> None:
 
 def test_flat_federations() -> None:
     """One edge, no budget, at most m clients: first the under-explored, then those who answer."""
-    selector = Selector(COCS(), Problem(num_clients=6, cohort_size=2))
+    selector = Selector(COCS(), Problem(num_clients=6, cohort_size=2), rest_after=0)
     good = np.array([True, False, True, False, False, False])
     counts = np.zeros(6)
     exploited = 0

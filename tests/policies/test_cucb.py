@@ -52,7 +52,7 @@ def test_every_round_is_ucb1s() -> None:
     """Over 80 rounds of changing networks with 6 arms, two rounds of which nobody can be in."""
     rng = np.random.default_rng(3)
     selector = Selector(
-        CUCB(num_arms=6), Problem(num_clients=K, cohort_size=K, num_edges=M), seed=5
+        CUCB(num_arms=6), Problem(num_clients=K, cohort_size=K, num_edges=M), seed=5, rest_after=0
     )
     catalogue = None
     plays, utility = [0] * 6, [0.0] * 6

@@ -139,6 +139,7 @@ class TestPublishedFederation:
             refill=1,
             trigger=Buffer(answers=buffer),
             staleness=PolynomialWorth(power=0.5),
+            rest_after=5,
         )
 
     def test_pisces_has_its_pace(self, tmp_path: Path) -> None:
@@ -181,7 +182,11 @@ class TestPublishedFederation:
         common = '[federation]\nconcurrency = 8\nbuffer = 3\nrefill = 2\nstaleness = "constant"'
         settings = settled(experiment(tmp_path, policy, federation=common))
         assert settings == Federation(
-            concurrency=8, refill=2, trigger=Buffer(answers=3), staleness=ConstantWorth()
+            concurrency=8,
+            refill=2,
+            trigger=Buffer(answers=3),
+            staleness=ConstantWorth(),
+            rest_after=5,
         )
         equal = "[federation]\nconcurrency = 8\nbuffer = 8\nrefill = 8"
         assert settled(experiment(tmp_path, policy, federation=equal)).in_rounds

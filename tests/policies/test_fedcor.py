@@ -269,7 +269,8 @@ class TestRounds:
 
     def test_clients_that_join_come_first_once(self) -> None:
         policy = FedCor(warmup=5, interval=50)
-        selector, losses = Selector(policy, Problem(num_clients=6, cohort_size=2)), Losses(8, 0)
+        problem, losses = Problem(num_clients=6, cohort_size=2), Losses(8, 0)
+        selector = Selector(policy, problem, newcomer_quota=1.0)
         for _ in range(10):
             self.play(selector, losses)
         assert selector.join(2).tolist() == [6, 7]

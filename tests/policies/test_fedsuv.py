@@ -358,7 +358,7 @@ def test_a_liar_does_not_break_it(lie: float) -> None:
 
 def test_newcomers_are_candidates_and_count() -> None:
     case = Case(rounds=40)
-    selector = Selector(case.policy, case.problem(), seed=3)
+    selector = Selector(case.policy, case.problem(), seed=3, newcomer_quota=1.0)
     for _, answers, utility in case.rounds_of_luck():
         selector.observe(told(selector.select(), answers, utility))
     assert len(selector.state.candidates.remaining()) < 24
