@@ -230,7 +230,9 @@ class TestRests:
         assert settled().rest_after == settled(buffer=2).rest_after == 5
         assert settled(rest_after=0).in_rounds
         assert settled(rest_after=0).rest_after == 0
-        simulation = Simulation("random", BSFLRates(), seed=1, federation=Federation(rest_after=7))
+        simulation: Simulation[Any] = Simulation(
+            "random", BSFLRates(), seed=1, federation=Federation(rest_after=7)
+        )
         assert simulation.selector.liveness.rest_after == 7
 
     def test_toml_has_it_for_all_policies_and_for_one(self) -> None:
@@ -259,7 +261,9 @@ class TestRests:
 def test_a_late_answer_that_may_enter_a_model_is_no_silence(worth: Any, rests: bool) -> None:
     world = LatencyWorld(num_clients=12, cohort_size=6, deadline_seconds=1.0)
     federation = Federation(rounds=True, staleness=worth)
-    simulation = Simulation("random", world, seed=2, training=Training(), federation=federation)
+    simulation: Simulation[Any] = Simulation(
+        "random", world, seed=2, training=Training(), federation=federation
+    )
     resting = 0
     for _ in range(40):
         simulation.step()
