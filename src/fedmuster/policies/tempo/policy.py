@@ -141,9 +141,10 @@ class Tempo(PolicyTraits):
     simulation it has been slower than random choice where clients have wrong labels (they are loud
     and old), and where the labels of clients follow from their speed.
 
-    **Liars.** What clients say of their losses, norms and data is bounded, not checked. A fifth of
-    the clients that claims ten times its loss gets about 40 % of the places, and one that inflates
-    its losses and the norms of its updates 70 %.
+    **Liars.** Tempo bounds what clients say of their losses, norms and data, and does not check it:
+    the Selector does (``check_reports``). Without that, a fifth of the clients that claims ten
+    times its loss gets about 40 % of the places, and one that inflates its losses and the norms of
+    its updates 70 %.
 
     Args:
         close_early: whether rounds close early, as above; else they wait for everybody. Set it to
