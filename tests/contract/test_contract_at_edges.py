@@ -468,6 +468,20 @@ class WaitsForAll(Placer):
             Placer.observe(self, state, selection, feedback)
 
 
+@config
+class RemembersLastLate(Placer):
+    """Remembers the last row of late answers, but only at edge servers."""
+
+    name: ClassVar[str] = "remembers-last-late"
+    hears_late: ClassVar[bool] = True
+
+    def observe(self, state: State, selection: Selection, feedback: Feedback) -> None:
+        Placer.observe(self, state, selection, feedback)
+        late = feedback.late
+        if late is not None and len(late.clients) > 0 and selection.edges is not None:
+            state.note[0] = late.clients[-1]
+
+
 POINT = {check.point: check for check in CHECKS}
 
 KEEPING: Sequence[tuple[Policy[Any], Check]] = (
@@ -509,6 +523,7 @@ BREAKING: Sequence[tuple[int, Policy[Any], str]] = (
     (14, DeniesLearning(), "declares learns = False"),
     (16, KeepsTheSilent(), "clients that never answer were chosen"),
     (17, WaitsForAll(), "answers that came one by one changed nothing"),
+    (18, RemembersLastLate(), "state's note differ"),
 )
 
 
