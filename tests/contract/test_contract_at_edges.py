@@ -482,6 +482,18 @@ class RemembersLastLate(Placer):
             state.note[0] = late.clients[-1]
 
 
+@config
+class LosesHeart(Placer):
+    """Asks nobody any more when most of many jobs came too late or not at all."""
+
+    name: ClassVar[str] = "loses-heart"
+
+    def select(self, state: State, view: RoundView, rng: Generator) -> Selection:
+        if state.successes.sum() < min(0.4 * state.count.sum(), state.count.sum() - 8):
+            view = replace(view, cohort_size=0)
+        return Placer.select(self, state, view, rng)
+
+
 POINT = {check.point: check for check in CHECKS}
 
 KEEPING: Sequence[tuple[Policy[Any], Check]] = (
@@ -524,6 +536,7 @@ BREAKING: Sequence[tuple[int, Policy[Any], str]] = (
     (16, KeepsTheSilent(), "clients that never answer were chosen"),
     (17, WaitsForAll(), "answers that came one by one changed nothing"),
     (18, RemembersLastLate(), "state's note differ"),
+    (19, LosesHeart(), "decisions in a row brought no answer"),
 )
 
 
