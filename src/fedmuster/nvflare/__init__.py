@@ -1,0 +1,44 @@
+"""NVIDIA FLARE (nvflare): any policy in a running job, by changing a line or two.
+
+On the server take :class:`MusterFedAvg` instead of FLARE's ``FedAvg`` (there are others), or put
+:class:`MusterController` before a workflow of your own. Clients stay as they are.
+"""
+
+from importlib import import_module, util
+from typing import TYPE_CHECKING, Any
+
+from fedmuster.core.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from fedmuster.nvflare.controller import MusterController
+    from fedmuster.nvflare.roundless import MusterFedBuff
+    from fedmuster.nvflare.torch_workflows import MusterFedOpt, MusterPTFedAvg
+    from fedmuster.nvflare.workflows import MusterFedAvg, MusterScaffold
+
+__all__ = [
+    "MusterController",
+    "MusterFedAvg",
+    "MusterFedBuff",
+    "MusterFedOpt",
+    "MusterPTFedAvg",
+    "MusterScaffold",
+]
+
+if util.find_spec("nvflare") is None:
+    raise MissingExtraError("nvflare", extra="nvflare", purpose="the adapter for NVIDIA FLARE")
+
+# Imported when asked for: two of them need PyTorch.
+_MODULES = {
+    "MusterController": "controller",
+    "MusterFedAvg": "workflows",
+    "MusterFedBuff": "roundless",
+    "MusterFedOpt": "torch_workflows",
+    "MusterPTFedAvg": "torch_workflows",
+    "MusterScaffold": "workflows",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
