@@ -12,9 +12,9 @@ from fedmuster.core.arrays import BoolArray, FloatArray, IntArray
 class Clients:
     """The clients of a run by name, in the order in which the server met them.
 
-    FLARE knows a client by the name in its certificate, so a name is an identity. FLARE's clients ask
-    for work as soon as they are free. So a client that has not asked since the server started is
-    not there yet, and one that missed its round may still work on it: both are not available
+    FLARE knows a client by the name in its certificate, so a name is an identity. FLARE's clients
+    ask for work as soon as they are free. So a client that has not asked since the server started
+    is not there yet, and one that missed its round may still work on it: both are not available
     before they ask (:meth:`asks_for_work`).
     """
 
@@ -74,7 +74,7 @@ class Clients:
         return np.where(answered, self._seconds / np.maximum(self._answers, 1), np.nan)
 
     def to_plain(self) -> dict[str, Any]:
-        """To be saved: plain values. Which clients are free is not, as they ask a new server again."""
+        """To be saved, as plain values; not who is free, for clients ask a new server again."""
         return {"names": self.names, "answers": self._answers, "seconds": self._seconds}
 
     @classmethod

@@ -29,7 +29,7 @@ from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 from fedmuster.core.arrays import BoolArray
 from fedmuster.core.errors import StateError
 from fedmuster.core.policy import as_policy
-from fedmuster.nvflare.federation import Federation, OpenRound, Reply, log
+from fedmuster.nvflare.federation import Federation, Reply, log
 from fedmuster.nvflare.plain_values import NotPlainError, pack
 from fedmuster.nvflare.replies import parameters_fault
 from fedmuster.nvflare.settings import Settings, named_policy
@@ -39,7 +39,7 @@ _START_SECONDS: Final = 60.0
 """How long the first round waits for a whole cohort, while clients start."""
 
 
-class MusterController(BaseFedAvg):  # type: ignore[misc]
+class MusterController(BaseFedAvg):
     """Chooses the clients of a FLARE workflow by a policy; the run survives the server's death.
 
     Put it before a workflow that derives from FLARE's ``BaseFedAvg``, and change nothing else::
@@ -112,7 +112,8 @@ class MusterController(BaseFedAvg):  # type: ignore[misc]
         federation = Federation.start(self._settings(folder), rounds=max(self.num_rounds, 1))
         self._federation = federation
         done = federation.rounds_done
-        log.info("%s chooses %d clients a round; the run is in %s", self.policy, self.num_clients, folder)
+        num = self.num_clients
+        log.info("%s chooses %d clients a round; the run is in %s", self.policy, num, folder)
         if done > 0:
             log.info("%d rounds are on record: the next is round %d", done, done + 1)
 
@@ -129,7 +130,9 @@ class MusterController(BaseFedAvg):  # type: ignore[misc]
         start_round, num_rounds = self._rounds_asked
         left = num_rounds - federation.rounds_done
         if federation.ending is not None or left <= 0:
-            log.info("nothing is left to train: %s", federation.ending or "all rounds are on record")
+            log.info(
+                "nothing is left to train: %s", federation.ending or "all rounds are on record"
+            )
             self.save_model(self.load_model())
             return
         self.start_round, self.num_rounds = start_round + federation.rounds_done, left
@@ -184,14 +187,14 @@ class MusterController(BaseFedAvg):  # type: ignore[misc]
         return list(federation.choose(self._wait_for_clients(federation)).names)
 
     def _wait_for_clients(self, federation: Federation) -> BoolArray:
-        """bool[K], the clients that can be asked: at first a cohort, if it comes soon, later any."""
+        """bool[K], the clients that can be asked: at first a cohort if it comes soon, then any."""
         began = time.monotonic()
         wanted = federation.settings.num_to_ask if federation.rounds_chosen == 0 else 1
         while True:
             present = [client.name for client in self.engine.get_clients()]
             available = federation.free(present)
             free, waited = int(np.count_nonzero(available)), time.monotonic() - began
-            if free >= min(wanted, len(present)) > 0 or free > 0 and waited >= _START_SECONDS:
+            if free >= min(wanted, len(present)) > 0 or (free > 0 and waited >= _START_SECONDS):
                 return available
             if self.is_aborted():
                 raise StateError("the job was aborted while no client could be asked")
@@ -241,8 +244,12 @@ class MusterController(BaseFedAvg):  # type: ignore[misc]
         _correct_rounds(task.data, *self._rounds_asked)
         limits = (task.timeout, self.deadline_seconds, round_.selection.deadline_seconds)
         task.timeout = min((math.ceil(limit) for limit in limits if limit), default=0)
-        _after(task, "after_task_sent_cb", lambda client_task: federation.taken(client_task.client.name))
-        received = task.result_received_cb
+        sent, received = task.after_task_sent_cb, task.result_received_cb
+
+        def take(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            if sent is not None:
+                sent(client_task=client_task, fl_ctx=fl_ctx)
+            federation.taken(client_task.client.name)
 
         def judge(client_task: ClientTask, fl_ctx: FLContext) -> None:
             reply = self._reply(client_task.result)
@@ -252,7 +259,7 @@ class MusterController(BaseFedAvg):  # type: ignore[misc]
             if federation.has_enough and task.completion_status is None:
                 self.cancel_task(task, completion_status=TaskCompletionStatus.OK)
 
-        task.result_received_cb = judge
+        task.after_task_sent_cb, task.result_received_cb = take, judge
         federation.sent()
 
     def _reply(self, result: Shareable) -> Reply:
@@ -283,11 +290,11 @@ class MusterController(BaseFedAvg):  # type: ignore[misc]
         federation = self._opened
         number = federation.rounds_closed + 1
         if federation.end_round() == 0:
-            log.warning("round %d: no usable reply came in time: the model stays as it was", number)
+            log.warning("round %d: no usable reply came in time; the model stays", number)
             return model
         fault = parameters_fault(aggr_result.params, {})
         if fault is not None:
-            log.warning("round %d: the mean of the replies is no use (%s): the model stays as it was", number, fault)
+            log.warning("round %d: the aggregate is no use: %s; the model stays", number, fault)
             return model
         updated = super().update_model(model, aggr_result)
         federation.model = updated.params
@@ -303,7 +310,12 @@ class MusterController(BaseFedAvg):  # type: ignore[misc]
                 log.info("%s asks for work", name)
 
     def process_result_of_unknown_task(
-        self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
+        self,
+        client: Client,
+        task_name: str,
+        client_task_id: str,
+        result: Shareable,
+        fl_ctx: FLContext,
     ) -> None:
         """Drop a reply that comes after its round."""
         log.warning("%s answered too late, which is not used", client.name)
@@ -348,15 +360,3 @@ def _correct_rounds(data: Shareable, start_round: int, num_rounds: int) -> None:
     ):
         if data.get_header(header) is not None:
             data.set_header(header, value)
-
-
-def _after(task: Task, name: str, then: Callable[[ClientTask], None]) -> None:
-    """Call ``then`` after a task's own callback."""
-    own = getattr(task, name)
-
-    def both(client_task: ClientTask, fl_ctx: FLContext) -> None:
-        if own is not None:
-            own(client_task=client_task, fl_ctx=fl_ctx)
-        then(client_task)
-
-    setattr(task, name, both)

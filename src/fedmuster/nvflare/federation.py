@@ -146,9 +146,7 @@ class Federation:
         if newcomers > 0 and self._selector is not None:
             self._selector.join(newcomers)
         elif newcomers > 0:
-            problem = Problem(
-                num_clients=len(self.clients), cohort_size=self.settings.cohort_size
-            )
+            problem = Problem(num_clients=len(self.clients), cohort_size=self.settings.cohort_size)
             self._selector = Selector(self.settings.policy, problem, seed=self.settings.seed)
         return self.clients.available(present)
 
@@ -156,9 +154,7 @@ class Federation:
         """Let the policy choose among the free clients, of which there is at least one."""
         if self._selector is None or not available.any():
             raise CallOrderError("choose: no client can be asked")
-        selection = self._selector.select(
-            available=available, cohort_size=self.settings.num_to_ask
-        )
+        selection = self._selector.select(available=available, cohort_size=self.settings.num_to_ask)
         scores = {"available": available.astype(np.float64), **self._selector.scores()}
         names = [self.clients.names[client] for client in selection.clients.tolist()]
         self.open_round = OpenRound(

@@ -84,7 +84,8 @@ def _unpack(tree: Any, arrays: dict[str, Array]) -> Any:
 
 def is_tensor(value: object) -> bool:
     """Whether a value is a tensor of PyTorch, told without importing PyTorch."""
-    return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in type(value).mro())
+    names = {(base.__module__, base.__name__) for base in type(value).mro()}
+    return ("torch", "Tensor") in names
 
 
 def to_numpy(tensor: Any) -> Array:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from nvflare.app_common.np.np_model_persistor import NPModelPersistor
+from nvflare.fuel.utils.constants import FrameworkType
 from nvflare.job_config.api import FedJob
-from nvflare.job_config.script_runner import FrameworkType, ScriptRunner
+from nvflare.job_config.script_runner import ScriptRunner
 
 import fedmuster.nvflare
 

@@ -1,0 +1,45 @@
+"""Jobs in FLARE's simulator, with real processes that hang, die, lie, and are killed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare")
+
+from tests.nvflare.simulator import running
+
+pytestmark = [pytest.mark.nvflare, pytest.mark.slow]
+
+
+def test_clients_that_hang_die_and_send_nonsense(tmp_path: Path) -> None:
+    faults = "--faults=site-1=hang,site-2=die,site-3=nan,site-4=shape,site-5=raise"
+    with running(
+        tmp_path, clients=7, num_clients=7, num_rounds=3, deadline_seconds=8, script_args=faults
+    ) as job:
+        journal = job.wait_for_rounds(3)
+        names = journal.clients["identity"].tolist()
+        assert set(np.array(names)[journal.clients["answered"]]) == {"site-6", "site-7"}
+        refused = {names[client] for rejected in journal.rejected for client in rejected.tolist()}
+        assert {"site-3", "site-4"} <= refused <= {"site-3", "site-4", "site-5"}
+        # The hanging and the dead client are asked once each, and cost one deadline.
+        for site in ("site-1", "site-2"):
+            client = names.index(site)
+            assert sum(client in cohort for cohort in journal.cohorts) == 1
+        assert journal.columns["seconds"].max() < 30
+
+
+def test_a_killed_server_goes_on(tmp_path: Path) -> None:
+    settings = {"clients": 3, "num_clients": 2, "num_rounds": 4, "deadline_seconds": 20}
+    with running(tmp_path, **settings) as job:
+        before = job.wait_for_rounds(2)
+        job.kill()
+    with running(tmp_path, **settings) as job:
+        after = job.wait_for_rounds(4)
+    assert len(after.versions) == 2
+    assert [cohort.tolist() for cohort in after.cohorts[:2]] == [
+        cohort.tolist() for cohort in before.cohorts[:2]
+    ]
+    assert after.columns["round"].tolist() == [1, 2, 3, 4]
+    # A step of a half towards 1 in each round: the loss before round t is 4 ** -(t - 1).
+    assert after.columns["train_loss"] == pytest.approx(4.0 ** -np.arange(4))
