@@ -43,3 +43,47 @@ def test_a_killed_server_goes_on(tmp_path: Path) -> None:
     assert after.columns["round"].tolist() == [1, 2, 3, 4]
     # A step of a half towards 1 in each round: the loss before round t is 4 ** -(t - 1).
     assert after.columns["train_loss"] == pytest.approx(4.0 ** -np.arange(4))
+
+
+def test_scaffold_goes_on_with_its_control_terms(tmp_path: Path) -> None:
+    settings = {
+        "workflow": "MusterScaffold",
+        "script_args": "--scaffold --faults=site-3=nan",
+        "clients": 3,
+        "num_clients": 3,
+        "num_rounds": 3,
+        "deadline_seconds": 20,
+    }
+    with running(tmp_path, **settings) as job:
+        job.wait_for_rounds(2)
+        job.kill()
+    with running(tmp_path, **settings) as job:
+        journal = job.wait_for_rounds(3)
+    assert journal.columns["num_aggregated"].tolist() == [2, 2, 2]
+    # Clients move by what the control terms say, which grow by 1 in each round.
+    assert journal.columns["train_loss"] == pytest.approx([0.0, 1.0, 9.0])
+
+
+def test_without_rounds(tmp_path: Path) -> None:
+    settings = {
+        "workflow": "MusterFedBuff",
+        "clients": 5,
+        "num_clients": 4,
+        "buffer": 2,
+        "num_rounds": 4,
+        "deadline_seconds": 10,
+        "script_args": "--faults=site-1=hang,site-2=nan",
+    }
+    with running(tmp_path, **settings) as job:
+        job.wait_for_rounds(2)
+        job.kill()
+    with running(tmp_path, **settings) as job:
+        journal = job.wait_for_rounds(4)
+    names = np.array(journal.clients["identity"])
+    assert journal.jobs is not None
+    for row in journal.jobs:
+        assert row.used.sum() == 2
+        assert not set(names[row.client[row.used]]) & {"site-1", "site-2"}
+        assert (row.age >= 0).all()
+    assert "were lost with the server that died" in job.log
+    assert journal.columns["train_loss"][-1] < journal.columns["train_loss"][0]

@@ -16,7 +16,7 @@ from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import FLMetaKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
@@ -31,7 +31,7 @@ from fedmuster.core.errors import StateError
 from fedmuster.core.policy import as_policy
 from fedmuster.nvflare.federation import Federation, Reply, log
 from fedmuster.nvflare.plain_values import NotPlainError, pack
-from fedmuster.nvflare.replies import parameters_fault
+from fedmuster.nvflare.replies import parameters_fault, steps_of
 from fedmuster.nvflare.settings import Settings, named_policy
 
 _LOOK_SECONDS: Final = 0.2
@@ -93,7 +93,7 @@ class MusterController(BaseFedAvg):
         self._settings(Path())  # complain where the job is made
         self._federation: Federation | None = None
         self._was_restored = False
-        self._rounds_asked = (self.start_round, self.num_rounds)
+        self._rounds_asked = (0, 0)
 
     def add_to_fed_job(self, job: Any, ctx: Any, **kwargs: Any) -> None:
         """Add this workflow to a job, without copies of fedmuster's source."""
@@ -109,7 +109,7 @@ class MusterController(BaseFedAvg):
         if self.folder is None:
             folder = Path(self.get_run_dir()) / "muster"
         self._rounds_asked = (self.start_round, self.num_rounds)
-        federation = Federation.start(self._settings(folder), rounds=max(self.num_rounds, 1))
+        federation = self._start(self._settings(folder), rounds=max(self.num_rounds, 1))
         self._federation = federation
         done = federation.rounds_done
         num = self.num_clients
@@ -139,7 +139,7 @@ class MusterController(BaseFedAvg):
         if getattr(self, "model", None) is not None and federation.saved is not None:
             self.model = self._saved_model(federation)
         try:
-            super().run()
+            self._train()
         finally:
             self.start_round, self.num_rounds = start_round, num_rounds
         if not self.is_aborted():
@@ -147,6 +147,9 @@ class MusterController(BaseFedAvg):
             early = federation.rounds_closed < num_rounds
             ending = f"the workflow ended after round {federation.rounds_closed}" if early else None
             federation.commit(self._remembered(), ending=ending)
+
+    def _train(self) -> None:
+        super().run()
 
     def load_model(self) -> FLModel:
         """Load the model that is on record, or else what the workflow begins with."""
@@ -271,7 +274,8 @@ class MusterController(BaseFedAvg):
         except Exception as error:  # whatever FLARE makes of bytes from outside
             return Reply(None, None, "FULL", f"it cannot be read ({type(error).__name__})")
         kind = "FULL" if model.params_type is None else model.params_type.value
-        return Reply(model.params, model.metrics, kind, self.reply_fault(model))
+        steps = steps_of(model.meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND))
+        return Reply(model.params, model.metrics, kind, self.reply_fault(model), steps)
 
     def reply_fault(self, reply: FLModel) -> str | None:
         """Say why a reply is no use to this workflow, beyond its parameters; None if it is."""
@@ -296,8 +300,11 @@ class MusterController(BaseFedAvg):
         if fault is not None:
             log.warning("round %d: the aggregate is no use: %s; the model stays", number, fault)
             return model
+        return self._updated(model, aggr_result)
+
+    def _updated(self, model: FLModel, aggr_result: FLModel) -> FLModel:
         updated = super().update_model(model, aggr_result)
-        federation.model = updated.params
+        self._opened.model = updated.params
         return updated
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -327,6 +334,9 @@ class MusterController(BaseFedAvg):
         if self._federation is None:
             raise StateError("Muster: FLARE has not started this workflow")
         return self._federation
+
+    def _start(self, settings: Settings, *, rounds: int) -> Federation:
+        return Federation.start(settings, rounds=rounds)
 
     def _settings(self, folder: Path) -> Settings:
         return Settings(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -39,17 +39,20 @@ class Reply(NamedTuple):
     """What FLARE received from a client, unpacked.
 
     ``kind`` says whether the parameters are a model or a difference from the one that was sent;
-    ``fault`` why the reply is no use, where FLARE or the workflow says so already.
+    ``fault`` why the reply is no use, where FLARE or the workflow says so already; ``steps`` is how
+    many steps the client says it took, by which FLARE weighs replies.
     """
 
     parameters: Any
     metrics: Any
     kind: str
     fault: str | None = None
+    steps: float = 1.0
 
 
-class _Answer(NamedTuple):
-    elapsed_seconds: float
+class Answer(NamedTuple):
+    """What a policy may learn from a usable reply."""
+
     latency_seconds: float
     signals: dict[str, float]
     sketch: FloatArray | None
@@ -65,7 +68,7 @@ class OpenRound:
     scores: dict[str, FloatArray]
     began: float | None = None
     taken: dict[str, float] = field(default_factory=dict)
-    answers: dict[str, _Answer] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     kind: str | None = None
 
@@ -102,7 +105,7 @@ class Federation:
             self._load(record.saved)
 
     @classmethod
-    def start(cls, settings: Settings, *, rounds: int) -> "Federation":
+    def start(cls, settings: Settings, *, rounds: int) -> Self:
         """Begin a run in the settings' folder, or go on with the one that is there."""
         record = Record.open(settings.folder, settings.experiment(rounds=rounds))
         try:
@@ -216,7 +219,11 @@ class Federation:
                 round_.refused[name] = fault
                 log.warning("round %d: the reply of %s is refused: %s", round_.number, name, fault)
                 return False
-            round_.answers[name] = self._answer(round_, name, reply, now)
+            began = now if round_.began is None else round_.began
+            taken = round_.taken.get(name, now)
+            round_.answers[name] = self.answer(
+                reply, sent=self.model, began=began, taken=taken, now=now
+            )
             return True
 
     def _kind_fault(self, round_: OpenRound, name: str, kind: str) -> str | None:
@@ -228,18 +235,25 @@ class Federation:
             return None
         return f"its parameters are {kind}, where most clients send {round_.kind}"
 
-    def _answer(self, round_: OpenRound, name: str, reply: Reply, now: float) -> _Answer:
-        began = now if round_.began is None else round_.began
-        waited = round_.taken.get(name, now) - began
+    def answer(
+        self, reply: Reply, *, sent: Mapping[str, Any], began: float, taken: float, now: float
+    ) -> Answer:
+        """What a usable reply tells, by the server's clock.
+
+        Args:
+            reply: what came.
+            sent: the model that the client trained from.
+            began: when the work was there to be taken.
+            taken: when the client took it.
+            now: when the reply came.
+        """
         size, sketched = self.settings.policy.wanted_sketch_size, None
-        if size > 0 and self.model:
-            is_difference = reply.kind == "DIFF"
-            vector = update_vector(reply.parameters, self.model, is_difference=is_difference)
+        if size > 0 and sent:
+            vector = update_vector(reply.parameters, sent, is_difference=reply.kind == "DIFF")
             sketched = sketch(vector[None], size=size, seed=self.settings.seed)[0]
         # A free client asks for work once in pull_seconds: its waiting for that is not its own.
-        excused = min(waited, self.settings.pull_seconds)
-        return _Answer(
-            elapsed_seconds=max(now - began, SHORTEST_SECONDS),
+        excused = min(taken - began, self.settings.pull_seconds)
+        return Answer(
             latency_seconds=max(now - began - excused, SHORTEST_SECONDS),
             signals=signals_of(reply.metrics),
             sketch=sketched,
@@ -312,7 +326,7 @@ class Federation:
         self._record.commit(
             self._closed,
             Saved(
-                round=self._selector.round - 1,
+                round=self.rounds_closed,
                 elapsed_seconds=self.elapsed_seconds,
                 selector=self._selector.to_bytes(),
                 model=dict(self.model) or None,
@@ -324,8 +338,7 @@ class Federation:
             metrics=self._metrics,
             ending=ending,
         )
-        self._closed = []
-        self.rounds_done = self._selector.round - 1
+        self.rounds_done, self._closed = self.rounds_closed, []
 
 
 def _feedback(round_: OpenRound, lasted: float) -> Feedback:

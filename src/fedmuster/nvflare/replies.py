@@ -82,6 +82,12 @@ def signals_of(metrics: Any) -> dict[str, float]:
     return signals
 
 
+def steps_of(claimed: Any) -> float:
+    """A number of steps, as FLARE reads it: 1 unless it is finite and positive."""
+    is_number = isinstance(claimed, Real) and not isinstance(claimed, bool)
+    return float(claimed) if is_number and 0 < claimed < math.inf else 1.0
+
+
 def update_vector(
     parameters: Mapping[str, Any], model: Mapping[str, Any], *, is_difference: bool
 ) -> FloatArray:

@@ -11,6 +11,7 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import is_integer
 from fedmuster.experiments.spec import Experiment
+from fedmuster.federation.settings import Federation as Roundless
 from fedmuster.worlds.real_federation import RealFederation
 
 
@@ -26,6 +27,7 @@ class Settings:
     over_selection: float
     wait_seconds: float
     pull_seconds: float
+    roundless: Roundless | None = None
 
     def __post_init__(self) -> None:
         for name in ("cohort_size", "seed"):
@@ -40,6 +42,11 @@ class Settings:
         for name in ("wait_seconds", "pull_seconds"):
             value = getattr(self, name)
             require(_is_number(value) and 0 <= value < math.inf, self, name, "a number >= 0")
+        if self.roundless is not None and self.policy.rounds_only is not None:
+            raise ConfigError(
+                f"policy {self.policy.name} works in rounds only: {self.policy.rounds_only}; take "
+                "a workflow with rounds, or another policy"
+            )
         if self.policy.oracle:
             raise ConfigError(
                 f"policy {self.policy.name} is an oracle and needs the truth, which only a "
@@ -62,6 +69,7 @@ class Settings:
             ),
             rounds=rounds,
             seeds=(self.seed,),
+            federation=self.roundless,
             regret=False,
         )
 

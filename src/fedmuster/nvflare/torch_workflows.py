@@ -6,7 +6,7 @@ from typing import Any
 from nvflare.app_opt.pt.fedavg import PTFedAvg
 from nvflare.app_opt.pt.fedopt_ctl import FedOpt
 
-from fedmuster.nvflare.plain_values import is_tensor
+from fedmuster.nvflare.replies import numbers_of
 from fedmuster.nvflare.workflows import MusterFedAvg
 
 
@@ -34,14 +34,9 @@ class MusterFedOpt(MusterFedAvg, FedOpt):
         rest = dict(state)
         optimizer, scheduler = rest.pop("optimizer", None), rest.pop("lr_scheduler", None)
         super().load_workflow_state(rest)
-        import torch
-
-        self.torch_model.load_state_dict(
-            {
-                name: value if is_tensor(value) else torch.as_tensor(value)
-                for name, value in self._opened.model.items()
-            }
-        )
+        for name, tensor in self.torch_model.state_dict().items():
+            if name in self._opened.model:
+                tensor.copy_(tensor.new_tensor(numbers_of(self._opened.model[name])))
         if optimizer is not None:
             self.optimizer.load_state_dict(optimizer)
         if scheduler is not None and self.lr_scheduler is not None:

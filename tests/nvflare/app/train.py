@@ -4,6 +4,7 @@ import argparse
 import os
 import signal
 import time
+from typing import Any
 
 import numpy as np
 import nvflare.client as flare
@@ -35,7 +36,14 @@ def main() -> None:
             weights = {name: value * np.nan for name, value in weights.items()}
         if fault == "shape":
             weights = {name: np.ones(3) for name in weights}
-        meta = {"NUM_STEPS_CURRENT_ROUND": 10}
+        meta: dict[str, Any] = {"NUM_STEPS_CURRENT_ROUND": 10}
+        if options.scaffold:  # the model moves by the global control terms, which grow by 1
+            terms = received.meta["scaffold_c_global"]
+            weights = {name: value + terms[name] for name, value in received.params.items()}
+            loss = float(np.mean([np.mean(value**2) for value in received.params.values()]))
+            meta["scaffold_c_diff"] = {name: np.ones_like(value) for name, value in terms.items()}
+            if fault == "nan":
+                meta["scaffold_c_diff"] = {name: v * np.nan for name, v in terms.items()}
         flare.send(flare.FLModel(params=weights, metrics={"val_loss": loss}, meta=meta))
 
 
