@@ -122,13 +122,14 @@ def _pfl(chosen: "multiprocessing.Queue[Any]") -> None:
     chosen.put(None)
 
 
+@pytest.mark.slow
 def test_pfl_draws_the_cohorts_of_the_policy() -> None:
     pytest.importorskip("pfl")
     context = multiprocessing.get_context("spawn")  # pfl sets up its process when it is imported
     chosen: multiprocessing.Queue[Any] = context.Queue()
     process = context.Process(target=_pfl, args=(chosen,), name="MainProcess")
     process.start()
-    rounds = list(iter(lambda: chosen.get(timeout=60), None))
+    rounds = list(iter(lambda: chosen.get(timeout=300), None))
     process.join(timeout=30)
     assert len(rounds) == 6
     for users, expected in rounds:
