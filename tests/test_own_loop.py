@@ -63,7 +63,7 @@ def test_a_loop_of_threads(
     assert np.abs(1.0 - server.model).max() < 0.1
     assert chooser.selector.round == 13
     assert not chooser.selector.refused
-    restored = Selector.restore("selector.npz", "tempo")
+    restored: Selector[Any] = Selector.restore("selector.npz", "tempo")
     again, on = restored.select(), chooser.selector.select()
     assert again.clients.tolist() == on.clients.tolist()
 
@@ -86,7 +86,7 @@ def test_failures_are_news(
 
 
 def test_without_rounds(recipe: dict[str, Any]) -> None:
-    selector = Selector("tempo", Problem(num_clients=4, cohort_size=2), seed=1)
+    selector: Selector[Any] = Selector("tempo", Problem(num_clients=4, cohort_size=2), seed=1)
     everyone = np.ones(4, dtype=np.bool_)
     first, ticket = recipe["ask_one"](selector, everyone)
     second, other = recipe["ask_one"](selector, everyone)

@@ -39,7 +39,7 @@ def settings(folder: Path, **changed: Any) -> Settings:
     return Settings(**{**values, **changed})
 
 
-def reply(value: float = 1.0, kind: str = "FULL", **metrics: float) -> Reply:
+def reply(value: float = 1.0, *, kind: str = "FULL", **metrics: Any) -> Reply:
     return Reply({"w": np.full(3, value)}, metrics, kind)
 
 
@@ -134,7 +134,11 @@ def test_time_is_the_servers_less_the_wait_for_a_pull(tmp_path: Path) -> None:
 
 def test_metrics_that_a_few_leave_out(tmp_path: Path) -> None:
     federation = opened(tmp_path, cohort_size=4)
-    told = {"site-1": {"loss": 1.0}, "site-2": {"loss": 3.0}, "site-3": {"loss": 2.0}}
+    told: dict[str, dict[str, Any]] = {
+        "site-1": {"loss": 1.0},
+        "site-2": {"loss": 3.0},
+        "site-3": {"loss": 2.0},
+    }
     play(federation, lambda name: reply(**told.get(name, {})))
     journal = JournalReader(tmp_path)
     assert journal.columns["num_completed"].tolist() == [4]
@@ -177,7 +181,12 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
         Federation.start(settings(tmp_path), rounds=10)
     play(federation, lambda name: reply())
     federation.close()
-    for other in ({"policy": as_policy("random", owner="test")}, {"seed": 1}, {"cohort_size": 3}):
+    others: list[dict[str, Any]] = [
+        {"policy": as_policy("random", owner="test")},
+        {"seed": 1},
+        {"cohort_size": 3},
+    ]
+    for other in others:
         with pytest.raises(StateError):
             Federation.start(settings(tmp_path, **other), rounds=10)
     Federation.start(settings(tmp_path, deadline_seconds=99.0), rounds=20).close()
@@ -238,7 +247,7 @@ def _cohorts(folder: Path) -> list[Any]:
 
 
 def test_settings_that_cannot_be() -> None:
-    for wrong in (
+    refused: list[dict[str, Any]] = [
         {"cohort_size": 0},
         {"seed": -1},
         {"deadline_seconds": 0},
@@ -250,7 +259,8 @@ def test_settings_that_cannot_be() -> None:
             "policy": as_policy("naive-mab-cs", owner="test"),
             "roundless": Roundless(concurrency=2, buffer=1),
         },
-    ):
+    ]
+    for wrong in refused:
         with pytest.raises(ConfigError):
             settings(Path(), **wrong)
 

@@ -1,7 +1,8 @@
 """NVIDIA FLARE (nvflare): any policy in a running job, by changing a line or two.
 
-On the server take :class:`MusterFedAvg` instead of FLARE's ``FedAvg`` (there are others), or put
-:class:`MusterController` before a workflow of your own. Clients stay as they are.
+On the server take :class:`MusterFedAvg` instead of FLARE's ``FedAvg`` (there are others), put
+:class:`MusterController` before a workflow of your own, or call :func:`choose_clients` with a job
+or recipe that is made already. Clients stay as they are.
 """
 
 from importlib import import_module, util
@@ -11,6 +12,7 @@ from fedmuster.core.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from fedmuster.nvflare.controller import MusterController
+    from fedmuster.nvflare.job_editing import choose_clients
     from fedmuster.nvflare.roundless import MusterFedBuff
     from fedmuster.nvflare.torch_workflows import MusterFedOpt, MusterPTFedAvg
     from fedmuster.nvflare.workflows import MusterFedAvg, MusterScaffold
@@ -22,6 +24,7 @@ __all__ = [
     "MusterFedOpt",
     "MusterPTFedAvg",
     "MusterScaffold",
+    "choose_clients",
 ]
 
 if util.find_spec("nvflare") is None:
@@ -35,6 +38,7 @@ _MODULES = {
     "MusterFedOpt": "torch_workflows",
     "MusterPTFedAvg": "torch_workflows",
     "MusterScaffold": "workflows",
+    "choose_clients": "job_editing",
 }
 
 
