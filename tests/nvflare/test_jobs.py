@@ -9,6 +9,9 @@ pytest.importorskip("nvflare")
 
 from tests.nvflare.simulator import running
 
+from fedmuster.privacy.ledger import audit
+from fedmuster.privacy.ledger.reading import summarise
+
 pytestmark = [pytest.mark.nvflare, pytest.mark.slow]
 
 
@@ -87,3 +90,32 @@ def test_without_rounds(tmp_path: Path) -> None:
         assert (row.age >= 0).all()
     assert "were lost with the server that died" in job.log
     assert journal.columns["train_loss"][-1] < journal.columns["train_loss"][0]
+
+
+def test_updates_are_paid_for_before_they_leave(tmp_path: Path) -> None:
+    settings = {
+        "clients": 3,
+        "num_clients": 2,
+        "num_rounds": 4,
+        "deadline_seconds": 20,
+        "privacy": 'epsilon=8,mechanism={name="gaussian", clip=1.0, delta=1e-6}',
+        "private": {
+            "mechanism": "gaussian:clip=1.0,delta=1e-6",
+            "max_epsilon": 8.0,
+            "ledger": str(tmp_path / "{site}.sqlite"),
+        },
+    }
+    with running(tmp_path, **settings) as job:
+        job.wait_for_rounds(2)
+        job.kill()
+    with running(tmp_path, **settings) as job:
+        journal = job.wait_for_rounds(4)
+    assert journal.columns["num_completed"].tolist() == [2, 2, 2, 2]
+    assert np.isnan(journal.columns["train_loss"]).all()  # nothing was paid for metrics
+    assert journal.columns["spent_max"][-1] > 0
+    ledger = job.folder / "ledger.sqlite"
+    assert audit(ledger, [job.folder]).faults == []
+    for account in summarise(ledger).top:
+        (own,) = summarise(tmp_path / f"{account.identity}.sqlite").top
+        # Debited first: a kill between the debit and the release costs budget, never the reverse.
+        assert 0 < own.spent_units <= account.spent_units

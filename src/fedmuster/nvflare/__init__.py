@@ -13,6 +13,7 @@ from fedmuster.core.errors import MissingExtraError
 if TYPE_CHECKING:
     from fedmuster.nvflare.controller import MusterController
     from fedmuster.nvflare.job_editing import choose_clients
+    from fedmuster.nvflare.private_filter import PrivateFilter
     from fedmuster.nvflare.roundless import MusterFedBuff
     from fedmuster.nvflare.torch_workflows import MusterFedOpt, MusterPTFedAvg
     from fedmuster.nvflare.workflows import MusterFedAvg, MusterScaffold
@@ -24,6 +25,7 @@ __all__ = [
     "MusterFedOpt",
     "MusterPTFedAvg",
     "MusterScaffold",
+    "PrivateFilter",
     "choose_clients",
 ]
 
@@ -38,6 +40,7 @@ _MODULES = {
     "MusterFedOpt": "torch_workflows",
     "MusterPTFedAvg": "torch_workflows",
     "MusterScaffold": "workflows",
+    "PrivateFilter": "private_filter",
     "choose_clients": "job_editing",
 }
 

@@ -16,7 +16,7 @@ from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLMetaKey, ReturnCode
+from nvflare.apis.fl_constant import FLContextKey, FLMetaKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
@@ -29,10 +29,10 @@ from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 from fedmuster.core.arrays import BoolArray
 from fedmuster.core.errors import StateError
 from fedmuster.core.policy import as_policy
-from fedmuster.nvflare.federation import Federation, Reply, log
+from fedmuster.nvflare.federation import EndedError, Federation, Reply, log
 from fedmuster.nvflare.plain_values import NotPlainError, pack
 from fedmuster.nvflare.replies import parameters_fault, steps_of
-from fedmuster.nvflare.settings import Settings, named_policy
+from fedmuster.nvflare.settings import Settings, named_policy, promised
 
 _LOOK_SECONDS: Final = 0.2
 _START_SECONDS: Final = 60.0
@@ -63,6 +63,9 @@ class MusterController(BaseFedAvg):
         wait_seconds: how long to wait while no client can be asked, before the job is given up.
         pull_seconds: how often FLARE's clients ask for work. So long a wait is not held against a
             client.
+        privacy: what clients are promised, as text such as
+            ``'epsilon=4,mechanism={name="gaussian", clip=1.0}'``; needs the
+            :class:`~fedmuster.nvflare.PrivateFilter` on clients.
     """
 
     remembers: ClassVar[tuple[str, ...]] = ()
@@ -79,6 +82,7 @@ class MusterController(BaseFedAvg):
         over_selection: float = 1.0,
         wait_seconds: float = 600.0,
         pull_seconds: float = 2.0,
+        privacy: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -90,9 +94,11 @@ class MusterController(BaseFedAvg):
         self.over_selection = over_selection
         self.wait_seconds = wait_seconds
         self.pull_seconds = pull_seconds
+        self.privacy = privacy
         self._settings(Path())  # complain where the job is made
         self._federation: Federation | None = None
         self._was_restored = False
+        self._task_name = ""  # of the open round's work
         self._rounds_asked = (0, 0)
 
     def add_to_fed_job(self, job: Any, ctx: Any, **kwargs: Any) -> None:
@@ -140,6 +146,10 @@ class MusterController(BaseFedAvg):
             self.model = self._saved_model(federation)
         try:
             self._train()
+        except EndedError as ended:
+            log.warning("%s", ended)
+            federation.commit(self._remembered(), ending=str(ended))
+            return
         finally:
             self.start_round, self.num_rounds = start_round, num_rounds
         if not self.is_aborted():
@@ -241,6 +251,7 @@ class MusterController(BaseFedAvg):
         names = {getattr(target, "name", target) for target in targets or ()}
         if round_ is None or round_.began is not None or names != set(round_.names):
             return  # not the work of the open round
+        self._task_name = task.name
         model = from_shareable(task.data).data
         if isinstance(model, Mapping):
             federation.model = model
@@ -308,13 +319,19 @@ class MusterController(BaseFedAvg):
         return updated
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Notice which clients ask for work."""
+        """Notice which clients ask for work; tell each what it has paid for."""
         super().handle_event(event_type, fl_ctx)
-        if event_type == EventType.BEFORE_PROCESS_TASK_REQUEST and self._federation is not None:
-            peer = fl_ctx.get_peer_context()
-            name = None if peer is None else peer.get_identity_name()
-            if name and self._federation.clients.asks_for_work(name):
+        peer, federation = fl_ctx.get_peer_context(), self._federation
+        name = None if peer is None else peer.get_identity_name()
+        if not name or federation is None:
+            return
+        if event_type == EventType.BEFORE_PROCESS_TASK_REQUEST:
+            if federation.clients.asks_for_work(name):
                 log.info("%s asks for work", name)
+        elif event_type == EventType.BEFORE_TASK_DATA_FILTER:  # on the way to this client alone
+            grant = federation.grant_for(name)
+            if grant is not None and fl_ctx.get_prop(FLContextKey.TASK_NAME) == self._task_name:
+                grant.into(fl_ctx.get_prop(FLContextKey.TASK_DATA))
 
     def process_result_of_unknown_task(
         self,
@@ -348,6 +365,7 @@ class MusterController(BaseFedAvg):
             over_selection=self.over_selection,
             wait_seconds=self.wait_seconds,
             pull_seconds=self.pull_seconds,
+            privacy=promised(self.privacy),
         )
 
     def _remembered(self) -> dict[str, Any]:

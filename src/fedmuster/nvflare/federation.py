@@ -22,9 +22,11 @@ from fedmuster.core.records import (
 from fedmuster.core.selector import Selector
 from fedmuster.federation import RoundRow
 from fedmuster.nvflare.clients import Clients
+from fedmuster.nvflare.grants import Grant
 from fedmuster.nvflare.replies import parameters_fault, signals_of, update_vector
 from fedmuster.nvflare.run_record import Record, Saved
 from fedmuster.nvflare.settings import Settings
+from fedmuster.privacy.budget import Budget, PrivacyRow, require_ledger
 from fedmuster.training.combine import sketch
 from fedmuster.training.trainer import LearningRow
 
@@ -33,6 +35,10 @@ log = logging.getLogger("fedmuster.nvflare")
 _MOST_NAMES: Final = 10
 _ALL_ROUNDS: Final = 2
 """After this many rounds in which the cohort was every client there, a warning says so."""
+
+
+class EndedError(Exception):
+    """The run is over before its last round; nothing is wrong."""
 
 
 class Reply(NamedTuple):
@@ -66,6 +72,7 @@ class OpenRound:
     names: list[str]
     available: BoolArray
     scores: dict[str, FloatArray]
+    amounts: dict[str, float] = field(default_factory=dict)
     began: float | None = None
     taken: dict[str, float] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -99,6 +106,8 @@ class Federation:
         self._closed: list[RoundRow] = []  # not yet on record
         self._metrics: dict[str, float] = {}  # of the round that closed last
         self._rounds_of_all: int | None = 0
+        self.budget: Budget | None = None
+        """The clients' privacy; None where nothing is promised, or nobody is known."""
         self.rounds_chosen = 0
         """How many cohorts this server has chosen."""
         if record.saved is not None:
@@ -119,11 +128,28 @@ class Federation:
         self._selector = Selector.from_bytes(saved.selector, self.settings.policy, source=source)
         self.clients = Clients.of_plain(saved.parts["clients"])
         self._kinds = dict(saved.parts["kinds"])
+        if saved.budget is not None:
+            require_ledger(self._record.ledger)
+        self._open_budget()
+        if self.budget is not None and saved.budget is not None:
+            self.budget.load(saved.budget, after_round=saved.round)
         self.elapsed_seconds, self.rounds_done = saved.elapsed_seconds, saved.round
         self.model = saved.model or {}
 
+    def _open_budget(self) -> None:
+        if self.settings.privacy is not None:
+            self.budget = Budget(
+                self.settings.privacy,
+                self._record.ledger,
+                run=self._record.run,
+                identities=self.clients.names,
+                seed=self.settings.seed,
+            )
+
     def close(self) -> None:
-        """Close the record."""
+        """Close the record and the ledger."""
+        if self.budget is not None:
+            self.budget.close()
         self._record.close()
 
     @property
@@ -144,24 +170,49 @@ class Federation:
     # --- Who is asked ---------------------------------------------------------------------------
 
     def free(self, present: Sequence[str]) -> BoolArray:
-        """bool[K], the clients that can be asked; new ones among ``present`` join."""
+        """bool[K], the clients that can be asked; new ones among ``present`` join.
+
+        Raises:
+            EndedError: privacy leaves too few of them.
+        """
         newcomers = self.clients.meet(present)
         if newcomers > 0 and self._selector is not None:
             self._selector.join(newcomers)
+            if self.budget is not None:
+                self.budget.join(self.clients.names[-newcomers:])
         elif newcomers > 0:
             problem = Problem(num_clients=len(self.clients), cohort_size=self.settings.cohort_size)
             self._selector = Selector(self.settings.policy, problem, seed=self.settings.seed)
-        return self.clients.available(present)
+            self._open_budget()
+        available = self.clients.available(present)
+        if self.budget is None or self._selector is None:
+            return available
+        ending = self.budget.ending(cohort_size=self.settings.cohort_size)
+        if ending is not None:
+            raise EndedError(ending)
+        available &= self.budget.able
+        # Asked before a crash: what they sent then may be out, so they must not send again.
+        available[self.budget.debited(self._selector.round)] = False
+        return available
 
     def choose(self, available: BoolArray) -> OpenRound:
         """Let the policy choose among the free clients, of which there is at least one."""
         if self._selector is None or not available.any():
             raise CallOrderError("choose: no client can be asked")
-        selection = self._selector.select(available=available, cohort_size=self.settings.num_to_ask)
+        budget = self.budget
+        selection = self._selector.select(
+            available=available,
+            cohort_size=self.settings.num_to_ask,
+            privacy_left=None if budget is None else budget.left,
+        )
         scores = {"available": available.astype(np.float64), **self._selector.scores()}
         names = [self.clients.names[client] for client in selection.clients.tolist()]
+        amounts: dict[str, float] = {}
+        if budget is not None:  # from here on clients are asked: every one must have paid
+            grant = budget.debit(selection.round, selection.clients)
+            amounts = dict(zip(names, grant.amounts.tolist(), strict=True))
         self.open_round = OpenRound(
-            selection=selection, names=names, available=available, scores=scores
+            selection=selection, names=names, available=available, scores=scores, amounts=amounts
         )
         log.info(
             "round %d: %s chose %d of %d free clients: %s",
@@ -255,8 +306,21 @@ class Federation:
         excused = min(taken - began, self.settings.pull_seconds)
         return Answer(
             latency_seconds=max(now - began - excused, SHORTEST_SECONDS),
-            signals=signals_of(reply.metrics),
+            # Under a promise of privacy nothing was paid for metrics.
+            signals={} if self.settings.privacy is not None else signals_of(reply.metrics),
             sketch=sketched,
+        )
+
+    def grant_for(self, name: str) -> Grant | None:
+        """What a client has paid for in the open round; None where nothing is promised."""
+        round_, privacy = self.open_round, self.settings.privacy
+        if round_ is None or privacy is None or name not in round_.amounts:
+            return None
+        return Grant(
+            run=self._record.run,
+            round=round_.number,
+            amount=round_.amounts[name],
+            mechanism=privacy.mechanism,
         )
 
     @property
@@ -309,6 +373,7 @@ class Federation:
                     num_aggregated=len(round_.answers),
                     rejected=np.sort(self.clients.index(round_.refused)),
                 ),
+                privacy=PrivacyRow() if self.budget is None else self.budget.standing(),
                 scores=round_.scores,
             )
         )
@@ -331,6 +396,7 @@ class Federation:
                 selector=self._selector.to_bytes(),
                 model=dict(self.model) or None,
                 workflow=workflow,
+                budget=None if self.budget is None else self.budget.to_bytes(),
                 parts={"clients": self.clients.to_plain(), "kinds": self._kinds},
             ),
             clients=self.clients,

@@ -44,8 +44,8 @@ def choose_clients(job: Any, **settings: Any) -> None:
     if ours == 0:
         found = ", ".join(_path(workflow.controller) for workflow in workflows) or "none"
         raise ConfigError(
-            f"choose_clients: the job's workflows are {found}, expected {', '.join(_TWINS)}; derive "
-            "a class from MusterController and your workflow, and put that into the job"
+            f"choose_clients: the job's workflows are {found}, expected {', '.join(_TWINS)}: "
+            "derive a class from MusterController and your workflow, and put that into the job"
         )
     job.set_app_packages(sorted({*job.job.app_packages, "fedmuster"}))
 

@@ -108,3 +108,11 @@ def update_vector(
 def _shown(name: object) -> str:
     text = repr(name)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def like(parameter: Any, values: FloatArray) -> Any:
+    """Values as an array or tensor of a parameter's type; whole numbers are rounded."""
+    if is_tensor(parameter):
+        return parameter.new_tensor(values)
+    kind = np.asarray(parameter).dtype
+    return (np.rint(values) if kind.kind in "iu" else values).astype(kind)

@@ -22,8 +22,7 @@ from fedmuster.federation.settings import Federation as Roundless
 from fedmuster.nvflare.controller import MusterController
 from fedmuster.nvflare.federation import Federation
 from fedmuster.nvflare.job_federation import EndedJob, JobFederation, OpenJob, judged
-from fedmuster.nvflare.plain_values import is_tensor
-from fedmuster.nvflare.replies import numbers_of
+from fedmuster.nvflare.replies import like, numbers_of
 from fedmuster.nvflare.settings import Settings
 
 _MOST_STEPS: Final = 10
@@ -178,7 +177,7 @@ class MusterFedBuff(MusterController):
         change = FLModel(
             params_type=ParamsType.DIFF,
             params={
-                name: _like(model.params[name], self.server_rate * value)
+                name: like(model.params[name], self.server_rate * value)
                 for name, value in mean_change(buffered, factors).items()
             },
             metrics=metrics if math.isfinite(metrics["train_loss"]) else None,
@@ -208,14 +207,6 @@ def mean_change(buffered: Sequence[EndedJob], factors: FloatArray) -> dict[str, 
             totals[name] = totals.get(name, 0.0) + weight * factor * change
             shares[name] = shares.get(name, 0.0) + weight
     return {name: total / shares[name] for name, total in totals.items()}
-
-
-def _like(parameter: Any, change: FloatArray) -> Any:
-    """A change, as what can be added to a parameter: an array or tensor of its type."""
-    if is_tensor(parameter):
-        return parameter.new_tensor(change)
-    kind = np.asarray(parameter).dtype
-    return (np.rint(change) if kind.kind in "iu" else change).astype(kind)
 
 
 def _accept(result: FLModel) -> bool:

@@ -39,6 +39,7 @@ class Saved:
         selector: of ``Selector.to_bytes``.
         model: the parameters of the global model by name; None if no round has made any yet.
         workflow: what the workflow remembers from round to round; plain values.
+        budget: of ``Budget.to_bytes``; None where no ledger is kept.
         parts: other plain values by name; small.
     """
 
@@ -47,6 +48,7 @@ class Saved:
     selector: bytes
     model: Mapping[str, Any] | None
     workflow: Mapping[str, Any]
+    budget: bytes | None = None
     parts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -55,6 +57,7 @@ class Record:
 
     Attributes:
         run: its name in ledgers.
+        ledger: the file of its ledger, if it keeps one.
         saved: the state when it was opened; None if nothing was committed before.
         ending: why the run is over before its last round, if it is.
     """
@@ -63,6 +66,7 @@ class Record:
         self.folder = folder
         self._journal = journal
         self.run = journal.run
+        self.ledger = cell.ledger(folder)
         self.ending = standing(folder).ending
         self._model_name = _MODELS[1]
         checkpoint = journal.checkpoint()
@@ -81,7 +85,7 @@ class Record:
         folder.mkdir(parents=True, exist_ok=True)
         journal = Journal(folder)
         try:
-            return cls(folder, cell, journal)
+            return cls(folder, cell.beside(folder / SPEC_NAME), journal)
         except BaseException:
             journal.close()
             raise
@@ -154,6 +158,7 @@ class Record:
             selector=checkpoint.selector,
             model=kept["model"],
             workflow=kept["workflow"],
+            budget=checkpoint.budget,
             parts=parts,
         )
 
@@ -166,7 +171,7 @@ def _checkpoint(saved: Saved, model_name: str) -> Checkpoint:
         selector=saved.selector,
         judge=None,
         trainer=states.to_bytes(arrays, {"parts": tree, "model": model_name}),
-        budget=None,
+        budget=saved.budget,
     )
 
 

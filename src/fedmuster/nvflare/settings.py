@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from fedmuster.core.arrays import ceil_of
-from fedmuster.core.config import require
+from fedmuster.core.config import from_table, parse_settings, require
 from fedmuster.core.errors import ConfigError
 from fedmuster.core.policy import Policy, as_policy
 from fedmuster.core.records import is_integer
 from fedmuster.experiments.spec import Experiment
 from fedmuster.federation.settings import Federation as Roundless
+from fedmuster.privacy.budget import Privacy
 from fedmuster.worlds.real_federation import RealFederation
 
 
@@ -27,6 +28,7 @@ class Settings:
     over_selection: float
     wait_seconds: float
     pull_seconds: float
+    privacy: Privacy | None = None
     roundless: Roundless | None = None
 
     def __post_init__(self) -> None:
@@ -42,6 +44,8 @@ class Settings:
         for name in ("wait_seconds", "pull_seconds"):
             value = getattr(self, name)
             require(_is_number(value) and 0 <= value < math.inf, self, name, "a number >= 0")
+        if self.privacy is not None and self.roundless is not None:
+            raise ConfigError("Muster: privacy is kept in rounds only: take MusterFedAvg")
         if self.roundless is not None and self.policy.rounds_only is not None:
             raise ConfigError(
                 f"policy {self.policy.name} works in rounds only: {self.policy.rounds_only}; take "
@@ -69,6 +73,7 @@ class Settings:
             ),
             rounds=rounds,
             seeds=(self.seed,),
+            privacy=self.privacy,
             federation=self.roundless,
             regret=False,
         )
@@ -86,6 +91,24 @@ def named_policy(policy: object) -> str:
         )
     as_policy(policy, owner="Muster")  # complain where the job is made
     return policy
+
+
+def promised(privacy: str | None) -> Privacy | None:
+    """What clients are promised, from text such as ``epsilon=4,mechanism={name="gaussian"}``.
+
+    Its noise is secure: seeded noise protects nobody, and is for simulations.
+    """
+    if privacy is None:
+        return None
+    if not isinstance(privacy, str):
+        raise ConfigError(
+            f"Muster: privacy is a {type(privacy).__name__}, expected text, because FLARE writes "
+            """it into the job: for example 'epsilon=4,mechanism={name="gaussian", clip=1.0}'"""
+        )
+    promise = from_table(Privacy, {"noise": "secure", **parse_settings(privacy)})
+    if promise.simulated:
+        raise ConfigError("Muster: noise = 'seeded' protects nobody: leave noise out of privacy")
+    return promise
 
 
 def _is_number(value: Any) -> bool:

@@ -17,6 +17,7 @@ def main() -> int:
     workspace, settings = sys.argv[1], json.loads(sys.argv[2])
     clients = settings.pop("clients", 4)
     script_args = settings.pop("script_args", "")
+    private = settings.pop("private", None)
     workflow = getattr(fedmuster.nvflare, settings.pop("workflow", "MusterFedAvg"))
     job = FedJob(name="small", min_clients=1)
     persistor: Any = NPModelPersistor(model=[[0.0, 0.0], [0.0, 0.0]])
@@ -26,6 +27,8 @@ def main() -> int:
     job.to_clients(
         ScriptRunner(script=script, script_args=script_args, framework=FrameworkType.NUMPY)
     )
+    if private is not None:
+        job.to_clients(fedmuster.nvflare.PrivateFilter(**private), tasks=["train"])
     return int(job.simulator_run(workspace, n_clients=clients, threads=clients) or 0)
 
 
