@@ -16,10 +16,12 @@ from fedmuster.core.policy import as_policy
 from fedmuster.core.staleness import PolynomialWorth
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.federation.settings import Federation as Roundless
-from fedmuster.nvflare.federation import Federation, Reply
+from fedmuster.nvflare.federation import EndedError, Federation, Reply
 from fedmuster.nvflare.job_federation import EndedJob, JobFederation, OpenJob, judged
 from fedmuster.nvflare.roundless import mean_change
-from fedmuster.nvflare.settings import Settings
+from fedmuster.nvflare.settings import Settings, promised
+from fedmuster.privacy.ledger import audit
+from fedmuster.privacy.ledger.reading import summarise
 
 SITES = ["site-1", "site-2", "site-3", "site-4"]
 MODEL = {"w": np.zeros(3)}
@@ -334,3 +336,67 @@ def test_a_client_that_claims_all_steps_counts_as_usual() -> None:
         for x, steps in zip((0.0, 0.0, 3.0), claims, strict=True)
     ]
     assert mean_change(buffered, np.ones(3))["w"] == pytest.approx(np.ones(3))
+
+
+def private(folder: Path, **changed: Any) -> Federation:
+    promise = promised('epsilon=4,mechanism={name="gaussian", clip=1.0, delta=1e-6}')
+    return opened(folder, privacy=promise, **changed)
+
+
+def test_clients_pay_before_they_are_asked(tmp_path: Path) -> None:
+    federation = private(tmp_path)
+    round_ = federation.choose(federation.free(SITES))
+    granted = [federation.grant_for(name) for name in SITES]
+    assert [grant is not None for grant in granted] == [name in round_.names for name in SITES]
+    federation.close()  # as a kill: nothing of the round was committed
+    spent = {a.identity: a.spent_units for a in summarise(tmp_path / "ledger.sqlite").top}
+    assert {name for name, units in spent.items() if units > 0} == set(round_.names)
+
+
+def test_who_has_paid_is_not_asked_for_the_round_again(tmp_path: Path) -> None:
+    federation = private(tmp_path)
+    play(federation, lambda name: reply(loss=1.0))
+    lost = play(federation, lambda name: reply(), commit=False)
+    federation.close()
+    again = private(tmp_path)
+    free = again.free(SITES)
+    assert {SITES[client] for client in np.flatnonzero(~free)} == set(lost)
+    assert not set(play(again, lambda name: reply())) & set(lost)
+    again.close()
+    journal = JournalReader(tmp_path)
+    assert np.isnan(journal.columns["train_loss"]).all()
+    assert audit(tmp_path / "ledger.sqlite", [tmp_path]).faults == []
+
+
+def test_a_round_that_all_have_paid_for_is_lost(tmp_path: Path) -> None:
+    federation = private(tmp_path, cohort_size=4)
+    play(federation, lambda name: reply())
+    play(federation, lambda name: reply(), commit=False)
+    federation.close()
+    again = private(tmp_path, cohort_size=4)
+    assert again.free(SITES).all()  # for the round after
+    again.commit({})
+    assert len(play(again, lambda name: reply())) == 4
+    again.close()
+    assert [len(cohort) for cohort in JournalReader(tmp_path).cohorts] == [4, 0, 4]
+
+
+def test_privacy_ends_the_run(tmp_path: Path) -> None:
+    federation = private(tmp_path, cohort_size=4)
+    assert federation.budget is not None
+    while federation.budget.able.all():
+        play(federation, lambda name: reply())
+    with pytest.raises(EndedError):
+        federation.free(SITES)
+    federation.commit({}, ending="spent")
+    federation.close()
+    with_ending = private(tmp_path, cohort_size=4)
+    assert with_ending.ending == "spent"
+    with_ending.close()
+
+
+def test_promises_that_cannot_be() -> None:
+    promise: Any
+    for promise in ("epsilon=-1", "epsilon=4,noise=seeded", {"epsilon": 4}, "epsilon"):
+        with pytest.raises(ConfigError):
+            promised(promise)

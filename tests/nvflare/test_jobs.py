@@ -110,7 +110,10 @@ def test_updates_are_paid_for_before_they_leave(tmp_path: Path) -> None:
         job.kill()
     with running(tmp_path, **settings) as job:
         journal = job.wait_for_rounds(4)
-    assert journal.columns["num_completed"].tolist() == [2, 2, 2, 2]
+    completed = journal.columns["num_completed"].tolist()
+    # Clients that had paid for round 3 when the server died may not send for it again.
+    assert completed[:2] + completed[3:] == [2, 2, 2]
+    assert completed[2] in (1, 2)
     assert np.isnan(journal.columns["train_loss"]).all()  # nothing was paid for metrics
     assert journal.columns["spent_max"][-1] > 0
     ledger = job.folder / "ledger.sqlite"

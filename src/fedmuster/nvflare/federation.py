@@ -191,9 +191,22 @@ class Federation:
         if ending is not None:
             raise EndedError(ending)
         available &= self.budget.able
+        may = available.copy()
         # Asked before a crash: what they sent then may be out, so they must not send again.
-        available[self.budget.debited(self._selector.round)] = False
-        return available
+        may[self.budget.debited(self._selector.round)] = False
+        if available.any() and not may.any():
+            self._skip_round()
+            return available
+        return may
+
+    def _skip_round(self) -> None:
+        """Close a round for which everybody has paid before a crash: it is lost."""
+        assert self._selector is not None
+        nobody = np.zeros(len(self.clients), dtype=np.bool_)
+        selection = self._selector.select(available=nobody)
+        log.warning("round %d is lost: all clients had paid for it before", selection.round)
+        self.open_round = OpenRound(selection=selection, names=[], available=nobody, scores={})
+        self.end_round()
 
     def choose(self, available: BoolArray) -> OpenRound:
         """Let the policy choose among the free clients, of which there is at least one."""
