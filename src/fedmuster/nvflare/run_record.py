@@ -6,6 +6,7 @@ commit writes the other file, and then one transaction makes the round count, so
 consistent after ``kill -9``.
 """
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ import numpy as np
 
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
-from fedmuster.core.files import write_file
+from fedmuster.core.files import sync_folder
 from fedmuster.experiments.journal import Journal, standing
 from fedmuster.experiments.run import SPEC_NAME, prepare, versions
 from fedmuster.experiments.spec import Experiment, first_difference
@@ -27,6 +28,7 @@ from fedmuster.nvflare.plain_values import pack, unpack
 
 _MODELS: Final = ("muster-model-a.npz", "muster-model-b.npz")
 _TRAIN: Final = "train_metrics_clients"
+_sync = getattr(os, "fdatasync", os.fsync)  # of which not every system has the first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -118,7 +120,7 @@ class Record:
         (name,) = set(_MODELS) - {self._model_name}
         tree, arrays = pack({"model": saved.model, "workflow": dict(saved.workflow)})
         meta = {"run": self.run, "round": saved.round, "tree": tree}
-        write_file(self.folder / name, states.to_bytes(arrays, meta))
+        _overwrite(self.folder / name, states.to_bytes(arrays, meta))
         checkpoint = _checkpoint(saved, name)
         with self._journal.together():
             self._journal.know_clients(_client_table(clients, cohort_size, saved.model))
@@ -161,6 +163,22 @@ class Record:
             budget=checkpoint.budget,
             parts=parts,
         )
+
+
+def _overwrite(path: Path, image: bytes) -> None:
+    """Have the image on disk when this returns, in a file that no checkpoint points to.
+
+    In place, because that is faster than to replace a file; a crash meanwhile spoils only what no
+    checkpoint needs.
+    """
+    is_known = path.exists()
+    with path.open("r+b" if is_known else "wb") as file:
+        file.write(image)
+        file.truncate()
+        file.flush()
+        _sync(file.fileno())
+    if not is_known:
+        sync_folder(path.parent)
 
 
 def _checkpoint(saved: Saved, model_name: str) -> Checkpoint:

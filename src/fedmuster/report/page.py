@@ -105,8 +105,8 @@ _SCRIPTS = (
 
 _SIMULATED = "Save it as a file and run it again with <code>fedmuster run</code>."
 _REAL = (
-    "These are the settings of a federation of real clients. <code>flwr run</code> of the same app, "
-    "or the same job of NVIDIA FLARE, with the same folder continues it; "
+    "These are the settings of a federation of real clients. <code>flwr run</code> of the same "
+    "app, or the same job of NVIDIA FLARE, with the same folder continues it; "
     "<code>fedmuster run</code> cannot repeat it."
 )
 

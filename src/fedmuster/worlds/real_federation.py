@@ -51,8 +51,8 @@ class RealFederation:
         """Refused: the framework runs a real federation."""
         raise ConfigError(
             "a federation of real clients is not simulated: Flower runs it, and continues it, with "
-            "`flwr run` on the app whose Muster has this folder; a job of NVIDIA FLARE goes on when "
-            "it is submitted again",
+            "`flwr run` on the app whose Muster has this folder; a job of NVIDIA FLARE goes on "
+            "when it is submitted again",
             key=("name",),
         )
 
