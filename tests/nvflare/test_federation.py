@@ -384,6 +384,19 @@ def test_a_round_that_all_have_paid_for_is_lost(tmp_path: Path) -> None:
     assert [len(cohort) for cohort in JournalReader(tmp_path).cohorts] == [4, 0, 4]
 
 
+def test_nobody_there_is_no_lost_round(tmp_path: Path) -> None:
+    federation = private(tmp_path, cohort_size=2)
+    lost = play(federation, lambda name: reply(), commit=False)
+    federation.close()
+    again = private(tmp_path, cohort_size=2)
+    rest = [name for name in SITES if name not in lost]
+    for present in ([], rest, SITES):
+        again.free(present)
+        assert again.rounds_closed == 0
+    assert again.expected == 2
+    again.close()
+
+
 def test_privacy_ends_the_run(tmp_path: Path) -> None:
     federation = private(tmp_path, cohort_size=4)
     for _ in range(3):

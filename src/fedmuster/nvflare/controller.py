@@ -204,10 +204,11 @@ class MusterController(BaseFedAvg):
         began = time.monotonic()
         wanted = federation.settings.num_to_ask if federation.rounds_chosen == 0 else 1
         while True:
-            present = [client.name for client in self.engine.get_clients()]
-            available = federation.free(present)
+            available = federation.free([client.name for client in self.engine.get_clients()])
             free, waited = int(np.count_nonzero(available)), time.monotonic() - began
-            if free >= min(wanted, len(present)) > 0 or (free > 0 and waited >= _START_SECONDS):
+            if free >= min(wanted, federation.expected) > 0 or (
+                free > 0 and waited >= _START_SECONDS
+            ):
                 return available
             if self.is_aborted():
                 raise StateError("the job was aborted while no client could be asked")

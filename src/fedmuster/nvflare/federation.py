@@ -16,6 +16,7 @@ from fedmuster.core.records import (
     BoolArray,
     Feedback,
     FloatArray,
+    IntArray,
     Problem,
     Selection,
 )
@@ -110,6 +111,8 @@ class Federation:
         """The clients' privacy; None where nothing is promised, or nobody is known."""
         self.rounds_chosen = 0
         """How many cohorts this server has chosen."""
+        self.expected = 0
+        """How many clients can be asked as soon as they ask for work."""
         if record.saved is not None:
             self._load(record.saved)
 
@@ -184,19 +187,24 @@ class Federation:
             problem = Problem(num_clients=len(self.clients), cohort_size=self.settings.cohort_size)
             self._selector = Selector(self.settings.policy, problem, seed=self.settings.seed)
             self._open_budget()
-        available = self.clients.available(present)
+        here = self.clients.index(present)
+        may = self._may_be_asked(here)
+        self.expected = int(np.count_nonzero(may[here]))
+        return self.clients.available(present) & may
+
+    def _may_be_asked(self, here: IntArray) -> BoolArray:
+        """bool[K], the clients that privacy lets take part in the open round."""
         if self.budget is None or self._selector is None:
-            return available
+            return np.ones(len(self.clients), dtype=np.bool_)
         ending = self.budget.ending(cohort_size=self.settings.cohort_size)
         if ending is not None:
             raise EndedError(ending)
-        available &= self.budget.able
-        may = available.copy()
         # Asked before a crash: what they sent then may be out, so they must not send again.
+        may = self.budget.able.copy()
         may[self.budget.debited(self._selector.round)] = False
-        if available.any() and not may.any():
+        if self.budget.able[here].any() and not may[here].any():
             self._skip_round()
-            return available
+            return self.budget.able
         return may
 
     def _skip_round(self) -> None:
