@@ -197,7 +197,13 @@ class MusterController(BaseFedAvg):
         if federation.saved is not None and not self._was_restored:
             self.load_workflow_state(federation.saved.workflow)
         self._was_restored = True
-        return list(federation.choose(self._wait_for_clients(federation)).names)
+        until = time.monotonic() + self.wait_seconds
+        while not (names := federation.choose(self._wait_for_clients(federation)).names):
+            federation.end_round()  # FLARE would send the work of nobody to everybody
+            if time.monotonic() >= until:
+                raise StateError(f"{self.policy} has chosen nobody for {self.wait_seconds:g} s")
+            time.sleep(_LOOK_SECONDS)
+        return list(names)
 
     def _wait_for_clients(self, federation: Federation) -> BoolArray:
         """bool[K], the clients that can be asked: at first a cohort if it comes soon, then any."""
@@ -206,9 +212,8 @@ class MusterController(BaseFedAvg):
         while True:
             available = federation.free([client.name for client in self.engine.get_clients()])
             free, waited = int(np.count_nonzero(available)), time.monotonic() - began
-            if free >= min(wanted, federation.expected) > 0 or (
-                free > 0 and waited >= _START_SECONDS
-            ):
+            enough = min(wanted, federation.expected) if waited < _START_SECONDS else 1
+            if free >= enough > 0:
                 return available
             if self.is_aborted():
                 raise StateError("the job was aborted while no client could be asked")
