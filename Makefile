@@ -22,7 +22,7 @@ quick: .venv/.test-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal \
-		-m "not slow and not browser and not ray and not flower" $(QUICK)
+		-m "not slow and not browser and not ray and not flower and not nvflare" $(QUICK)
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal

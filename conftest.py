@@ -29,6 +29,7 @@ _WAITING = (
     "tests/deployment/test_flower_examples.py::test_deployment_with_a_killed_supernode",
     "claims/test_claims.py::test_quick_form[flower-time-to-accuracy]",
     "tests/deployment/",
+    "tests/nvflare/test_jobs.py",
     "tests/experiments/test_on_ray.py::test_two_nodes",
     "tests/experiments/test_training_runs.py::test_kill_9",
     "tests/experiments/test_journal.py::test_kill_9",

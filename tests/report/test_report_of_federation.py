@@ -177,7 +177,7 @@ def test_no_word_of_simulation_and_no_regret(write_run: "WriteRun", tmp_path: Pa
             [c["title"] + c["xTitle"] + c["yTitle"] for c in page_data(summary)["charts"]]
         )
         words += repr([axes.get_title(loc="left") for axes in _axes(overview(summary.comparison))])
-        assert "a Flower federation" in words
+        assert "a real federation" in words
         assert "wall-clock time" in words
         for wrong in ("simulated", "regret", "test "):
             assert wrong not in words.lower(), wrong

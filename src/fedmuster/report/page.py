@@ -35,7 +35,7 @@ def headline(summary: Summary) -> str:
     labels = comparison.labels
     who = labels[0] if len(labels) == 1 else several(len(labels), "policy", "policies")
     if comparison.real:
-        return f"{who} in a Flower federation"
+        return f"{who} in a real federation"
     subject = comparison.experiment.world.name if training is None else training.data.name
     return f"{who} on {subject}"
 
@@ -53,7 +53,7 @@ def _setting(comparison: Comparison) -> str:
     labels = comparison.labels
     who = labels[0] if len(labels) == 1 else f"Each of {len(labels)} policies"
     verb = "chose" if comparison.network is None else "placed"
-    where = "a Flower federation" if comparison.real else f"the world {experiment.world.name}"
+    where = "a real federation" if comparison.real else f"the world {experiment.world.name}"
     text = (
         f"{who} {verb} {comparison.who_is_chosen}, for {length} in {where}, with "
         f"{several(len(comparison.seeds), 'seed')}"
@@ -105,8 +105,9 @@ _SCRIPTS = (
 
 _SIMULATED = "Save it as a file and run it again with <code>fedmuster run</code>."
 _REAL = (
-    "These are the settings of a federation of real clients. <code>flwr run</code> of the same app "
-    "with the same folder continues it; <code>fedmuster run</code> cannot repeat it."
+    "These are the settings of a federation of real clients. <code>flwr run</code> of the same "
+    "app, or the same job of NVIDIA FLARE, with the same folder continues it; "
+    "<code>fedmuster run</code> cannot repeat it."
 )
 
 

@@ -1,6 +1,7 @@
 """A real federation as the world of a spec: nothing here is simulated.
 
-A run of Flower writes this world into its ``spec.toml``, so that reports read it like any other.
+A run of Flower or NVIDIA FLARE writes this world into its ``spec.toml``, so that reports read it
+like any other.
 """
 
 import math
@@ -14,12 +15,12 @@ from fedmuster.worlds.world import World, WorldRun
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RealFederation:
-    """A real federation, whose clients are Flower's nodes.
+    """A real federation, whose clients are nodes of Flower or clients of NVIDIA FLARE.
 
     Args:
         cohort_size: m.
         over_selection: the server asks ``over_selection × m`` clients and closes with m answers.
-        deadline_seconds: when the server stops waiting; None for Flower's own timeout.
+        deadline_seconds: when the server stops waiting; None for the framework's own timeout.
         edges: the names of groups of nodes, each an edge server; none in flat learning.
         authenticated: whether nodes are known by keys that were registered for them.
     """
@@ -47,10 +48,11 @@ class RealFederation:
         return len(self.edges) > 0
 
     def start(self, seed: int) -> WorldRun:
-        """Refused: Flower runs a real federation."""
+        """Refused: the framework runs a real federation."""
         raise ConfigError(
             "a federation of real clients is not simulated: Flower runs it, and continues it, with "
-            "`flwr run` on the app whose Muster has this folder",
+            "`flwr run` on the app whose Muster has this folder; a job of NVIDIA FLARE goes on "
+            "when it is submitted again",
             key=("name",),
         )
 
