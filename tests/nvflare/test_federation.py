@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("nvflare")
 
 from fedmuster.core.errors import ConfigError, InUseError, StateError
-from fedmuster.core.policy import POLICIES, as_policy
+from fedmuster.core.policy import POLICIES, Policy, as_policy
 from fedmuster.core.staleness import PolynomialWorth
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.federation.settings import Federation as Roundless
@@ -301,10 +301,18 @@ def test_jobs_end_in_any_order_and_are_lost_with_the_server(tmp_path: Path) -> N
     assert [rows.used.tolist() for rows in journal.jobs] == [[True], [False, False, True]]
     assert journal.jobs[1].answered.tolist() == [False, False, True]
     assert journal.jobs[1].age.tolist() == [0, 1, 0]
+    assert journal.columns["seconds"].sum() == pytest.approx(federation.elapsed_seconds)
+    time.sleep(1.0)
     again = jobs_opened(tmp_path)
     assert again.jobs == {}
     assert again.rounds_done == 2
     assert again.free(SITES).all()
+    (fresh,) = again.ask(again.free(SITES), 1)
+    again.ended(judged(fresh, reply()))
+    again.aggregated([True])
+    again.commit({})
+    assert JournalReader(tmp_path).columns["seconds"][2] < 1.0  # not of the time in between
+    assert again.rounds_done == 3
     again.close()
 
 
@@ -434,7 +442,7 @@ def test_over_selection_closes_with_enough_answers(tmp_path: Path) -> None:
 
 
 def served(name: str) -> bool:
-    policy = as_policy(name, owner="test")
+    policy: Policy[Any] = as_policy(name, owner="test")
     return not (policy.oracle or policy.assigns_edges)
 
 
