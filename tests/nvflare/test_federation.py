@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare")
+pytest.importorskip("nvflare.apis")  # "nvflare" is also the name of this folder
 
 from fedmuster.core.errors import ConfigError, InUseError, StateError
 from fedmuster.core.policy import POLICIES, Policy, as_policy
