@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare")
+pytest.importorskip("nvflare.apis")  # "nvflare" is also the name of this folder
 
 from fedmuster.core.errors import ConfigError, InUseError, StateError
-from fedmuster.core.policy import as_policy
+from fedmuster.core.policy import POLICIES, Policy, as_policy
 from fedmuster.core.staleness import PolynomialWorth
 from fedmuster.experiments.journal import JournalReader
 from fedmuster.federation.settings import Federation as Roundless
@@ -301,10 +301,18 @@ def test_jobs_end_in_any_order_and_are_lost_with_the_server(tmp_path: Path) -> N
     assert [rows.used.tolist() for rows in journal.jobs] == [[True], [False, False, True]]
     assert journal.jobs[1].answered.tolist() == [False, False, True]
     assert journal.jobs[1].age.tolist() == [0, 1, 0]
+    assert journal.columns["seconds"].sum() == pytest.approx(federation.elapsed_seconds)
+    time.sleep(1.0)
     again = jobs_opened(tmp_path)
     assert again.jobs == {}
     assert again.rounds_done == 2
     assert again.free(SITES).all()
+    (fresh,) = again.ask(again.free(SITES), 1)
+    again.ended(judged(fresh, reply()))
+    again.aggregated([True])
+    again.commit({})
+    assert JournalReader(tmp_path).columns["seconds"][2] < 1.0  # not of the time in between
+    assert again.rounds_done == 3
     again.close()
 
 
@@ -415,3 +423,39 @@ def test_promises_that_cannot_be() -> None:
     for promise in ("epsilon=-1", "epsilon=4,noise=seeded", {"epsilon": 4}, "epsilon"):
         with pytest.raises(ConfigError):
             promised(promise)
+
+
+def test_over_selection_closes_with_enough_answers(tmp_path: Path) -> None:
+    federation = opened(tmp_path, over_selection=1.5)
+    round_ = federation.choose(federation.free(SITES))
+    assert len(round_.names) == 3
+    federation.sent()
+    first, second, third = round_.names
+    assert federation.arrived(round_, first, reply())
+    assert not federation.has_enough
+    assert not federation.arrived(round_, second, reply(np.nan))
+    assert not federation.has_enough
+    assert federation.arrived(round_, third, reply())
+    assert federation.has_enough
+    assert federation.end_round() == 2
+    federation.close()
+
+
+def served(name: str) -> bool:
+    policy: Policy[Any] = as_policy(name, owner="test")
+    return not (policy.oracle or policy.assigns_edges)
+
+
+@pytest.mark.parametrize("name", sorted(filter(served, set(POLICIES) - {"lifted", "exploring"})))
+def test_every_policy_chooses(tmp_path: Path, name: str) -> None:
+    federation = opened(tmp_path, policy=as_policy(name, owner="test"))
+    answers = {site: reply(0.5, loss=float(site[-1]), accuracy=0.5) for site in SITES[1:]}
+    for _ in range(6):
+        play(federation, answers.get)
+        for site in SITES:
+            federation.clients.asks_for_work(site)
+    federation.close()
+    again = opened(tmp_path, policy=as_policy(name, owner="test"))
+    assert again.rounds_done == 6
+    play(again, lambda site: reply())
+    again.close()

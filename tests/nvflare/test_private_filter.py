@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare")
+pytest.importorskip("nvflare.apis")  # "nvflare" is also the name of this folder
 
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.filter import FilterChainType, FilterContextKey

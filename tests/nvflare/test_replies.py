@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare")
+pytest.importorskip("nvflare.apis")  # "nvflare" is also the name of this folder
 
 from fedmuster.core.errors import StateError
 from fedmuster.nvflare.plain_values import NotPlainError, pack, unpack

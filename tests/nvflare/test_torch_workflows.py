@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare")
+pytest.importorskip("nvflare.apis")  # "nvflare" is also the name of this folder
 pytest.importorskip("torch")
 
 import torch

@@ -78,7 +78,8 @@ class JobFederation(Federation):
         self.train_loss = np.nan
         """The mean loss of the replies to the last aggregation; NaN without any."""
         self._ended: list[EndedJob] = []  # since the last aggregation
-        self._since = self._origin = time.monotonic() - self.elapsed_seconds
+        self._since = time.monotonic()  # the last aggregation, or the start of this server
+        self._origin = self._since - self.elapsed_seconds
         self._available = np.zeros(0, dtype=np.bool_)
         if self._selector is not None and len(self._selector.tickets) > 0:
             lost = self._selector.give_up(self._selector.tickets.numbers)
@@ -128,7 +129,7 @@ class JobFederation(Federation):
             told = ended.told = self.answer(
                 ended.reply, sent=job.sent, began=job.began, taken=taken, now=ended.at
             )
-            self._selector.observe(_feedback(job, told))
+            self._selector.observe(_feedback(job, told, age=self.age(ended)))
             self.clients.took(np.array([job.client]), np.array([told.latency_seconds]))
             return
         self._selector.give_up([job.ticket])
@@ -194,11 +195,12 @@ def judged(job: OpenJob, reply: Reply) -> EndedJob:
     return EndedJob(job=job, reply=reply, fault=fault, at=at)
 
 
-def _feedback(job: OpenJob, told: Answer) -> Feedback:
+def _feedback(job: OpenJob, told: Answer, *, age: int) -> Feedback:
+    signals = {**told.signals, "staleness": float(age)}  # which the server measures itself
     return Feedback(
         tickets=np.array([job.ticket]),
         clients=np.array([job.client]),
         latency_seconds=np.array([told.latency_seconds]),
-        signals={name: np.array([value]) for name, value in told.signals.items()},
+        signals={name: np.array([value]) for name, value in signals.items()},
         sketches=None if told.sketch is None else told.sketch[None],
     )

@@ -20,9 +20,9 @@ from fedmuster.core.errors import ConfigError
 from fedmuster.core.staleness import STALENESS, AgeAndNovelty, CachedModels, Staleness
 from fedmuster.federation.settings import Federation as Roundless
 from fedmuster.nvflare.controller import MusterController
-from fedmuster.nvflare.federation import Federation
+from fedmuster.nvflare.federation import Federation, log
 from fedmuster.nvflare.job_federation import EndedJob, JobFederation, OpenJob, judged
-from fedmuster.nvflare.replies import like, numbers_of
+from fedmuster.nvflare.replies import like, numbers_of, parameters_fault
 from fedmuster.nvflare.settings import Settings
 
 _MOST_STEPS: Final = 10
@@ -184,6 +184,10 @@ class MusterFedBuff(MusterController):
             current_round=self.current_round,
             meta={"nr_aggregated": len(buffered), "current_round": self.current_round},
         )
+        fault = parameters_fault(change.params, model.params)
+        if fault is not None:
+            log.warning("the mean of the changes is no use: %s; the model stays", fault)
+            return model
         fresh = FLModel(params=dict(model.params), meta=dict(model.meta))
         return self._updated(fresh, change)
 

@@ -25,7 +25,7 @@ def main() -> None:
             break
         time.sleep(options.seconds)
         if fault == "hang":
-            time.sleep(40)
+            time.sleep(600)
         if fault == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if fault == "raise":
