@@ -21,6 +21,7 @@ from fedmuster import SAFA, AllClients, Feedback, Problem, Random, Selector
 from fedmuster.core.errors import CallOrderError, DataError, PolicyError
 from fedmuster.core.records import RoundView, Selection
 from fedmuster.core.tickets import LATE
+from fedmuster.solvers.top_k import nobody
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +36,28 @@ class Drawer(Random):
         return Random.select(self, state, view, rng)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shy(Drawer):
+    """Chooses nobody in the first round."""
+
+    name: ClassVar[str] = "shy"
+    cohort_rule: ClassVar[Any] = "at most"
+
+    def select(self, state: Any, view: RoundView, rng: Generator) -> Selection:
+        chosen = Random.select(self, state, view, rng)
+        return nobody(view) if view.round == 1 else chosen
+
+
 class TestAsking:
+    def test_a_choice_of_nobody_ends_its_round_unless_nobody_is_there(self) -> None:
+        selector = Selector(Shy(), Problem(num_clients=6, cohort_size=3), seed=1)
+        for _ in range(3):
+            assert selector.select(count=1, available=np.zeros(6, dtype=np.bool_)).round == 1
+        assert len(selector.select(count=1).clients) == 0
+        chosen = selector.select(count=1)
+        assert (chosen.round, len(chosen.clients)) == (2, 1)
+        assert selector.select(count=1).round == 2
+
     def test_a_client_with_an_open_ticket_is_not_chosen(self) -> None:
         selector = recorder(12)
         chosen = [selector.select(count=5) for _ in range(4)]

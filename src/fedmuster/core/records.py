@@ -281,6 +281,13 @@ class RoundView:
         """``min(m, available)``."""
         return min(self.cohort_size, self.num_available)
 
+    def anybody_can_be_chosen(self) -> bool:
+        """Whether somebody is available, and an edge that covers it can pay for it."""
+        if self.edges is None:
+            return self.num_to_choose > 0
+        fits = self.edges.coverage & (self.edges.cost <= self.edges.budget)
+        return self.cohort_size > 0 and bool(fits[self.available].any())
+
     def candidates(self) -> IntArray | slice:
         """The available clients as an index: ``slice(None)`` (no copy) when all of them are."""
         if self.num_available == len(self.available):

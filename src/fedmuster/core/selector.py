@@ -227,6 +227,9 @@ class Selector(Generic[S]):
             selection = self.tickets.open(selection)
         self.liveness.asked(selection.clients)
         self.round, self._asked = round_number, asked + len(selection.clients)
+        if count is not None and len(self.tickets) == 0 and whole.anybody_can_be_chosen():
+            # The policy wants nobody, and no answer will end this round: the next choice does.
+            self._asked = self.problem.cohort_size
         self.decisions += 1
         self._view, self._view_state, self._wanted = view, self.state, selection.wanted
         return selection
