@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
-_OTHER_SYSTEMS = {"colorama"}
+_OTHER_SYSTEMS = {"colorama", "pywin32"}
 _NOT_LOCKED = {"torch"}
 
 
