@@ -39,7 +39,7 @@ _MOST_MISSES: Final = 1 << 14  # fits int16
 
 
 class Liveness:
-    """Who answered, and who may be chosen because of it.
+    """Counts unanswered jobs, and says which clients a policy may choose.
 
     Args:
         num_clients: K.

@@ -51,7 +51,7 @@ class Replayed(NamedTuple):
     Attributes:
         scores: [K] by name: what the policy thought of everybody; "available", and why somebody
             was not: "busy", "privacy_spent", "out_of_reach", "resting", "silent" (1 or 0);
-            "asked_loss" of those whom it asked for one.
+            "asked_loss", the losses that it asked for.
         network: what happened at the edge servers, if there are any.
         same_model: whether the model that was trained is the journal's, too.
         choice: the decision, None in rounds.

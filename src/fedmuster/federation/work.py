@@ -161,7 +161,8 @@ class Work:
     ) -> Held:
         """Let clients that miss the end of their round go on, if their answers may still count.
 
-        ``judge`` says whom to trust, by clients and sketches of their updates; None to trust all.
+        ``judge`` gets clients and sketches of their updates, and says which clients it trusts; with
+        None, all are trusted.
         """
         late, nobody = self.trainer.late, Held(np.empty(0, dtype=np.int64), {})
         if late is None:

@@ -8,7 +8,7 @@ a folder is consistent after ``kill -9``.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +20,13 @@ from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
 from fedmuster.core import state as states
-from fedmuster.core.errors import InUseError, StateError
+from fedmuster.core.errors import InUseError
 from fedmuster.core.files import make_folder
+from fedmuster.experiments.agreed_spec import agree
 from fedmuster.experiments.journal import Journal, standing
-from fedmuster.experiments.origin import Origin, settings_of
-from fedmuster.experiments.run import SPEC_NAME, prepare, versions
-from fedmuster.experiments.spec import Experiment, first_difference
+from fedmuster.experiments.origin import Origin
+from fedmuster.experiments.run import SPEC_NAME, versions
+from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Checkpoint, RoundRow
 from fedmuster.flower import plain_files
 from fedmuster.flower.plain_files import Packed, pack, unpack
@@ -87,7 +88,7 @@ class Record:
         self.ending = standing(folder).ending
         self._model_name = _MODELS[1]
         checkpoint = journal.checkpoint()
-        self.cell = _agree(folder, cell, checkpoint)
+        self.cell = agree(folder, cell, done=0 if checkpoint is None else checkpoint.round)
         self._kept_afterwards = False
         self.saved = self.latest()
         journal.sync_every_commit()  # these rounds cannot be played again
@@ -288,27 +289,3 @@ def _checkpoint(saved: Saved, model_name: str) -> Checkpoint:
         trainer=states.to_bytes({"parts": parts}, {"parts": tree, "model": model_name}),
         budget=saved.budget,
     )
-
-
-def _agree(folder: Path, asked: Experiment, checkpoint: Checkpoint | None) -> Experiment:
-    """The spec that runs from now on, written down; an error if the folder holds another run."""
-    path = folder / SPEC_NAME
-    done = 0 if checkpoint is None else checkpoint.round
-    agreed = replace(asked, rounds=max(asked.rounds, done))
-    held = Experiment.load(path) if path.is_file() else None
-    if held is None and checkpoint is not None:
-        raise StateError(
-            f"{path} is gone, which says what ran here: restore it from a copy, or give Muster "
-            "another folder"
-        )
-    if held is not None:
-        difference = first_difference(settings_of(held), settings_of(agreed))
-        if difference is not None:
-            key, before, now = difference
-            raise StateError(
-                f"{folder} holds another run: {'.'.join(key)} was {before!r} and is {now!r}. Give "
-                "Muster the settings that the run began with, or another folder"
-            )
-    if held != agreed:
-        prepare(folder, agreed)
-    return agreed

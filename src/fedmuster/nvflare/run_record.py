@@ -7,9 +7,8 @@ consistent after ``kill -9``.
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Self
@@ -19,9 +18,10 @@ import numpy as np
 from fedmuster.core import state as states
 from fedmuster.core.errors import StateError
 from fedmuster.core.files import sync_folder
+from fedmuster.experiments.agreed_spec import agree
 from fedmuster.experiments.journal import Journal, standing
-from fedmuster.experiments.run import SPEC_NAME, prepare, versions
-from fedmuster.experiments.spec import Experiment, first_difference
+from fedmuster.experiments.run import SPEC_NAME, versions
+from fedmuster.experiments.spec import Experiment
 from fedmuster.federation import Checkpoint, RoundRow
 from fedmuster.nvflare.clients import Clients
 from fedmuster.nvflare.plain_values import pack, unpack
@@ -72,7 +72,7 @@ class Record:
         self.ending = standing(folder).ending
         self._model_name = _MODELS[1]
         checkpoint = journal.checkpoint()
-        _agree(folder, cell, done=0 if checkpoint is None else checkpoint.round)
+        agree(folder, cell, done=0 if checkpoint is None else checkpoint.round)
         self.saved = None if checkpoint is None else self._read(checkpoint)
         journal.sync_every_commit()  # these rounds cannot be played again
         journal.begin({**versions(), "nvflare": metadata.version("nvflare")}, {})
@@ -213,34 +213,3 @@ def _client_table(
         sizes = [int(np.prod(np.shape(value))) for value in model.values()]
         table["num_parameters"] = np.array(sum(sizes))
     return table
-
-
-def _agree(folder: Path, asked: Experiment, *, done: int) -> None:
-    """Write down the spec that runs from now on; an error if the folder holds another run."""
-    path = folder / SPEC_NAME
-    agreed = replace(asked, rounds=max(asked.rounds, done))
-    held = Experiment.load(path) if path.is_file() else None
-    if held is None and done > 0:
-        raise StateError(
-            f"{path} is gone, which says what ran here: restore it from a copy, or give Muster "
-            "another folder"
-        )
-    if held is not None:
-        difference = first_difference(_settings(held), _settings(agreed))
-        if difference is not None:
-            key, before, now = difference
-            raise StateError(
-                f"{folder} holds another run: {'.'.join(key)} was {before!r} and is {now!r}. Give "
-                "Muster the settings that the run began with, or another folder"
-            )
-    if held != agreed:
-        prepare(folder, agreed)
-
-
-def _settings(cell: Experiment) -> dict[str, Any]:
-    """Every setting but those that may change."""
-    table = tomllib.loads(cell.to_toml())
-    del table["rounds"]
-    table["world"].pop("deadline_seconds", None)
-    (policy,), (seed,) = table["policy"], table["seeds"]
-    return {**table, "policy": policy, "seeds": seed}

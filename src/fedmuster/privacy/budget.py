@@ -77,7 +77,7 @@ class Privacy:
         return self.noise == "seeded"
 
     def settled(self, noise: Noise) -> Self:
-        """The same, with ``noise`` where none was chosen."""
+        """These promises; if they leave the noise open, it is ``noise``."""
         return self if self.noise is not None else replace(self, noise=noise)
 
 

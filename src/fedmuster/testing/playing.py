@@ -75,7 +75,7 @@ def feedback_rows(feedback: Feedback, rows: slice | IntArray) -> Feedback:
 def silenced(
     feedback: Feedback, rows: BoolArray | slice = slice(None), *, latency: float = np.inf
 ) -> Feedback:
-    """The same, but what ``rows`` answered did not come."""
+    """This feedback without the answers of ``rows``: these clients did not complete."""
 
     def lost(values: NDArray[Any], missing: float) -> NDArray[Any]:
         values = values.copy()

@@ -100,7 +100,7 @@ class Shares:
         return np.diff(self.offsets)
 
     def owned_by(self, owners: IntArray) -> "Shares":
-        """The same data, where client k has what client ``owners[k]`` has."""
+        """These data, but client k gets the data of client ``owners[k]``."""
         parts = [self.rows[self.offsets[owner] : self.offsets[owner + 1]] for owner in owners]
         return Shares(
             rows=np.concatenate(parts),

@@ -1,4 +1,4 @@
-"""Whose updates point against everybody else's: clients that flip signs, for example.
+"""Finds clients whose updates point against those of all others: they may flip signs.
 
 A robust mean of a cohort shrinks bad updates, but it sees each cohort for the first time. A server
 that remembers can tell more: the cosine between an update and the mean direction of the others is
@@ -11,10 +11,10 @@ above 0 for most honest clients in the long run, and below 0 for those that work
   of pure noise. So privacy noise condemns few clients, and one that changes is trusted again.
 - With fewer than five others nobody is judged.
 
-Measured with 100 clients whose labels are divided by Dirichlet(0.3), of whom 20 flip the sign of
-their updates, and random choice of ten: 95 to 100 % of the 20 have negative agreements from round
-20 on, and 6 to 14 % of the honest. With Dirichlet(0.1) it is 65 to 85 % and 24 %: an honest client
-whose data are unlike all others' cannot be told from one that works against them.
+A measurement: 100 clients have labels by Dirichlet(0.3), 20 of them flip the sign of their updates,
+and ten are chosen at random. From round 20 on 95 to 100 % of the 20 have negative agreements, and 6
+to 14 % of the honest clients. With Dirichlet(0.1) it is 65 to 85 % and 24 %. An honest client whose
+data are unlike all others' looks like one that works against them.
 """
 
 from collections.abc import Mapping
